@@ -36,6 +36,8 @@ struct AttentionArgs {
   float scale = 0;     // usually 1/√head_dim
   int32_t window = 0;  // a row sees the last `window` positions, itself included; 0 = all
   const Vector* kv_scales = nullptr;  // as RopeArgs::kv_scales
+  // Only the step's logit rows are needed. A backend may leave other rows unwritten.
+  bool only_logit_rows = false;
 };
 
 // The experts of one mixture-of-experts layer. Row r of `router` scores expert r.

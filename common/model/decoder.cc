@@ -231,7 +231,9 @@ class Decoder::Impl {
     const Tensor last_attention = activations_.last_attention.Rows(wanted);
     const Tensor last_residual = activations_.last_residual.Rows(wanted);
     const Tensor mine = Mine(attention, plan_.ends.attention);
-    ops_.Attention(qkv, AttentionArgsOf(layer), mine);
+    AttentionArgs args = AttentionArgsOf(layer);
+    args.only_logit_rows = true;
+    ops_.Attention(qkv, args, mine);
     ops_.GatherLogitRows(mine, Mine(last_attention, plan_.ends.attention));
     GatherAttention(layer, last_attention, hook);
     ops_.GatherLogitRows(activations_.residual.Rows(qkv.rows), last_residual);

@@ -23,11 +23,18 @@ struct RowRange {
   int32_t rows;
 };
 
-std::vector<RowRange> Cut(std::span<const SequenceRows> sequences) {
+// The ranges of all rows, or of those ranges that have logit rows.
+std::vector<RowRange> Cut(const StepInput& input, bool only_logit_rows) {
   std::vector<RowRange> ranges;
-  for (const SequenceRows& sequence : sequences) {
+  for (const SequenceRows& sequence : input.sequences) {
     for (int32_t first = 0; first < sequence.row_count; first += kRowsPerTask) {
-      ranges.push_back({&sequence, first, std::min(kRowsPerTask, sequence.row_count - first)});
+      const int32_t rows = std::min(kRowsPerTask, sequence.row_count - first);
+      if (only_logit_rows) {
+        const int32_t row = sequence.first_row + first;
+        const auto found = std::ranges::lower_bound(input.logit_rows, row);
+        if (found == input.logit_rows.end() || *found >= row + rows) continue;
+      }
+      ranges.push_back({&sequence, first, rows});
     }
   }
   return ranges;
@@ -139,7 +146,7 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
               out.rows,
               out.cols);
   if (exchange_.failed()) return;
-  const std::vector<RowRange> ranges = Cut(input_.sequences);
+  const std::vector<RowRange> ranges = Cut(input_, args.only_logit_rows);
   const auto scratch_size = static_cast<size_t>(AttentionScratch(longest_, heads.head_dim));
   const int32_t group = heads.q_heads / heads.kv_heads;
   const auto items = static_cast<int64_t>(ranges.size()) * heads.kv_heads;

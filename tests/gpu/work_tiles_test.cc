@@ -209,6 +209,22 @@ TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
   }
 }
 
+TEST(AttentionPiecesTest, RaggedPiecesLeaveOutRowsThatAreNotNeeded) {
+  RaggedTiles work_tiles;
+  Sequences sequences = Make({{0, 1000}, {500, 300}});
+  sequences[0].first_needed = 999;
+  sequences[1].first_needed = 128;
+  const std::vector<int32_t> key_starts = {0, 1000};
+  ScheduleRagged(sequences, key_starts, 128, 2, 132, work_tiles);
+  std::multiset<std::pair<int32_t, int32_t>> tiles;
+  for (size_t i = 0; i < work_tiles.head.size(); ++i) {
+    tiles.emplace(work_tiles.sequence[i], work_tiles.query_tile[i]);
+  }
+  const std::multiset<std::pair<int32_t, int32_t>> want = {
+      {0, 7}, {0, 7}, {1, 1}, {1, 1}, {1, 2}, {1, 2}};
+  EXPECT_EQ(tiles, want);
+}
+
 TEST(AttentionPiecesTest, RaggedPiecesCoverAndBalance) {
   std::mt19937 random(3);
   RaggedTiles work_tiles;

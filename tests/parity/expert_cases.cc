@@ -165,6 +165,43 @@ void CheckPlaces(Ops& ops, const ExpertShape& shape) {
   }
 }
 
+// A backend may add up the experts' results in the norm that follows. That changes no bit.
+void CheckNormAfterwards(Ops& ops, const ExpertShape& shape) {
+  const Layer layer(ops, DType::kBF16, shape);
+  const auto count = static_cast<size_t>(shape.rows * shape.hidden);
+  const auto norm = *ops.LoadVector(RandomFloats(static_cast<size_t>(shape.hidden), 73));
+  const auto before = RandomFloats(count, 74, 3.0f);
+  const DeviceTensor x(ops, shape.rows, shape.hidden, ExpertInputs(ops, shape));
+  const DeviceTensor delta(ops, shape.rows, shape.hidden);
+  const auto run = [&](bool in_one_step) {
+    DeviceTensor residual(ops, DType::kF32, shape.rows, shape.hidden);
+    residual.Write(before);
+    const DeviceTensor out(ops, shape.rows, shape.hidden);
+    const auto experts = [&] { ops.Experts(x.view(), layer.Args(shape, true), delta.view()); };
+    const auto add = [&] {
+      ops.AddRmsNorm(residual.view(), delta.view(), *norm, 1e-5f, out.view());
+    };
+    if (in_one_step) {
+      InStep(ops, [&] {
+        experts();
+        add();
+      });
+    } else {
+      InStep(ops, experts);
+      InStep(ops, add);
+    }
+    return std::pair(residual.Read(), out.Read());
+  };
+  const auto apart = run(false);
+  const auto together = run(true);
+  for (size_t i = 0; i < count; ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(together.first[i]), std::bit_cast<uint32_t>(apart.first[i]))
+        << "number " << i << " of the residual";
+    ASSERT_EQ(std::bit_cast<uint32_t>(together.second[i]), std::bit_cast<uint32_t>(apart.second[i]))
+        << "number " << i << " of the norm";
+  }
+}
+
 }  // namespace
 
 std::vector<Case> ExpertCases() {
@@ -210,6 +247,16 @@ std::vector<Case> ExpertCases() {
   cases.push_back({"Experts_places", [](Ops& ops, const Tolerance&) {
                      CheckPlaces(ops, ExpertShape{8, 2, 128, 192, 600});
                    }});
+  // The last one has more rows than are computed at once.
+  for (const ExpertShape& shape : {ExpertShape{.rows = 1},
+                                   ExpertShape{16, 10, 128, 48, 170},
+                                   ExpertShape{8, 2, 128, 192, 600},
+                                   ExpertShape{4, 2, 64, 64, 8300}}) {
+    cases.push_back(
+        {fmt::format(
+             "Experts_{}_of_{}_before_a_norm_m{}", shape.per_token, shape.experts, shape.rows),
+         [=](Ops& ops, const Tolerance&) { CheckNormAfterwards(ops, shape); }});
+  }
   return cases;
 }
 

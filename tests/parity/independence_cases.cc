@@ -132,6 +132,35 @@ void CheckAttention(Ops& ops, const HeadShape& heads, DType dtype, int32_t windo
       whole, Attend(ops, heads, dtype, window, {{0, 33}, {33, 67}}, beside), "beside others");
 }
 
+// The logit rows have the same bits when only they are needed.
+void CheckLogitRows(Ops& ops, const HeadShape& heads, DType dtype) {
+  History history(ops, heads, dtype, 16, {{0, 300}, {133, 290}, {40, 1}, {7, 5}, {0, 260}});
+  history.Fill();
+  StepPlan plan = history.LastStep();
+  // The first sequence has logits in its middle, too, and the last one has none.
+  plan.logit_rows.insert(plan.logit_rows.begin(), 150);
+  plan.logit_rows.pop_back();
+  const Floats values = history.Rows(plan);
+  const int64_t q_size = int64_t{heads.q_heads} * heads.head_dim;
+  const auto attend = [&](bool only_logit_rows) {
+    const DeviceTensor in(
+        ops, plan.rows(), static_cast<int64_t>(values.size()) / plan.rows(), values);
+    const DeviceTensor all(ops, plan.rows(), q_size);
+    const DeviceTensor out(ops, static_cast<int64_t>(plan.logit_rows.size()), q_size);
+    EXPECT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
+    RopeArgs rope;
+    rope.kv_scales = history.kv_scales();
+    ops.RopeAndWriteKv(in.view(), heads, rope, 1);
+    ops.Attention(in.view(), {heads, 1, 0.2f, 0, history.kv_scales(), only_logit_rows}, all.view());
+    ops.GatherLogitRows(all.view(), out.view());
+    EXPECT_TRUE(ops.EndStep().ok());
+    return out.Read();
+  };
+  const Floats want = attend(false);
+  EXPECT_EQ(std::ranges::count(want, 0.0f), 0);
+  ExpectSameBits(want, attend(true), "logit rows");
+}
+
 }  // namespace
 
 std::vector<Case> QuantizedKvIndependenceCases() {
@@ -142,6 +171,9 @@ std::vector<Case> QuantizedKvIndependenceCases() {
            CheckAttention(ops, {4, 2, dim}, DType::kFp8, 0);
          }});
   }
+  cases.push_back({"SameBits_Attention_of_logit_rows_fp8", [](Ops& ops, const Tolerance&) {
+                     CheckLogitRows(ops, {16, 2, 128}, DType::kFp8);
+                   }});
   return cases;
 }
 
@@ -170,6 +202,11 @@ std::vector<Case> IndependenceCases() {
                      Name(s.dtype),
                      s.window),
          [=](Ops& ops, const Tolerance&) { CheckAttention(ops, s.heads, s.dtype, s.window); }});
+  }
+  for (const HeadShape& heads : {HeadShape{16, 2, 128}, HeadShape{6, 3, 72}}) {
+    cases.push_back(
+        {fmt::format("SameBits_Attention_of_logit_rows_dim{}", heads.head_dim),
+         [=](Ops& ops, const Tolerance&) { CheckLogitRows(ops, heads, DType::kBF16); }});
   }
   return cases;
 }

@@ -15,7 +15,7 @@ constexpr int32_t kFewPackedRows = 64;
 constexpr int32_t kDecodeTile = 16;
 // Split sizes in deterministic mode, for FlashAttention 2 and for clusters.
 constexpr int32_t kFixedSplit = 1024;
-constexpr int32_t kFixedClusterSplit = 512;
+constexpr int32_t kFixedClusterSplit = 640;
 // The smallest split size when there are more clusters than are resident at once.
 constexpr int32_t kCrowdedSplit = 1024;
 // Above this size, or when memory is short, chunks read their blocks in place instead of a gathered
@@ -146,11 +146,19 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   many_.clear();
   for (size_t i = 0; i < step.input->sequences.size(); ++i) {
     const SequenceRows& rows = step.input->sequences[i];
+    int32_t first_needed = 0;
+    if (shape.only_logit_rows) {
+      const auto found = std::ranges::lower_bound(step.input->logit_rows, rows.first_row);
+      const bool none = found == step.input->logit_rows.end();
+      if (none || *found >= rows.first_row + rows.row_count) continue;
+      first_needed = *found - rows.first_row;
+    }
     const AttentionSequence sequence = {static_cast<int32_t>(i),
                                         rows.first_row,
                                         rows.row_count,
                                         rows.context + rows.row_count,
-                                        step.table_starts[i]};
+                                        step.table_starts[i],
+                                        first_needed};
     auto& list = !paged                      ? few_
                  : rows.row_count == 1       ? singles_
                  : rows.row_count <= max_few ? few_

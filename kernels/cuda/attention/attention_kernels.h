@@ -20,6 +20,8 @@ struct AttentionShape {
   int32_t head_dim = 0;
   int32_t window = 0;  // AttentionArgs::window
   float scale = 0;
+  // AttentionArgs::only_logit_rows, but false in recorded steps, where all rows are logit rows.
+  bool only_logit_rows = false;
 
   int32_t group() const { return q_heads / kv_heads; }
   bool operator==(const AttentionShape&) const = default;

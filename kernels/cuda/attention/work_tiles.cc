@@ -217,7 +217,7 @@ void ScheduleRagged(std::span<const AttentionSequence> sequences,
   std::vector<Tile> tiles;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const AttentionSequence& sequence = sequences[i];
-    for (int32_t t = CeilDiv(sequence.rows, tile) - 1; t >= 0; --t) {
+    for (int32_t t = CeilDiv(sequence.rows, tile) - 1; t >= sequence.first_needed / tile; --t) {
       const int32_t last = std::min(sequence.rows, (t + 1) * tile);
       tiles.push_back({static_cast<int32_t>(i), t, sequence.length - sequence.rows + last});
     }

@@ -17,6 +17,7 @@ struct AttentionSequence {
   int32_t rows = 0;
   int32_t length = 0;  // positions that its last row sees without a window
   int32_t table_start = 0;
+  int32_t first_needed = 0;  // the sequence's rows before this one need not be computed
 };
 
 struct PagedLimits {
@@ -69,7 +70,8 @@ struct RaggedTiles {
   std::vector<int32_t> sequence;
 };
 
-// Distributes (head, tile of `tile` rows) over `sm_count` thread blocks, longest first.
+// Distributes (head, tile of `tile` rows) over `sm_count` thread blocks, longest first. Leaves out
+// tiles without needed rows.
 // `key_starts` is where the keys of each sequence begin.
 void ScheduleRagged(std::span<const AttentionSequence> sequences,
                     std::span<const int32_t> key_starts,

@@ -23,6 +23,14 @@ constexpr int64_t kMaxRows = 8192;
 // Up to this number of rows, scores are computed without tensor cores, which has less latency.
 constexpr int64_t kFewScoreRows = 4;
 
+ExpertResults ResultsIn(const ExpertScratch& scratch, const PreparedExperts& experts) {
+  return {.results = scratch.results,
+          .slots = scratch.pair_slots,
+          .weights = scratch.pair_weights,
+          .per_token = experts.per_token,
+          .cols = experts.hidden};
+}
+
 // Sets the pointers of `scratch` for `rows` rows in memory from `base` on, and returns its size.
 size_t Place(const PreparedExperts& experts,
              int64_t rows,
@@ -306,6 +314,13 @@ StatusOr<PreparedExperts> Experts::Prepare(const ExpertArgs& args, int64_t rows,
   return impl_->Prepare(args, rows, first);
 }
 
+ExpertResults Experts::ResultsOf(const PreparedExperts& experts, int64_t rows) {
+  if (rows > kMaxRows) return {};
+  ExpertScratch scratch;
+  Place(experts, rows, experts.scratch, scratch);
+  return ResultsIn(scratch, experts);
+}
+
 cudaError_t Experts::Launch(const Tensor& x,
                             const PreparedExperts& experts,
                             const Tensor& out,
@@ -323,8 +338,8 @@ cudaError_t Experts::Launch(const Tensor& x,
       error = UsesWgmma(experts, rows) ? LaunchWgmmaGemms(part, experts, scratch, stream)
                                        : LaunchGemms(part, experts, scratch, stream);
     }
-    if (error == cudaSuccess) {
-      error = LaunchCombine(experts, scratch, out.Rows(first, rows), stream);
+    if (error == cudaSuccess && out.data != nullptr) {
+      error = LaunchCombine(ResultsIn(scratch, experts), out.Rows(first, rows), stream);
     }
     if (error != cudaSuccess) return error;
   }

@@ -38,11 +38,15 @@ class Experts final {
   // are stored in different types; ResourceExhausted.
   StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first = 0);
   // `x` and `out` are [rows][hidden] in bf16, with rows aligned to 16 bytes. Launches kernels only,
-  // so that a graph can capture it.
+  // so that a graph can capture it. If `out` has no data, the results are not added up: ResultsOf
+  // says where they are.
   cudaError_t Launch(const Tensor& x,
                      const PreparedExperts& experts,
                      const Tensor& out,
                      cudaStream_t stream);
+  // Where Launch leaves the results for `rows` rows, until the next Launch. Null for more rows than
+  // are computed at once.
+  static ExpertResults ResultsOf(const PreparedExperts& experts, int64_t rows);
 
  private:
   class Impl;

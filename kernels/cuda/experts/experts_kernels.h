@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/primitives/expert_results.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/tensor.h"
 
@@ -145,9 +146,6 @@ cudaError_t LaunchQuantizeInner(int64_t rows,
                                 const ExpertScratch& scratch,
                                 cudaStream_t stream);
 // out = Σ weight · result over each row's pairs that have a slot, in the order of experts.
-cudaError_t LaunchCombine(const PreparedExperts& experts,
-                          const ExpertScratch& scratch,
-                          const Tensor& out,
-                          cudaStream_t stream);
+cudaError_t LaunchCombine(const ExpertResults& results, const Tensor& out, cudaStream_t stream);
 
 }  // namespace baton::cuda

@@ -1,6 +1,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/experts/experts_kernels.h"
+#include "kernels/cuda/primitives/expert_results.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/primitives/vector8.cuh"
@@ -250,45 +251,14 @@ __global__ void __launch_bounds__(kGroupThreads) ChooseAndGroup(int32_t rows,
   }
 }
 
-// Adds up the weighted results of each row's held experts. One thread block for each row. Results
-// are loaded in batches, so that several loads are under way at a time.
-__global__ void __launch_bounds__(kCombineThreads) CombineResults(const PreparedExperts experts,
-                                                                  const ExpertScratch scratch,
-                                                                  __nv_bfloat16* out,
-                                                                  int64_t stride) {
-  constexpr int32_t kBatch = 8;
-  __shared__ int32_t slots[kMaxExpertsPerToken];
-  __shared__ float weights[kMaxExpertsPerToken];
+// Adds up the weighted results of each row's held experts. One thread block for each row.
+__global__ void __launch_bounds__(kCombineThreads)
+    CombineResults(const ExpertResults results, __nv_bfloat16* out, int64_t stride) {
   ReleaseSuccessor();
   WaitForPredecessor();
   const int64_t row = blockIdx.x;
-  if (const auto i = static_cast<int32_t>(threadIdx.x); i < experts.per_token) {
-    slots[i] = scratch.pair_slots[row * experts.per_token + i];
-    weights[i] = scratch.pair_weights[row * experts.per_token + i];
-  }
-  __syncthreads();
-  for (auto col = static_cast<int32_t>(8 * threadIdx.x); col < experts.hidden;
-       col += 8 * kCombineThreads) {
-    float sum[8] = {};
-    for (int32_t first = 0; first < experts.per_token; first += kBatch) {
-      Packed8 results[kBatch];
-#pragma unroll
-      for (int32_t i = 0; i < kBatch; ++i) {
-        if (first + i >= experts.per_token) break;
-        const int64_t slot = slots[first + i];
-        if (slot >= 0) results[i] = Load8(scratch.results + slot * experts.hidden + col);
-      }
-#pragma unroll
-      for (int32_t i = 0; i < kBatch; ++i) {
-        if (first + i >= experts.per_token) break;
-        if (slots[first + i] < 0) continue;
-        float result[8];
-        Unpack(results[i], result);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) sum[j] += weights[first + i] * result[j];
-      }
-    }
-    Store8(out + row * stride + col, Pack(sum));
+  for (int64_t col = 8 * threadIdx.x; col < results.cols; col += 8 * kCombineThreads) {
+    Store8(out + row * stride + col, SumOfResults(results, row, col));
   }
 }
 
@@ -366,17 +336,13 @@ cudaError_t LaunchRouting(int64_t row_count,
                           scratch);
 }
 
-cudaError_t LaunchCombine(const PreparedExperts& experts,
-                          const ExpertScratch& scratch,
-                          const Tensor& out,
-                          cudaStream_t stream) {
+cudaError_t LaunchCombine(const ExpertResults& results, const Tensor& out, cudaStream_t stream) {
   return LaunchOverlapped(CombineResults,
                           dim3(static_cast<uint32_t>(out.rows)),
                           dim3(kCombineThreads),
                           0,
                           stream,
-                          experts,
-                          scratch,
+                          results,
                           reinterpret_cast<__nv_bfloat16*>(out.data),
                           out.stride);
 }

@@ -45,7 +45,9 @@ constexpr int kRounds = 3;
 // Deterministic mode: the row class of shapes for which one algorithm computes all numbers of rows.
 constexpr int32_t kDeterministicRows = 64;
 // Deterministic mode: the most rows for which the sequential skinny GEMM is as fast as cuBLASLt.
-constexpr int32_t kSequentialRows = 64;
+constexpr int32_t MaxSequentialRows(DType weight) {
+  return weight == DType::kFp8 ? 32 : 64;
+}
 // Rows of the trial that decides whether a shape's GEMMs are sequential.
 constexpr int32_t kTrialRows = 256;
 // The most rows of the skinny GEMM. With more rows it reads x too often. For a large k in bf16 it
@@ -133,7 +135,8 @@ class Gemm::Impl {
     if (problem.rows == 0 || SupportsFused(problem)) return OkStatus();
     BATON_RETURN_IF_ERROR(PrepareShape(problem, stream));
     const bool is_sequential = IsSequential(problem);
-    if (is_sequential && problem.rows <= kSequentialRows) return OkStatus();
+    const bool is_few = problem.rows <= MaxSequentialRows(problem.weight_dtype);
+    if (is_sequential && is_few) return OkStatus();
     const GemmKey key = KeyOf(problem);
     if (algorithms_.contains(key) || without_algorithm_.contains(key)) return OkStatus();
     if (cached_.contains(key)) TakeFromCache(problem, key, stream);
@@ -168,7 +171,7 @@ class Gemm::Impl {
     if (UsesSkinny(problem)) return LaunchSkinnyGemm(problem, options_.sm_count, stream);
     if (UsesGated(problem)) return LaunchGatedGemm(problem, options_.sm_count, stream);
     const bool is_sequential = IsSequential(problem);
-    if (is_sequential && problem.rows <= kSequentialRows) {
+    if (is_sequential && problem.rows <= MaxSequentialRows(problem.weight_dtype)) {
       return LaunchSequentialGemm(problem, options_.sm_count, stream);
     }
     const auto found = algorithms_.find(KeyOf(problem));

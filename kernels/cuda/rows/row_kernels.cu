@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/primitives/block_reduce.cuh"
+#include "kernels/cuda/primitives/expert_results.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/peer_parts.cuh"
 #include "kernels/cuda/primitives/rounding.h"
@@ -67,6 +68,7 @@ struct NormArguments {
   float* residual;
   int64_t residual_stride;
   const __nv_bfloat16* delta;
+  ExpertResults expert_results;
   int64_t delta_stride;
   int32_t delta_parts;
   int64_t delta_part;  // numbers of a part
@@ -82,11 +84,15 @@ struct NormArguments {
 };
 
 // What the kernel adds to the residual.
-enum class Delta { kNone, kOne, kParts, kPeers };
+enum class Delta { kNone, kOne, kParts, kPeers, kExperts };
 
 // Eight numbers of a row of delta. The sum of parts is rounded as a separate op would store it.
 template <Delta kDelta>
 __device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float (&to)[8]) {
+  if constexpr (kDelta == Delta::kExperts) {
+    Unpack(SumOfResults(a.expert_results, blockIdx.x, at), to);
+    return;
+  }
   const __nv_bfloat16* from = a.delta + blockIdx.x * a.delta_stride + at;
   if constexpr (kDelta == Delta::kPeers) {
     for (int32_t rank = 0; rank < a.peers.ranks; ++rank) {
@@ -284,11 +290,15 @@ NormFunction NormFor(Delta delta, bool quantize) {
     case Delta::kPeers:
       return quantize ? NormKernel<kVectors, Delta::kPeers, true>
                       : NormKernel<kVectors, Delta::kPeers, false>;
+    case Delta::kExperts:
+      return quantize ? NormKernel<kVectors, Delta::kExperts, true>
+                      : NormKernel<kVectors, Delta::kExperts, false>;
   }
   return nullptr;
 }
 
 Delta DeltaOf(const NormLaunch& launch) {
+  if (launch.expert_results.results != nullptr) return Delta::kExperts;
   if (launch.delta.data == nullptr) return Delta::kNone;
   if (launch.peers.slots != nullptr) return Delta::kPeers;
   return launch.delta_parts > 1 ? Delta::kParts : Delta::kOne;
@@ -331,6 +341,7 @@ cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
       .residual = Floats(residual),
       .residual_stride = residual.stride,
       .delta = In(launch.delta),
+      .expert_results = launch.expert_results,
       .delta_stride = launch.delta.stride,
       .delta_parts = launch.delta_parts,
       .delta_part = launch.delta.rows * launch.delta.cols,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/primitives/expert_results.h"
 #include "kernels/cuda/primitives/peer_parts.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/tensor.h"
@@ -28,10 +29,12 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
 // out = residual / √(mean(residual²) + epsilon) · weight. The result goes to `fp8_out` instead of
 // `out` if `fp8_out` has data. With several parts, `delta` is the first of `delta_parts` tensors
 // without gaps, one behind the other; their sum, as LaunchRankSum would store it, is added. With
-// slots in `peers`, `delta` is this rank's part, without gaps, and the slots have the others.
+// slots in `peers`, `delta` is this rank's part, without gaps, and the slots have the others. If
+// `expert_results` has results, `delta` has no data, and their sum is added instead.
 struct NormLaunch {
   Tensor residual;
   Tensor delta;
+  ExpertResults expert_results{};
   int32_t delta_parts = 1;
   PeerParts peers{};
   OutputScales delta_scales{};

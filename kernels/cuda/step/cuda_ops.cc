@@ -436,7 +436,8 @@ void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tens
                      .kv_heads = args.heads.kv_heads,
                      .head_dim = args.heads.head_dim,
                      .window = args.window,
-                     .scale = args.scale};
+                     .scale = args.scale,
+                     .only_logit_rows = args.only_logit_rows && !layout_.recorded};
   if (call.out.stride != call.out.cols) {
     const auto room = packed_.Get(static_cast<size_t>(call.out.rows * call.out.cols) * 2);
     if (!room.ok()) {

@@ -40,8 +40,9 @@ bool FusesResidual(MatMulOp& multiply, NormOp& norm, const Gemm& gemm) {
 // Lets a GEMM normalise its input. Only GEMVs (one row) support this.
 bool FusesNorm(const NormOp& norm, MatMulOp& multiply, const Gemm& gemm) {
   GemmProblem problem = multiply.problem;
-  if (norm.delta.data != nullptr || problem.norm_weight != nullptr ||
-      !SamePlace(problem.x, norm.out) || problem.k != norm.residual.cols) {
+  const bool adds = norm.delta.data != nullptr || norm.expert_results.results != nullptr;
+  if (adds || problem.norm_weight != nullptr || !SamePlace(problem.x, norm.out) ||
+      problem.k != norm.residual.cols) {
     return false;
   }
   problem.residual = reinterpret_cast<const float*>(norm.residual.data);
@@ -155,6 +156,21 @@ void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
   norm.delta_parts = reduce->ranks;
 }
 
+// Lets a norm add up the results of the experts.
+void FusesCombine(std::vector<StepOp>& ops, NormOp& norm) {
+  auto* const experts = ops.empty() ? nullptr : std::get_if<ExpertsOp>(&ops.back());
+  if (experts == nullptr || norm.delta.data == nullptr ||
+      !SamePlace(norm.delta.data, experts->out) || experts->out.rows != norm.residual.rows ||
+      !NormReadsWholeRows(norm.residual, norm.delta) || norm.out.stride % 8 != 0) {
+    return;
+  }
+  const ExpertResults results = Experts::ResultsOf(experts->experts, experts->out.rows);
+  if (results.results == nullptr || results.cols != norm.residual.cols) return;
+  experts->out = {};
+  norm.delta = {};
+  norm.expert_results = results;
+}
+
 RopeLaunch LaunchOf(const RopeOp& call, const StepLayout& step) {
   return {.qkv = call.qkv,
           .scales = call.scales,
@@ -222,6 +238,7 @@ void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm) {
     if (auto* norm = std::get_if<NormOp>(&call)) {
       FuseScales(fused, norm->delta, norm->delta_scales);
       FusesReduce(fused, *norm);
+      FusesCombine(fused, *norm);
     }
     if (auto* rope = std::get_if<RopeOp>(&call)) FuseScales(fused, rope->qkv, rope->scales);
     if (!gemm.deterministic() && FusesIntoGemm(fused, call, gemm)) continue;
@@ -258,6 +275,7 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
             return LaunchNorm(
                 {.residual = c.residual,
                  .delta = c.delta,
+                 .expert_results = c.expert_results,
                  .delta_parts = c.delta_parts,
                  .peers = c.peers_half < 0 ? PeerParts{}
                                            : context.exchange->peers()->Parts(c.peers_half),

@@ -54,6 +54,7 @@ struct RescaleOp {
 struct NormOp {
   Tensor residual;
   Tensor delta;                       // without data: none
+  ExpertResults expert_results{};     // as NormLaunch::expert_results
   int32_t delta_parts = 1;            // as NormLaunch::delta_parts
   int32_t peers_half = kThroughNccl;  // the half of the slots that has the other ranks' parts
   OutputScales delta_scales{};
@@ -82,7 +83,7 @@ struct SiluMulOp {
 struct ExpertsOp {
   Tensor x;
   PreparedExperts experts;
-  Tensor out;
+  Tensor out;  // without data: the next op adds up the results
   bool operator==(const ExpertsOp&) const = default;
 };
 
@@ -159,7 +160,8 @@ using StepOp = std::variant<EmbedOp,
 // Fuses neighbouring ops that one kernel can compute:
 // - the op that writes the operand of an FP8 GEMM, and the conversion to FP8;
 // - the rescaling of an FP8 GEMM's result, and the op that reads the result;
-// - the sum of all ranks' parts, and the addition of the sum to the residual;
+// - the sum of all ranks' parts, or of the experts' results, and the addition of the sum to the
+//   residual;
 // - a GEMM, and the addition of its result to the residual;
 // - where `gemm` supports it, a GEMM and the norm before it, or silu · up after it.
 // When `gemm` is deterministic, only the first three: the others depend on the number of rows and
