@@ -88,9 +88,20 @@ void TlsStream::Await(Socket::wait_type what, Attempt attempt, Done done) {
       });
 }
 
+template <class Attempt>
+void TlsStream::Post(Attempt attempt, Done done) {
+  asio::post(socket_.get_executor(),
+             [this, attempt = std::move(attempt), done = std::move(done)]() mutable {
+               Continue(std::move(attempt), std::move(done));
+             });
+}
+
+// The client speaks first.
 void TlsStream::AsyncHandshake(std::function<void(error_code)> done) {
-  Continue([this] { return Try(&SSL_accept); },
-           [done = std::move(done)](error_code error, size_t) { done(error); });
+  Await(
+      Socket::wait_read,
+      [this] { return Try(&SSL_accept); },
+      [done = std::move(done)](error_code error, size_t) { done(error); });
 }
 
 void TlsStream::AsyncRead(asio::mutable_buffer to, Done done) {
@@ -101,10 +112,7 @@ void TlsStream::AsyncRead(asio::mutable_buffer to, Done done) {
   if (SSL_has_pending(ssl_.get()) == 0) {
     return Await(Socket::wait_read, std::move(attempt), std::move(done));
   }
-  asio::post(socket_.get_executor(),
-             [this, attempt = std::move(attempt), done = std::move(done)]() mutable {
-               Continue(std::move(attempt), std::move(done));
-             });
+  Post(std::move(attempt), std::move(done));
 }
 
 void TlsStream::AsyncWrite(const std::vector<asio::const_buffer>& parts, Done done) {
@@ -162,7 +170,7 @@ void TlsStream::AsyncShutdown(std::function<void(error_code)> done) {
       return result == 0 ? 1 : result;  // 0: the end is sent, and the peer's has not been received
     });
   };
-  Continue(std::move(attempt), [this, done = std::move(done)](error_code error, size_t) {
+  Post(std::move(attempt), [this, done = std::move(done)](error_code error, size_t) {
     if (error || (SSL_get_shutdown(ssl_.get()) & SSL_RECEIVED_SHUTDOWN) != 0) return done(error);
     discarded_.resize(kDiscardBytes);
     Discard(done);

@@ -44,6 +44,9 @@ class TlsStream final : public HttpStream {
   // Makes attempts until the operation has ended, and calls `done` from the last one.
   template <class Attempt>
   void Continue(Attempt attempt, Done done);
+  // Continues in a handler of its own, so that `done` is never called before the caller returns.
+  template <class Attempt>
+  void Post(Attempt attempt, Done done);
   template <class Attempt>
   void Await(boost::asio::ip::tcp::socket::wait_type what, Attempt attempt, Done done);
 
