@@ -106,9 +106,10 @@ class PeerWriter {
   virtual uint64_t ops() const = 0;
 };
 
-// The links from a peer's shards to the shards of this worker (PlanLinks).
+// A peer, and the links from its shards to the shards of this worker (PlanLinks).
 struct PeerLinks {
-  std::vector<KvShard> sources;  // the peer's shards
+  BootId boot = {};
+  std::vector<KvShard> sources = {};  // the peer's shards
   std::vector<KvLink> links;
 };
 

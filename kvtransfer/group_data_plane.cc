@@ -103,6 +103,7 @@ Status GroupDataPlane::OpenWindows(const SessionKey& session, WindowGrant grant)
   command.session = session;
   command.terms.window_key = grant.window_key;
   command.granted = grant.blocks;
+  command.boot = grant.peer->boot;
   command.sources = grant.peer->sources;
   Status status = local_->OpenWindows(session, std::move(grant));
   status.Update(calls_->Call(std::move(command)).status());

@@ -78,6 +78,7 @@ Status LocalDataPlane::OpenWindows(const SessionKey& session, WindowGrant grant)
       window.key = key + shard;
       window.region = bound.regions[shard]->id();
       window.ranges = BlockRanges(block_bytes, windows.grant.blocks);
+      window.peer = windows.grant.peer->boot;
       BATON_RETURN_IF_ERROR(bound.transport->OpenWindow(std::move(window)));
       ++windows.open;
     }

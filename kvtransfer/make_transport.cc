@@ -12,10 +12,17 @@
 namespace baton {
 namespace {
 
+// The transport's options, with the boot that all transports of the worker have.
+TransportOptions OptionsOf(const KvTransferOptions& options) {
+  TransportOptions transport = options.transport;
+  transport.boot = options.boot;
+  return transport;
+}
+
 StatusOr<std::unique_ptr<Transport>> MakeVerbs(const KvTransferOptions& options) {
 #ifdef BATON_HAS_VERBS
   return VerbsTransport::Create(
-      VerbsLibrary::Load(), options.transport, options.dma, options.log, options.log_info);
+      VerbsLibrary::Load(), OptionsOf(options), options.dma, options.log, options.log_info);
 #else
   (void)options;
   return MakeStatus(StatusCode::kUnavailable,
@@ -28,7 +35,7 @@ StatusOr<std::unique_ptr<Transport>> MakeVerbs(const KvTransferOptions& options)
 StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view name,
                                                    const KvTransferOptions& options) {
   if (name == "cuda_ipc") {
-    return CudaIpcTransport::Create(options.transport, options.dma, options.log);
+    return CudaIpcTransport::Create(OptionsOf(options), options.dma, options.log);
   }
   if (name == "shm") return ShmTransport::Create(options.transport, options.log);
   if (name == "tcp") return TcpTransport::Create(options.transport, options.dma, options.log);

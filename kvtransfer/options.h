@@ -56,6 +56,9 @@ struct NcclOptions {
 };
 
 struct TransportOptions {
+  // cuda_ipc and verbs: this worker, as its HELLO says. Its channels tell it to the receiver, which
+  // then gives them the windows of their hand-offs at once (WriteWindow::peer). 0: not told.
+  BootId boot;
   // In order of preference; the first transport that reaches the peer is used. "cuda_ipc", "verbs",
   // "shm", "tcp", "nccl".
   std::vector<std::string> names = {"cuda_ipc", "shm", "tcp"};

@@ -28,7 +28,7 @@ Status KvReceiver::Impl::Start() {
 
 Status KvReceiver::Impl::AddPeer(const WorkerId& id, ControlStream* out, const Hello& theirs) {
   BATON_RETURN_IF_ERROR(CheckCompatible(core_.hello(), theirs));
-  PeerLinks planned = {.sources = ShardsOf(theirs), .links = {}};
+  PeerLinks planned = {.boot = theirs.boot, .sources = ShardsOf(theirs), .links = {}};
   BATON_ASSIGN_OR_RETURN(
       planned.links, PlanLinks(core_.options().layout, planned.sources, ShardsOf(core_.hello())));
   const auto links = std::make_shared<const PeerLinks>(std::move(planned));

@@ -164,8 +164,10 @@ void ReceiverSession::OnSeal(const Seal& seal, Time now) {
   if (!sealed_) {
     sealed_ = true;
     seal_ = seal;
-    CloseWhenComplete(now);
+    return CloseWhenComplete(now);
   }
+  // A repeated SEAL shows that the sender waits. The first one is answered by its outcome alone,
+  // because a RENEW would only wake the sender's thread.
   if (state_ == ReceiverState::kReceiving) SendProgress();
 }
 

@@ -56,6 +56,7 @@ void Fields(Io& io, ShardCommand& m) {
   Items(io, "granted", m.granted, kMaxPromptBlocks, 4, [&](BlockId& block) {
     Id(io, "granted", block);
   });
+  Id(io, "boot", m.boot);
   Items(io, "sources", m.sources, kMaxShards, 16, [&](KvShard& shard) { Shard(io, shard); });
 }
 

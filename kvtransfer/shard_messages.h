@@ -25,7 +25,7 @@ struct ShardCommand {
     kRelease,         // writer, terms.window_key
     kFence,           // writer, session
     kFenceAll,        // writer
-    kOpenWindows,     // call, session, terms.window_key, granted, sources
+    kOpenWindows,     // call, session, terms.window_key, granted, boot, sources
     kCloseWindows,    // session
     kSetReceiveRate,  // terms.bytes_per_second
   };
@@ -37,7 +37,8 @@ struct ShardCommand {
   std::vector<PeerWriter::Block> blocks = {};
   std::string hello = {};  // EncodeEnvelope
   std::vector<BlockId> granted = {};
-  std::vector<KvShard> sources = {};  // PeerLinks::sources
+  BootId boot = {};                   // as PeerLinks
+  std::vector<KvShard> sources = {};  // as PeerLinks
 };
 
 // Rank → leading rank: an answer, or a call of WriteListener or WindowListener.

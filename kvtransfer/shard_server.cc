@@ -203,8 +203,8 @@ void ShardServer::DoForWriter(const ShardCommand& command) {
 }
 
 Status ShardServer::OpenWindows(const ShardCommand& command) {
-  if (peer_ == nullptr || peer_->sources != command.sources) {
-    PeerLinks peer = {.sources = command.sources, .links = {}};
+  if (peer_ == nullptr || peer_->boot != command.boot || peer_->sources != command.sources) {
+    PeerLinks peer = {.boot = command.boot, .sources = command.sources, .links = {}};
     std::vector<KvShard> ours;
     for (const LocalShard& shard : options_.transfer.shards) ours.push_back(shard.shard);
     BATON_ASSIGN_OR_RETURN(peer.links, PlanLinks(options_.transfer.layout, peer.sources, ours));

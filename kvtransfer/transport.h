@@ -80,6 +80,8 @@ struct WriteWindow {
   uint64_t key = 0;
   uint32_t region = 0;
   std::vector<ByteRange> ranges;
+  // The worker that will write: its connected channels need not ask for the window. 0: not known.
+  BootId peer = {};
 };
 
 // Receiving side: an event of a window.
@@ -127,9 +129,9 @@ class Channel {
   // obtains the right again.
   virtual void Release(uint64_t window_key) = 0;
   // Sends an out-of-band message to the receiver on the data channel, for lower latency than the
-  // control stream. The channel must have written through the window. No event follows here, and
-  // the note is lost if the channel dies. False: the note was not accepted (too long, no such
-  // window).
+  // control stream. The channel must have the window. The note may wait for the Release that
+  // follows, or for the next Poll. No event follows here, and the note is lost if the channel dies.
+  // False: the note was not accepted (too long, no such window).
   virtual bool PostNote(uint64_t /*window_key*/, std::string_view /*note*/) { return false; }
   // Kills the channel: every outstanding operation gets kAborted, then kFenced follows.
   virtual void Fence() = 0;
@@ -137,8 +139,9 @@ class Channel {
   virtual size_t Poll(Time now, std::span<WriteEvent> events) = 0;
   // OK, or the reason why the channel is dead.
   virtual Status status() const = 0;
-  // Whether the caller should busy-poll: something is about to begin or end, and a thread that
-  // sleeps on wait_fd() would notice it tens of microseconds late.
+  // Whether the caller should call Poll again at once. Something is about to begin or end, and a
+  // thread that sleeps on wait_fd() would notice it tens of microseconds late. Or messages wait,
+  // because what the caller does with the events of this Poll may go with them.
   virtual bool wants_poll() const { return false; }
   // The recent transfer rate, over the time during which bytes moved. 0: unknown or not measured.
   virtual double bytes_per_second() const { return 0; }

@@ -26,6 +26,7 @@
 #include <fmt/format.h>
 
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/quantile.h"
 #include "common/security/cluster_proofs.h"
 #include "kernels/backend.h"
@@ -111,6 +112,7 @@ KvTransferOptions MakeOptions(const BenchCase& c,
                               const std::string& device) {
   KvTransferOptions options;
   options.worker = WorkerId(name);
+  options.boot = BootId(RandomId());
   options.layout = c.layout;
   for (size_t rank = 0; rank < memory.shards.size(); ++rank) {
     options.shards.push_back({memory.shards[rank], &memory.arenas[rank]->buffer(), c.arena_blocks});

@@ -143,6 +143,7 @@ StatusOr<std::unique_ptr<Channel>> CudaIpcTransport::Connect(const Region& local
   OneSidedChannel::Options options;
   options.socket = std::make_unique<IpcSocket>(std::move(socket));
   options.copier = std::make_unique<DmaCopier>(dma_, std::move(queue), *source.buffer);
+  options.boot = options_.boot;
   options.source_bytes = source.bytes;
   options.peer_region = peer_region;
   options.epoll_fd = epoll_.get();

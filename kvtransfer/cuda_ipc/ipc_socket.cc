@@ -20,9 +20,8 @@ IpcSocket::IpcSocket(UniqueFd socket)
       socket_.get(), SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof(kSocketBufferBytes));
 }
 
-Status IpcSocket::Send(const SidebandFrame& frame) {
+void IpcSocket::Queue(const SidebandFrame& frame) {
   out_.push_back(EncodeSidebandFrame(frame));
-  return Flush();
 }
 
 Status IpcSocket::Flush() {

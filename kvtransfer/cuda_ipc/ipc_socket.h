@@ -21,7 +21,7 @@ class IpcSocket final : public FrameSocket {
 
   int fd() const override { return socket_.get(); }
   size_t waiting() const override { return out_.size(); }
-  Status Send(const SidebandFrame& frame) override;
+  void Queue(const SidebandFrame& frame) override;
   Status Flush() override;
   StatusOr<std::optional<SidebandFrame>> Receive() override;
 

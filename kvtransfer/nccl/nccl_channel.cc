@@ -17,7 +17,7 @@ NcclChannel::NcclChannel(std::unique_ptr<FrameSocket> socket, Options options)
             .source_bytes = options_.source->size(),
             .max_op_bytes = kNcclBufferBytes,
             .connect_timeout = options_.connect_timeout}) {
-  end_.Greet(options_.peer_region, "");
+  end_.Greet(BootId(), options_.peer_region, "");
 }
 
 NcclChannel::~NcclChannel() = default;  // StagedPair waits until the source is not read any more

@@ -15,6 +15,8 @@ namespace {
 // Copies take milliseconds. A copy that takes longer than this will not end.
 constexpr Duration kLongestCopies = std::chrono::seconds(5);
 constexpr int kPollMs = 10;
+// The most windows of one channel, and ranges of them: a receiver gives windows unasked.
+constexpr size_t kMaxKeptRanges = 2 * size_t{kMaxWindowRanges};
 
 SidebandFrame FrameOf(SidebandType type, uint64_t key) {
   SidebandFrame frame;
@@ -36,7 +38,7 @@ OneSidedChannel::OneSidedChannel(Options options)
       busy_polls_(options.busy_polls) {
   // If watching fails, the periodic Poll calls of the user still move the channel on.
   (void)WatchFd(options.epoll_fd, copier_->wait_fd());
-  end_.Greet(options.peer_region, copier_->Greeting());
+  end_.Greet(options.boot, options.peer_region, copier_->Greeting());
 }
 
 OneSidedChannel::~OneSidedChannel() {
@@ -64,13 +66,15 @@ void OneSidedChannel::Start(OpId op) {
 }
 
 size_t OneSidedChannel::Poll(Time now, std::span<WriteEvent> events) {
+  end_.Flush();
   end_.Receive(now);
   if (end_.status().ok()) StartQueued();
   if (copier_) TakeDone();
   rate_.OnPoll(now, copies_ > 0);
   JudgePolling(now);
   if (copier_ && !wants_poll_) copier_->WatchEnds();
-  end_.Flush();
+  // The caller may answer events with SEAL, which then goes with the frames that wait.
+  if (!end_.has_events()) end_.Flush();
   return end_.Finish(events);
 }
 
@@ -94,17 +98,20 @@ Status OneSidedChannel::OnWelcome(const SidebandFrame& frame) {
 Status OneSidedChannel::OnWindow(const SidebandFrame& frame) {
   const uint64_t key = frame.header.key;
   const auto found = windows_.find(key);
-  if (found == windows_.end() || found->second.given) {
-    return InvalidArgument("the peer gave a write window that was not requested");
+  if (found != windows_.end() && found->second.given) {
+    return InvalidArgument("the peer gave a write window that this side has");
   }
-  Window& window = found->second;
   if (frame.header.code != 0) {
+    if (found == windows_.end() || !found->second.asked) {
+      return InvalidArgument("the peer refused a write window that was not requested");
+    }
     windows_.erase(found);
     end_.EndAllLater(WriteEvent::Kind::kFailed,
                      MakeStatus(StatusCode::kNotFound, "the peer has no such write window"),
                      [&](const Op& op) { return op.header.window_key == key; });
     return OkStatus();
   }
+  Window& window = windows_[key];
   if (frame.header.bytes > kMaxWindowRanges ||
       window.ranges.size() + frame.ranges.size() > frame.header.bytes) {
     return InvalidArgument(
@@ -113,12 +120,23 @@ Status OneSidedChannel::OnWindow(const SidebandFrame& frame) {
   }
   window.ranges.insert(window.ranges.end(), frame.ranges.begin(), frame.ranges.end());
   window.given = window.ranges.size() == frame.header.bytes;
-  return OkStatus();
+  if (!HasTooManyWindows()) return OkStatus();
+  return InvalidArgument("the peer gave {} write windows; their ranges are too many",
+                         windows_.size());
+}
+
+bool OneSidedChannel::HasTooManyWindows() const {
+  size_t kept = windows_.size();
+  for (const auto& [key, window] : windows_) kept += window.ranges.size();
+  return kept > kMaxKeptRanges;
 }
 
 void OneSidedChannel::OnClose(uint64_t key) {
+  Window& window = windows_[key];
+  // The window was given back before, and is asked for again: the receiver refuses that.
+  if (window.asked && !window.given) return;
   // Bar further copies first; only then check which copies are under way.
-  windows_[key].closing = true;
+  window.closing = true;
   end_.EndAllLater(WriteEvent::Kind::kFailed,
                    MakeStatus(StatusCode::kAborted, "the peer closed the write window"),
                    [&](const Op& op) { return op.header.window_key == key && !IsReported(op); });
@@ -146,6 +164,7 @@ void OneSidedChannel::Release(uint64_t window_key) {
   if (found == windows_.end()) return;
   found->second.released = true;
   ConfirmIfDrained(window_key);
+  end_.Flush();
 }
 
 bool OneSidedChannel::PostNote(uint64_t window_key, std::string_view note) {
@@ -155,7 +174,7 @@ bool OneSidedChannel::PostNote(uint64_t window_key, std::string_view note) {
   if (!found->second.given || found->second.closing) return false;
   SidebandFrame frame = FrameOf(SidebandType::kNote, window_key);
   frame.text = note;
-  end_.Send(frame);
+  end_.Queue(frame);
   return end_.status().ok();
 }
 
@@ -189,7 +208,7 @@ bool OneSidedChannel::TryStart(Op& op) {
   const uint64_t key = op.header.window_key;
   const auto found = windows_.find(key);
   if (found == windows_.end()) {
-    windows_.emplace(key, Window());
+    windows_[key].asked = true;
     end_.Send(FrameOf(SidebandType::kAsk, key));
     end_.OnProgress();
     return false;
@@ -284,7 +303,7 @@ void OneSidedChannel::SendLanded(const Op& op) {
   landed.header.granule = op.header.granule;
   landed.header.bytes = op.header.payload_bytes;
   landed.runs = op.runs;
-  end_.Send(landed);
+  end_.Queue(landed);
 }
 
 void OneSidedChannel::OnSummed(Op& op, DmaDone done) {

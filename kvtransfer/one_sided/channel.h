@@ -15,17 +15,20 @@ namespace baton {
 
 // The sending end of a one-sided channel: moves the bytes into the receiver's memory itself, and
 // reports the copies to the receiver: when they start if the receiver can tell when they have
-// landed (Copier::marks_copies), else when they have ended. The receiver cannot stop a copy, so the
-// sender has three duties. It copies only into windows that the receiver gave it and that are not
-// closed. It confirms a close only after the last copy through that window was reported. It sends
-// kBye only after the last copy of all has ended. If the end of a copy cannot be known (the device
-// is lost), the sender confirms nothing, and the receiver waits for the proof of its RemoteAccess.
-// Owned by the transport's user; its thread only.
+// landed (Copier::marks_copies), else when they have ended. A report waits until the caller has
+// handled the events of its Poll, so that the last report, SEAL and the end of the window are one
+// message. The receiver cannot stop a copy, so the sender has three duties. It copies only into
+// windows that the receiver gave it and that are not closed. It confirms a close only after the
+// last copy through that window was reported. It sends kBye only after the last copy of all has
+// ended. If the end of a copy cannot be known (the device is lost), the sender confirms nothing,
+// and the receiver waits for the proof of its RemoteAccess. Owned by the transport's user; its
+// thread only.
 class OneSidedChannel final : public Channel, private SendingEnd::Mover {
  public:
   struct Options {
     std::unique_ptr<FrameSocket> socket;
     std::unique_ptr<Copier> copier;
+    BootId boot;                // TransportOptions::boot
     uint64_t source_bytes = 0;  // size of the copier's local region
     uint32_t peer_region = 0;
     int epoll_fd = -1;  // the transport's
@@ -46,14 +49,15 @@ class OneSidedChannel final : public Channel, private SendingEnd::Mover {
   void Fence() override { end_.Fence(); }
   size_t Poll(Time now, std::span<WriteEvent> events) override;
   Status status() const override { return end_.status(); }
-  bool wants_poll() const override { return wants_poll_; }
+  bool wants_poll() const override { return wants_poll_ || end_.has_queued(); }
   // The rate of the copies alone: checksums may wait long behind a step's kernels.
   double bytes_per_second() const override { return rate_.bytes_per_second(); }
 
  private:
   using Op = SendingEnd::Op;
-  // The state of a window of the receiver.
+  // The state of a window of the receiver that this end has, or asks for.
   struct Window {
+    bool asked = false;
     bool given = false;
     bool closing = false;   // the receiver waits for our confirmation
     bool released = false;  // confirm (kDrained) without being asked
@@ -68,7 +72,10 @@ class OneSidedChannel final : public Channel, private SendingEnd::Mover {
   // Sends kBye and destroys the copier.
   void OnLeave() override;
 
+  // The receiver gives a window that was asked for, or that has just opened for this worker.
   Status OnWindow(const SidebandFrame& frame);
+  // Whether the windows of the channel are as many as one receiver may give.
+  bool HasTooManyWindows() const;
   void OnClose(uint64_t key);
 
   // Starts the queued operations that need not wait.

@@ -35,7 +35,7 @@ Status OneSidedConnection::Step(Time, size_t quantum) {
   BATON_RETURN_IF_ERROR(broken_);
   BATON_RETURN_IF_ERROR(socket_->Flush());
   has_more_ = false;
-  for (size_t read = 0; socket_->waiting() < kMaxWaiting; read += kMaxSidebandFrameBytes) {
+  for (size_t read = 0; !IsCongested(); read += kMaxSidebandFrameBytes) {
     if (read > quantum || receiver_.is_behind()) {
       has_more_ = true;
       break;
@@ -44,7 +44,14 @@ Status OneSidedConnection::Step(Time, size_t quantum) {
     if (!frame) break;
     BATON_RETURN_IF_ERROR(OnFrame(*std::move(frame)));
   }
-  return OkStatus();
+  (void)SendAnswers();
+  return broken_;
+}
+
+bool OneSidedConnection::IsCongested() {
+  if (socket_->waiting() < kMaxWaiting) return false;
+  (void)SendAnswers();
+  return socket_->waiting() >= kMaxWaiting;
 }
 
 Status OneSidedConnection::OnFrame(SidebandFrame frame) {
@@ -55,11 +62,10 @@ Status OneSidedConnection::OnFrame(SidebandFrame frame) {
   switch (frame.header.type) {
     case SidebandType::kHello:
       return OnHello(frame);
-    case SidebandType::kAsk:
-      return OnAsk(frame);
     case SidebandType::kLanded:
       BATON_RETURN_IF_ERROR(CheckLanded(frame));
       [[fallthrough]];
+    case SidebandType::kAsk:
     case SidebandType::kDrained:
       BATON_RETURN_IF_ERROR(receiver_.OnReport(id_, std::move(frame)));
       return broken_;
@@ -79,6 +85,7 @@ Status OneSidedConnection::OnHello(const SidebandFrame& frame) {
   if (frame.header.op > ~uint32_t{0})
     return InvalidArgument("region id {} exceeds 32 bits", frame.header.op);
   region_ = static_cast<uint32_t>(frame.header.op);
+  boot_ = BootId(frame.header.key);
   SidebandFrame welcome;
   welcome.header.type = SidebandType::kWelcome;
   BATON_ASSIGN_OR_RETURN(welcome.text, receiver_.OpenAccess(id_, region_, frame.text));
@@ -86,25 +93,41 @@ Status OneSidedConnection::OnHello(const SidebandFrame& frame) {
   return socket_->Send(welcome);
 }
 
-Status OneSidedConnection::OnAsk(const SidebandFrame& frame) {
-  SidebandFrame answer;
-  answer.header.type = SidebandType::kWindow;
-  answer.header.key = frame.header.key;
-  const WriteWindow* window = receiver_.Give(id_, frame.header.key, region_);
-  if (window == nullptr) {
-    answer.header.code = static_cast<uint32_t>(StatusCode::kNotFound);
-    return socket_->Send(answer);
+void OneSidedConnection::OnWindowOpened(const WriteWindow& window) {
+  if (!greeted_ || said_bye_ || !broken_.ok()) return;
+  if (boot_ == BootId() || window.peer != boot_) return;
+  if (socket_->waiting() >= kMaxWaiting) return;  // the peer takes no frames, so it has to ask
+  if (receiver_.Give(id_, window.key, region_) != nullptr) broken_ = SendWindow(window);
+}
+
+void OneSidedConnection::AnswerAsk(uint64_t key) {
+  // The window was given when it opened, and this request crossed it on the way.
+  if (!broken_.ok() || receiver_.holds(id_, key)) return;
+  if (const WriteWindow* window = receiver_.Give(id_, key, region_); window != nullptr) {
+    broken_ = SendWindow(*window);
+    return;
   }
-  answer.header.bytes = window->ranges.size();
+  SidebandFrame refusal;
+  refusal.header.type = SidebandType::kWindow;
+  refusal.header.key = key;
+  refusal.header.code = static_cast<uint32_t>(StatusCode::kNotFound);
+  broken_ = socket_->Send(refusal);
+}
+
+Status OneSidedConnection::SendWindow(const WriteWindow& window) {
+  SidebandFrame frame;
+  frame.header.type = SidebandType::kWindow;
+  frame.header.key = window.key;
+  frame.header.bytes = window.ranges.size();
   size_t sent = 0;
   do {
-    const size_t count = std::min<size_t>(kMaxSidebandRecords, window->ranges.size() - sent);
-    const auto first = window->ranges.begin() + static_cast<ptrdiff_t>(sent);
-    answer.ranges.assign(first, first + static_cast<ptrdiff_t>(count));
-    BATON_RETURN_IF_ERROR(socket_->Send(answer));
+    const size_t count = std::min<size_t>(kMaxSidebandRecords, window.ranges.size() - sent);
+    const auto first = window.ranges.begin() + static_cast<ptrdiff_t>(sent);
+    frame.ranges.assign(first, first + static_cast<ptrdiff_t>(count));
+    socket_->Queue(frame);
     sent += count;
-  } while (sent < window->ranges.size());
-  return OkStatus();
+  } while (sent < window.ranges.size());
+  return socket_->Flush();
 }
 
 Status OneSidedConnection::CheckLanded(const SidebandFrame& frame) {
@@ -135,7 +158,14 @@ void OneSidedConnection::Acknowledge(uint64_t op, const Status& status) {
   ack.header.type = SidebandType::kAck;
   ack.header.op = op;
   ack.header.code = static_cast<uint32_t>(status.code());
-  if (broken_.ok()) broken_ = socket_->Send(ack);
+  socket_->Queue(ack);
+  has_queued_ = true;
+}
+
+bool OneSidedConnection::SendAnswers() {
+  if (!std::exchange(has_queued_, false)) return false;
+  if (broken_.ok()) broken_ = socket_->Flush();
+  return true;
 }
 
 }  // namespace baton

@@ -19,8 +19,8 @@ constexpr Duration kLongestPolling = std::chrono::milliseconds(1);
 constexpr size_t kMaxArrivals = 256;
 
 // The most reports of one peer that may wait for bytes to land: a copy for each operation that a
-// channel can have, and as many windows that are given back.
-constexpr size_t kMaxReports = 2 * kMaxOutstandingOps;
+// channel can have, and as many windows that are given back and asked for.
+constexpr size_t kMaxReports = 3 * kMaxOutstandingOps;
 
 void Watch(int epoll_fd, int fd, uint32_t events) {
   const Status watched = WatchFd(epoll_fd, fd, events);
@@ -92,6 +92,10 @@ void OneSidedReceiver::TakeReports(uint64_t id, Peer& peer) {
     if (frame.header.type == SidebandType::kDrained) {
       grants_.OnDrained(id, frame.header.key);
       ReportClosed();
+      continue;
+    }
+    if (frame.header.type == SidebandType::kAsk) {
+      peer.connection->AnswerAsk(frame.header.key);
       continue;
     }
     if (!peer.access->HasLanded(frame.header.code)) return WatchAccess(peer);
@@ -191,19 +195,15 @@ bool OneSidedReceiver::CloseWindow(uint64_t key) {
   return true;
 }
 
-void OneSidedReceiver::TakeChecksums(FrameServer& server) {
+void OneSidedReceiver::TakeChecksums() {
   std::array<DmaDone, 16> done;
   size_t count = 0;
   do {
     count = checksums_->Poll(done);
     for (DmaDone& end : std::span(done).first(count)) {
       auto node = summing_.extract(end.id);
-      const auto peer = peers_.find(node.mapped().peer);
       node.mapped().arrival.checksums = std::move(end.checksums);
       Count(std::move(node.mapped()), end.status);
-      if (peer != peers_.end() && peer->second.connection != nullptr) {
-        server.Refresh(peer->second.connection->fd());
-      }
     }
   } while (count == done.size());
 }
@@ -237,11 +237,12 @@ void OneSidedReceiver::RevokeOverdue(Time now, FrameServer& server) {
 
 bool OneSidedReceiver::Poll(Time now, FrameServer& server) {
   if (std::exchange(has_moved_, false)) moved_ = now;
-  TakeChecksums(server);
+  TakeChecksums();
   for (auto& [id, peer] : peers_) {
-    if (peer.reports.empty()) continue;
+    if (peer.connection == nullptr) continue;
+    const bool had_reports = !peer.reports.empty();
     TakeReports(id, peer);
-    server.Refresh(peer.connection->fd());
+    if (peer.connection->SendAnswers() || had_reports) server.Refresh(peer.connection->fd());
   }
   TakeRevoked();
   RevokeOverdue(now, server);

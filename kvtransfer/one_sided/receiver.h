@@ -54,10 +54,11 @@ class OneSidedReceiver final {
   // The window that the peer may write through from now on, or null.
   const WriteWindow* Give(uint64_t peer, uint64_t key, uint32_t region);
   bool holds(uint64_t peer, uint64_t key) const { return grants_.holds(peer, key); }
-  // The peer reports a copy (kLanded) or that it writes no more through a window (kDrained).
-  // Reports take effect in their order, and a copy's not before its bytes are in place. An
-  // operation's acknowledgement follows. An error: the peer reports more copies than a channel can
-  // have.
+  // The peer reports a copy (kLanded) or that it writes no more through a window (kDrained), or it
+  // asks for a window (kAsk). Reports take effect in their order, and a copy's not before its bytes
+  // are in place: a peer that gave a window back and asks for it again holds it afterwards. An
+  // operation's acknowledgement follows, or the answer. An error: the peer reports more copies than
+  // a channel can have.
   Status OnReport(uint64_t peer, SidebandFrame frame);
   // Whether no further frame may be read, because too many arrivals have not been taken yet.
   bool is_behind() const;
@@ -83,7 +84,7 @@ class OneSidedReceiver final {
   Status OnLanded(uint64_t id, const Peer& peer, const SidebandFrame& frame);
   void WatchAccess(Peer& peer) const;
   void Count(Landed landed, const Status& status);
-  void TakeChecksums(FrameServer& server);
+  void TakeChecksums();
   void TakeRevoked();
   // Revokes the access of peers that did not confirm a close within the fence time-out.
   void RevokeOverdue(Time now, FrameServer& server);

@@ -59,6 +59,13 @@ void OneSidedTransport::ServePeers(UniqueFd listener,
         });
 }
 
+Status OneSidedTransport::OpenWindow(WriteWindow window) {
+  const uint64_t key = window.key;
+  BATON_RETURN_IF_ERROR(FrameTransport::OpenWindow(std::move(window)));
+  if (server() != nullptr) server()->OnWindowOpened(*windows_.FindWindow(key));
+  return OkStatus();
+}
+
 void OneSidedTransport::CloseWindow(uint64_t window_key) {
   if (!receiver_) {
     FrameTransport::CloseWindow(window_key);

@@ -17,6 +17,8 @@ class OneSidedTransport : public FrameTransport {
   ~OneSidedTransport() override;
 
   TransportCaps caps() const override;
+  // Also gives the window to the connected channels of its peer.
+  Status OpenWindow(WriteWindow window) override;
   void CloseWindow(uint64_t window_key) override;
 
  protected:

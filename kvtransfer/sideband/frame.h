@@ -18,13 +18,14 @@ namespace baton {
 
 enum class SidebandType : uint16_t {
   // From the sender.
-  kHello = 1,  // op: the region to write; text: Copier::Greeting
-  kAsk = 2,    // key: asks for the right to write through that window
+  // op: the region to write; key: the worker, TransportOptions::boot; text: Copier::Greeting
+  kHello = 1,
+  kAsk = 2,  // key: asks for the right to write through that window
   // key, op, tag, granule, bytes, runs: this operation's copy has ended or, where its mark tells
   // when it has landed, has begun; code: its mark (Copier::Copy)
   kLanded = 3,
   // key: no copy through that window is under way but those whose kLanded came before, and none
-  // follows before the next kAsk for it.
+  // follows before the next kWindow for it.
   kDrained = 4,
   kBye = 5,   // no copy is under way, and none will follow
   kNote = 6,  // key, text: Channel::PostNote
@@ -34,7 +35,8 @@ enum class SidebandType : uint16_t {
   // From the receiver.
   kWelcome = 16,  // text: the access to the region's memory, as returned by RemoteAccess::Open
   // key, code; `bytes` is the number of ranges of the window. Ranges that do not fit into one frame
-  // follow in further frames.
+  // follow in further frames. Answers kAsk, or comes when the window of a hand-off of the sender's
+  // worker opens.
   kWindow = 17,
   kClose = 18,  // key: start no more copies; answered by kDrained
   kAck = 19,    // op, code: the operation counts, or the reason why not
@@ -42,7 +44,7 @@ enum class SidebandType : uint16_t {
 
 struct SidebandHeader {
   uint32_t magic = 0x494b5642;  // "BVKI"
-  uint16_t version = 3;
+  uint16_t version = 4;
   SidebandType type = SidebandType::kHello;
   uint32_t count = 0;  // number of runs or ranges, or bytes of text
   uint32_t code = 0;   // a StatusCode; of kLanded a mark

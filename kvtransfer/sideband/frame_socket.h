@@ -22,11 +22,15 @@ class FrameSocket {
   // The number of frames in the queue.
   virtual size_t waiting() const = 0;
 
-  // Appends the frame to the queue, and sends as many frames of the queue as fit. An error: the
-  // connection is broken.
-  virtual Status Send(const SidebandFrame& frame) = 0;
-  // Sends as many frames of the queue as fit. Errors as for Send.
+  // Appends the frame to the queue, for the next Flush. Frames that are sent together cost less.
+  virtual void Queue(const SidebandFrame& frame) = 0;
+  // Sends as many frames of the queue as fit. An error: the connection is broken.
   virtual Status Flush() = 0;
+  // Queue, then Flush.
+  Status Send(const SidebandFrame& frame) {
+    Queue(frame);
+    return Flush();
+  }
   // The next frame, or nothing if none has arrived. OutOfRange: the peer closed the connection;
   // InvalidArgument: the peer sent bytes that are not a frame; other errors: the connection is
   // broken.

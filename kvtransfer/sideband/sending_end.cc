@@ -30,9 +30,10 @@ SendingEnd::SendingEnd(Mover& mover, Options options)
   (void)WatchFd(epoll_fd_, socket_->fd());
 }
 
-void SendingEnd::Greet(uint32_t peer_region, std::string text) {
+void SendingEnd::Greet(BootId boot, uint32_t peer_region, std::string text) {
   SidebandFrame hello;
   hello.header.type = SidebandType::kHello;
+  hello.header.key = boot.value();
   hello.header.op = peer_region;
   hello.text = std::move(text);
   Send(hello);
@@ -184,6 +185,7 @@ void SendingEnd::LeaveIfIdle() {
 }
 
 void SendingEnd::Flush() {
+  has_queued_ = false;
   if (!status_.ok()) return;
   if (const Status sent = socket_->Flush(); !sent.ok()) {
     Die(ConnectionEnded(sent), WriteEvent::Kind::kFailed);
@@ -191,10 +193,14 @@ void SendingEnd::Flush() {
 }
 
 void SendingEnd::Send(const SidebandFrame& frame) {
+  Queue(frame);
+  Flush();
+}
+
+void SendingEnd::Queue(const SidebandFrame& frame) {
   if (!status_.ok()) return;
-  if (const Status sent = socket_->Send(frame); !sent.ok()) {
-    Die(ConnectionEnded(sent), WriteEvent::Kind::kFailed);
-  }
+  socket_->Queue(frame);
+  has_queued_ = true;
 }
 
 size_t SendingEnd::Finish(std::span<WriteEvent> events) {
@@ -209,7 +215,8 @@ size_t SendingEnd::Finish(std::span<WriteEvent> events) {
 }
 
 void SendingEnd::WatchSocket() {
-  if (!socket_ || (socket_->waiting() > 0) == watches_write_) return;
+  // Frames that wait for the next Flush do not wait for the socket.
+  if (!socket_ || has_queued_ || (socket_->waiting() > 0) == watches_write_) return;
   watches_write_ = !watches_write_;
   (void)WatchFd(
       epoll_fd_, socket_->fd(), EPOLLIN | (watches_write_ ? EPOLLOUT : 0u), EPOLL_CTL_MOD);

@@ -74,8 +74,9 @@ class SendingEnd final {
   // `mover` must outlive the object, which calls it only from within its own methods.
   SendingEnd(Mover& mover, Options options);
 
-  // Sends kHello for a region of the peer. Called once, before all other methods.
-  void Greet(uint32_t peer_region, std::string text);
+  // Sends kHello: this worker wants to write a region of the peer. Called once, before all other
+  // methods.
+  void Greet(BootId boot, uint32_t peer_region, std::string text);
   // Channel::PostWrite: checks the write and numbers it. The caller starts it when it can.
   StatusOr<OpId> Accept(const WriteOp& op);
 
@@ -111,10 +112,16 @@ class SendingEnd final {
   // leaves if the channel is dead and idle, and moves events into `events`.
   void Receive(Time now);
   void Flush();
+  // Whether Finish has events.
+  bool has_events() const { return !events_.empty(); }
   size_t Finish(std::span<WriteEvent> events);
 
-  // Sends the frame; ignored if the channel is dead. A failure kills the channel.
+  // Sends the frame, after those that wait; ignored if the channel is dead. A failure kills the
+  // channel.
   void Send(const SidebandFrame& frame);
+  // As Send, but the frame waits for the next Send or Flush.
+  void Queue(const SidebandFrame& frame);
+  bool has_queued() const { return has_queued_; }
   // In Mover::OnLeave: sends a last frame, if the connection still takes it.
   void SendLast(const SidebandFrame& frame) { (void)socket_->Send(frame); }
 
@@ -138,6 +145,7 @@ class SendingEnd final {
   const bool takes_held_writes_;
   bool is_connected_ = false;  // the peer sent kWelcome
   bool watches_write_ = false;
+  bool has_queued_ = false;              // since the last Flush
   bool has_moved_ = false;               // since the last MovedLately
   std::unique_ptr<FrameSocket> socket_;  // null once the channel is dead and has no operation
   Time connect_until_{};

@@ -24,9 +24,8 @@ StreamSocket::StreamSocket(UniqueFd socket,
   if (proof_ != nullptr && side == PeerSide::kDialler) proof_out_ = proof_->Begin();
 }
 
-Status StreamSocket::Send(const SidebandFrame& frame) {
+void StreamSocket::Queue(const SidebandFrame& frame) {
   out_.push_back(EncodeStreamFrame(frame));
-  return Flush();
 }
 
 Status StreamSocket::Flush() {

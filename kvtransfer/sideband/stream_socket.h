@@ -34,7 +34,7 @@ class StreamSocket final : public FrameSocket {
   size_t waiting() const override {
     return (proof_out_.empty() ? 0 : 1) + (is_proven() ? out_.size() : 0);
   }
-  Status Send(const SidebandFrame& frame) override;
+  void Queue(const SidebandFrame& frame) override;
   Status Flush() override;
   StatusOr<std::optional<SidebandFrame>> Receive() override;
 

@@ -14,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "records are copied as they lie");
 
 constexpr uint32_t kMagic = 0x564b5642;  // "BVKV"
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 constexpr uint32_t kMax24Bits = (1u << 24) - 1;
 constexpr uint8_t kMinMtu = 1;
 constexpr uint8_t kMaxMtu = 5;

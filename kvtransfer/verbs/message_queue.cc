@@ -34,10 +34,11 @@ Status MessageQueue::Open() {
   return OkStatus();
 }
 
-Status MessageQueue::Connect(const PortAddress& port, const QueuePairAddress& peer) {
+Status MessageQueue::Connect(const PortAddress& port, const QueuePairAddress& peer, PeerSide side) {
   BATON_RETURN_IF_ERROR(queue_pair_->Connect(port, peer, /*sends=*/true));
-  is_connected_ = true;
-  return OkStatus();
+  if (side == PeerSide::kListener) return OkStatus();
+  may_send_ = true;
+  return Send(0);
 }
 
 ibv_sge MessageQueue::SourceOf(uint32_t slot, size_t bytes) {
@@ -58,7 +59,7 @@ Status MessageQueue::PostReceive(uint32_t slot) {
 }
 
 std::span<std::byte> MessageQueue::NextPayload() {
-  if (!is_connected_ || credits_ < 2 || !has_send_slot()) return {};
+  if (!may_send_ || credits_ < 2 || !has_send_slot()) return {};
   return Slot(kSlots + static_cast<uint32_t>(sent_ % kSlots)).subspan(sizeof(Header));
 }
 
@@ -114,10 +115,13 @@ Status MessageQueue::OnMessage(const ibv_wc& completion, std::string& stream) {
                            kSlots - credits_,
                            kSlots);
   }
+  may_send_ = true;
   credits_ += header.credits;
   stream.append(reinterpret_cast<const char*>(Slot(slot).data()) + sizeof(header),
                 completion.byte_len - sizeof(header));
-  ++used_;
+  // A message that only gives credits back has no payload that must be used first. Its own credit
+  // therefore returns also while this end reads nothing, and two ends never wait for each other.
+  ++(completion.byte_len == sizeof(header) ? returned_ : used_);
   return PostReceive(slot);
 }
 
@@ -125,12 +129,6 @@ Status MessageQueue::ReturnCredits() {
   returned_ += std::exchange(used_, 0);
   if (returned_ < kMaxWaitingCredits || credits_ == 0 || !has_send_slot()) return OkStatus();
   return Send(0);
-}
-
-bool MessageQueue::Watch() {
-  if (completions_->is_armed()) return false;
-  completions_->Arm();
-  return true;
 }
 
 }  // namespace baton

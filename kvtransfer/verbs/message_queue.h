@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/peer_proof.h"
 #include "kvtransfer/verbs/queue_pair.h"
 
 namespace baton {
@@ -30,11 +31,13 @@ class MessageQueue final {
   static StatusOr<std::unique_ptr<MessageQueue>> Create(Rail& rail);
 
   QueuePairAddress address() const { return queue_pair_->address(); }
-  // Connects to the queue of the peer.
-  Status Connect(const PortAddress& port, const QueuePairAddress& peer);
+  // Connects to the queue of the peer. The dialler connects last and sends an empty message. The
+  // listener sends nothing before that, because the dialler's device would not take it yet.
+  Status Connect(const PortAddress& port, const QueuePairAddress& peer, PeerSide side);
 
-  // The place for the payload of the next message. Empty while none may be sent: the peer has given
-  // back too few credits, or the device has not sent enough of the earlier messages.
+  // The place for the payload of the next message. Empty while none may be sent: the peer is not
+  // connected or has given back too few credits, or the device has not sent enough of the earlier
+  // messages.
   std::span<std::byte> NextPayload();
   // Sends a message with the first `bytes` bytes of NextPayload. An error: the queue is broken.
   Status Send(size_t bytes);
@@ -49,7 +52,7 @@ class MessageQueue final {
   int fd() const { return completions_->fd(); }
   // Makes fd() readable when the next message comes. True: messages that came before need a Receive
   // afterwards.
-  bool Watch();
+  bool Watch() { return completions_->Arm(); }
   // Makes fd() unreadable until the next notification.
   void TakeNotifications() { completions_->TakeNotifications(); }
 
@@ -69,7 +72,7 @@ class MessageQueue final {
   MemoryRegion region_;
   std::unique_ptr<CompletionQueue> completions_;
   std::unique_ptr<QueuePair> queue_pair_;
-  bool is_connected_ = false;
+  bool may_send_ = false;   // the peer is connected, too
   uint64_t sent_ = 0;       // messages
   uint64_t completed_ = 0;  // of them, known to have left their slots
   uint32_t credits_ = kSlots;

@@ -63,10 +63,11 @@ StatusOr<size_t> CompletionQueue::Poll(std::span<ibv_wc> completions) {
   return MakeStatus(StatusCode::kUnavailable, "an RDMA completion queue is broken");
 }
 
-void CompletionQueue::Arm() {
-  is_armed_ = true;
+bool CompletionQueue::Arm() {
+  if (std::exchange(is_armed_, true)) return false;
   // An error delays the caller to its next periodic Poll.
   (void)ibv_req_notify_cq(queue_.get(), /*solicited_only=*/0);
+  return true;
 }
 
 void CompletionQueue::TakeNotifications() {

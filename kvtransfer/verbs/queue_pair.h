@@ -17,13 +17,11 @@ class CompletionQueue final {
 
   // Moves completions into `completions`; returns their number. Unavailable: the queue is broken.
   StatusOr<size_t> Poll(std::span<ibv_wc> completions);
-  // Makes fd() readable when the next completion comes. Completions that came before need a Poll
-  // afterwards.
-  void Arm();
+  // Makes fd() readable when the next completion comes. True: completions that came before need a
+  // Poll afterwards. False: it was armed already, and fd() is readable if any came since.
+  bool Arm();
   // Makes fd() unreadable until the next notification.
   void TakeNotifications();
-  // Whether a notification may come, or has come and was not taken.
-  bool is_armed() const { return is_armed_; }
   int fd() const { return channel_->fd; }
   ibv_cq* get() const { return queue_.get(); }
 
@@ -36,7 +34,7 @@ class CompletionQueue final {
   const VerbsLibrary& verbs_;
   VerbsPtr<ibv_comp_channel> channel_;
   VerbsPtr<ibv_cq> queue_;
-  bool is_armed_ = false;
+  bool is_armed_ = false;  // a notification may come, or has come and was not taken
 };
 
 // A reliable connected (RC) queue pair: one end of a connection between two rails. Owned by one end

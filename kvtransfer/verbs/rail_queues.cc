@@ -101,8 +101,10 @@ size_t RailQueues::IndexOf(const RailState& rail, uint32_t number) const {
   return index;
 }
 
-void RailQueues::Arm() {
-  for (RailState& rail : rails_) rail.completions->Arm();
+bool RailQueues::Arm() {
+  bool any = false;
+  for (RailState& rail : rails_) any = rail.completions->Arm() || any;
+  return any;
 }
 
 void RailQueues::TakeNotifications() {

@@ -62,8 +62,8 @@ class RailQueues final {
     }
     return OkStatus();
   }
-  // Makes wait_fd() readable when the next completion comes; a Poll must follow.
-  void Arm();
+  // Makes wait_fd() readable when the next completion comes. True: a Poll must follow.
+  bool Arm();
   // Makes wait_fd() unreadable until the next notification.
   void TakeNotifications();
   // Readable after Arm and a completion. Constant.

@@ -61,7 +61,8 @@ StatusOr<std::string> VerbsAccess::Open(const Buffer& memory, std::string_view g
   landed_.resize(queues_->size());
   Handshake ours;
   BATON_ASSIGN_OR_RETURN(ours.messages, socket_.OpenMessages(*uses.front().rail));
-  BATON_RETURN_IF_ERROR(socket_.ConnectMessages(theirs.rails.front().port, theirs.messages));
+  BATON_RETURN_IF_ERROR(
+      socket_.ConnectMessages(theirs.rails.front().port, theirs.messages, PeerSide::kListener));
   ours.address = reinterpret_cast<uintptr_t>(memory.data());
   ours.bytes = memory.size();
   ours.rails = queues_->Addresses(keys);
@@ -99,9 +100,8 @@ bool VerbsAccess::HasLanded(uint32_t mark) {
   queues_->TakeNotifications();
   TakeLanded();
   if (IsVisible(mark)) return true;
-  queues_->Arm();
   // What has landed before gives no notification.
-  TakeLanded();
+  if (queues_->Arm()) TakeLanded();
   return IsVisible(mark);
 }
 

@@ -77,7 +77,8 @@ std::string VerbsCopier::Greeting() const {
 Status VerbsCopier::Connect(std::string_view access) {
   BATON_ASSIGN_OR_RETURN(const Handshake peer, ParseHandshake(access));
   BATON_RETURN_IF_ERROR(queues_->Connect(peer.rails, /*sends=*/true));
-  BATON_RETURN_IF_ERROR(socket_.ConnectMessages(peer.rails.front().port, peer.messages));
+  BATON_RETURN_IF_ERROR(
+      socket_.ConnectMessages(peer.rails.front().port, peer.messages, PeerSide::kDialler));
   for (size_t i = 0; i < memories_.size(); ++i) {
     memories_[i].peer_address = peer.address;
     memories_[i].peer_key = peer.rails[queues_->rail_of(i)].rkey;
@@ -166,9 +167,8 @@ void VerbsCopier::Signal() {
 
 void VerbsCopier::WatchEnds() {
   if (broken_.ok()) {
-    queues_->Arm();
     // What has completed before gives no notification.
-    TakeCompletions();
+    if (queues_->Arm()) TakeCompletions();
   }
   Signal();
   checksums_->WatchEnds();

@@ -28,23 +28,23 @@ StatusOr<QueuePairAddress> VerbsSocket::OpenMessages(Rail& rail) {
   return messages_->address();
 }
 
-Status VerbsSocket::ConnectMessages(const PortAddress& port, const QueuePairAddress& peer) {
-  return messages_->Connect(port, peer);
+Status VerbsSocket::ConnectMessages(const PortAddress& port,
+                                    const QueuePairAddress& peer,
+                                    PeerSide side) {
+  return messages_->Connect(port, peer, side);
 }
 
-Status VerbsSocket::Send(const SidebandFrame& frame) {
-  if (TakesStream(frame.header.type)) {
-    BATON_RETURN_IF_ERROR(stream_->Send(frame));
-    return WatchStream();
-  }
+void VerbsSocket::Queue(const SidebandFrame& frame) {
+  if (TakesStream(frame.header.type)) return stream_->Queue(frame);
   BATON_CHECK(messages_ != nullptr, "a frame before the handshake");
   out_.push_back(EncodeStreamFrame(frame));
-  return SendMessages();
 }
 
 Status VerbsSocket::Flush() {
   BATON_RETURN_IF_ERROR(stream_->Flush());
   BATON_RETURN_IF_ERROR(WatchStream());
+  if (messages_ == nullptr) return OkStatus();
+  BATON_RETURN_IF_ERROR(SendMessages());
   if (out_.empty()) return OkStatus();
   // Credits may have come. Their notification stays, because Receive must be called for the
   // payloads.

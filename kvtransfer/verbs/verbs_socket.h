@@ -25,11 +25,11 @@ class VerbsSocket final : public FrameSocket {
   // ConnectMessages connects it to the peer's. Each is called once, before the first frame that
   // takes the queue.
   StatusOr<QueuePairAddress> OpenMessages(Rail& rail);
-  Status ConnectMessages(const PortAddress& port, const QueuePairAddress& peer);
+  Status ConnectMessages(const PortAddress& port, const QueuePairAddress& peer, PeerSide side);
 
   int fd() const override { return epoll_.get(); }
   size_t waiting() const override { return stream_->waiting() + out_.size(); }
-  Status Send(const SidebandFrame& frame) override;
+  void Queue(const SidebandFrame& frame) override;
   Status Flush() override;
   StatusOr<std::optional<SidebandFrame>> Receive() override;
 

@@ -184,6 +184,7 @@ StatusOr<std::unique_ptr<Channel>> VerbsTransport::Connect(const Region& local,
   BATON_ASSIGN_OR_RETURN(
       options.copier, VerbsCopier::Create(uses, std::move(source), std::move(checksums), *socket));
   options.socket = std::move(socket);
+  options.boot = options_.boot;
   options.source_bytes = memory.bytes;
   options.peer_region = peer_region;
   options.epoll_fd = epoll_.get();

@@ -218,6 +218,13 @@ void FrameServer::Close(int fd, const Status& reason) {
   connections_.erase(found);  // closing the socket removes it from the epoll set
 }
 
+void FrameServer::OnWindowOpened(const WriteWindow& window) {
+  for (auto& [fd, served] : connections_) {
+    served.connection->OnWindowOpened(window);
+    WatchWrites(served);
+  }
+}
+
 void FrameServer::OnWindowClosed(uint64_t key) {
   for (auto& [fd, served] : connections_) {
     served.connection->OnWindowClosed(key);

@@ -37,6 +37,7 @@ class FrameServer final {
 
   // Serves the sockets that epoll reports. True if work is left over.
   bool Poll(Time now);
+  void OnWindowOpened(const WriteWindow& window);
   void OnWindowClosed(uint64_t key);
   // Replaces Options::bytes_per_second. Takes effect in the next Poll.
   void SetRate(uint64_t bytes_per_second) { pacer_.SetRate(bytes_per_second); }

@@ -6,6 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "kvtransfer/transport.h"
 
 namespace baton {
 
@@ -21,6 +22,8 @@ class PeerConnection {
   // The bytes that the last Step moved into this process's memory, as far as the receiver decides
   // when they move.
   virtual uint64_t moved() const { return 0; }
+  // The window was opened. For connections whose peer needs it before it writes.
+  virtual void OnWindowOpened(const WriteWindow& /*window*/) {}
   // The window was closed: nothing may land through it any more.
   virtual void OnWindowClosed(uint64_t key) = 0;
 

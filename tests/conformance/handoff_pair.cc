@@ -175,7 +175,7 @@ KvTransferOptions HandoffPair::MakeOptions(const char* name,
                                            const Arenas& arenas) {
   KvTransferOptions result;
   result.worker = WorkerId(name);
-  result.boot = BootId(1);
+  result.boot = kBoot;
   result.layout = options_.layout;
   for (size_t i = 0; i < shards.size(); ++i) {
     result.shards.push_back({shards[i], &arenas[i]->buffer(), options_.blocks});

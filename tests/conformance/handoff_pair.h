@@ -131,6 +131,7 @@ class HandoffPair final {
   void DisconnectSender();  // as if the control stream broke
   void DisconnectReceiver();
 
+  static constexpr BootId kBoot{1};  // of both sides
   static constexpr const char* kSenderName = "prefill-0";
   static constexpr const char* kReceiverName = "decode-0";
 

@@ -4,13 +4,16 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <ctime>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace baton {
@@ -19,7 +22,10 @@ namespace {
 constexpr size_t kDevices = 2;
 constexpr std::array<const char*, kDevices> kNames = {"loop0", "loop1"};
 
+// Has a mutex of its own, so that an end that looks for completions does not wait for the copies of
+// the other end.
 struct Queue : ibv_cq {
+  std::mutex mutex;
   std::deque<ibv_wc> completions;
   bool is_armed = false;
 };
@@ -54,6 +60,7 @@ struct World {
   std::map<uint32_t, Memory*> memories;  // by rkey
   uint32_t next_pair = 100;
   uint32_t next_key = 7;
+  std::atomic<int64_t> nanos = 0;  // LoopbackDeviceSeconds
 };
 
 World& TheWorld() {
@@ -62,6 +69,7 @@ World& TheWorld() {
 }
 
 void Complete(Queue& queue, const ibv_wc& completion) {
+  const std::lock_guard lock(queue.mutex);
   queue.completions.push_back(completion);
   if (!queue.is_armed) return;
   queue.is_armed = false;
@@ -101,60 +109,80 @@ std::byte* PointerTo(uint64_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
+// Carries out a write or a message. IBV_WC_RNR_RETRY_EXC_ERR: it waits for a receive request. Other
+// errors break the pair.
+ibv_wc_status CarryOut(World& world,
+                       Pair& pair,
+                       const ibv_send_wr& request,
+                       std::span<const ibv_sge> sources) {
+  uint64_t bytes = 0;
+  for (const ibv_sge& source : sources) bytes += source.length;
+  const auto found = world.pairs.find(pair.peer);
+  if (found == world.pairs.end() || found->second->at < IBV_QPS_RTR ||
+      found->second->at == IBV_QPS_ERR) {
+    return IBV_WC_RETRY_EXC_ERR;
+  }
+  Pair& peer = *found->second;
+  const bool is_message = request.opcode == IBV_WR_SEND;
+  if (!is_message && !IsRegistered(world, request, bytes)) return IBV_WC_REM_ACCESS_ERR;
+  const bool is_received = is_message || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  if (is_received && peer.receives.empty()) return IBV_WC_RNR_RETRY_EXC_ERR;
+  if (is_message && bytes > peer.receives.front().memory.length) return IBV_WC_REM_INV_REQ_ERR;
+  auto* to =
+      PointerTo(is_message ? peer.receives.front().memory.addr : request.wr.rdma.remote_addr);
+  for (const ibv_sge& source : sources) {
+    std::memcpy(to, PointerTo(source.addr), source.length);
+    to += source.length;
+  }
+  if (is_received) {
+    ibv_wc arrival{};
+    arrival.wr_id = peer.receives.front().id;
+    peer.receives.pop_front();
+    arrival.opcode = is_message ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
+    arrival.imm_data = request.imm_data;
+    arrival.qp_num = peer.qp_num;
+    arrival.byte_len = static_cast<uint32_t>(bytes);
+    Complete(*static_cast<Queue*>(peer.recv_cq), arrival);
+  }
+  CompleteSend(pair, request, IBV_WC_SUCCESS);
+  return IBV_WC_SUCCESS;
+}
+
 // Carries out the pair's writes and messages, in order, until one lacks a receive request.
 void Work(World& world, Pair& pair) {
   while (!pair.sends.empty() && pair.at == IBV_QPS_RTS) {
     const auto& [request, sources] = pair.sends.front();
-    uint64_t bytes = 0;
-    for (const ibv_sge& source : sources) bytes += source.length;
-    const auto found = world.pairs.find(pair.peer);
-    if (found == world.pairs.end() || found->second->at < IBV_QPS_RTR ||
-        found->second->at == IBV_QPS_ERR) {
-      return Break(pair, IBV_WC_RETRY_EXC_ERR);
-    }
-    Pair& peer = *found->second;
-    const bool is_message = request.opcode == IBV_WR_SEND;
-    if (!is_message && !IsRegistered(world, request, bytes)) {
-      return Break(pair, IBV_WC_REM_ACCESS_ERR);
-    }
-    const bool is_received = is_message || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-    if (is_received && peer.receives.empty()) return;
-    if (is_message && bytes > peer.receives.front().memory.length) {
-      return Break(pair, IBV_WC_REM_INV_REQ_ERR);
-    }
-    auto* to =
-        PointerTo(is_message ? peer.receives.front().memory.addr : request.wr.rdma.remote_addr);
-    for (const ibv_sge& source : sources) {
-      std::memcpy(to, PointerTo(source.addr), source.length);
-      to += source.length;
-    }
-    if (is_received) {
-      ibv_wc arrival{};
-      arrival.wr_id = peer.receives.front().id;
-      peer.receives.pop_front();
-      arrival.opcode = is_message ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
-      arrival.imm_data = request.imm_data;
-      arrival.qp_num = peer.qp_num;
-      arrival.byte_len = static_cast<uint32_t>(bytes);
-      Complete(*static_cast<Queue*>(peer.recv_cq), arrival);
-    }
-    CompleteSend(pair, request, IBV_WC_SUCCESS);
+    const ibv_wc_status status = CarryOut(world, pair, request, sources);
+    if (status == IBV_WC_RNR_RETRY_EXC_ERR) return;
+    if (status != IBV_WC_SUCCESS) return Break(pair, status);
     pair.sends.pop_front();
   }
+}
+
+int64_t ThreadNanos() {
+  timespec now{};
+  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
 int PostSend(ibv_qp* to, ibv_send_wr* request, ibv_send_wr** bad) {
   World& world = TheWorld();
   const std::lock_guard lock(world.mutex);
+  const int64_t begin = ThreadNanos();
   Pair& pair = *static_cast<Pair*>(to);
   if (pair.at != IBV_QPS_RTS) {
     *bad = request;
     return EINVAL;
   }
   for (; request != nullptr; request = request->next) {
-    pair.sends.push_back({*request, {request->sg_list, request->sg_list + request->num_sge}});
+    const std::span sources(request->sg_list, static_cast<size_t>(request->num_sge));
+    // Only what must wait is kept.
+    const bool is_next = pair.sends.empty() && pair.at == IBV_QPS_RTS;
+    if (is_next && CarryOut(world, pair, *request, sources) == IBV_WC_SUCCESS) continue;
+    pair.sends.push_back({*request, {sources.begin(), sources.end()}});
   }
   Work(world, pair);
+  world.nanos += ThreadNanos() - begin;
   return 0;
 }
 
@@ -173,8 +201,8 @@ int PostReceive(ibv_qp* to, ibv_recv_wr* request, ibv_recv_wr**) {
 }
 
 int PollQueue(ibv_cq* from, int most, ibv_wc* out) {
-  const std::lock_guard lock(TheWorld().mutex);
   Queue& queue = *static_cast<Queue*>(from);
+  const std::lock_guard lock(queue.mutex);
   int count = 0;
   for (; count < most && !queue.completions.empty(); queue.completions.pop_front()) {
     out[count++] = queue.completions.front();
@@ -183,8 +211,9 @@ int PollQueue(ibv_cq* from, int most, ibv_wc* out) {
 }
 
 int Arm(ibv_cq* of, int) {
-  const std::lock_guard lock(TheWorld().mutex);
-  static_cast<Queue*>(of)->is_armed = true;
+  Queue& queue = *static_cast<Queue*>(of);
+  const std::lock_guard lock(queue.mutex);
+  queue.is_armed = true;
   return 0;
 }
 
@@ -354,6 +383,10 @@ VerbsLibrary MakeLibrary() {
 }
 
 }  // namespace
+
+double LoopbackDeviceSeconds() {
+  return static_cast<double>(TheWorld().nanos) / 1e9;
+}
 
 const VerbsLibrary& LoopbackVerbs() {
   static const VerbsLibrary library = MakeLibrary();

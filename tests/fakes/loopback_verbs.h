@@ -12,4 +12,8 @@ namespace baton {
 // Nothing is late or lost. Thread-safe.
 const VerbsLibrary& LoopbackVerbs();
 
+// The processor time that the devices have taken so far to carry out what was posted, which is
+// mostly the copies. Real devices take none.
+double LoopbackDeviceSeconds();
+
 }  // namespace baton

@@ -93,6 +93,15 @@ TEST_F(GrantedReceiverTest, CommitsWhenTheWindowsAreClosedAndNothingChanged) {
   EXPECT_EQ(LastSent<Ack>(closed), Ack{kTwoBlocksBytes});
 }
 
+// A RENEW for each SEAL would only wake the sender's thread.
+TEST_F(GrantedReceiverTest, OnlyARepeatedSealIsAnsweredWithTheProgress) {
+  Land(0, kTwoChecksums[0]);
+  receiver_.OnMessage(GoodSeal(), now_);
+  EXPECT_TRUE(receiver_.TakeActions().empty());
+  receiver_.OnMessage(GoodSeal(), now_);
+  EXPECT_EQ(LastSent<Renew>(receiver_.TakeActions()), (Renew{true, 1}));
+}
+
 // A write that is applied late or twice may still land until the windows are closed.
 TEST_F(GrantedReceiverTest, AWriteThatLandsAfterTheCheckIsCheckedAgain) {
   LandBoth();

@@ -207,12 +207,14 @@ TEST(ShardMessagesTest, AreReadAsTheyWereWritten) {
   command.blocks = {{4, {BlockId(1), BlockId(8)}}, {6, {BlockId(2), BlockId(9)}}};
   command.hello = "hello";
   command.granted = {BlockId(11)};
+  command.boot = BootId(12);
   command.sources = {Heads(1, 3)};
   const auto read = DecodeShardCommand(Encode(command));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(Encode(*read), Encode(command));
   EXPECT_EQ(read->terms.end_group, 4U);
   EXPECT_EQ(read->blocks[1].pair.destination, BlockId(9));
+  EXPECT_EQ(read->boot, command.boot);
   EXPECT_EQ(read->sources, command.sources);
 
   ShardEvent event;

@@ -120,7 +120,8 @@ TEST_P(HandoffTest, SealGoesWithTheBlocksWhereItCan) {
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
   EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
   EXPECT_EQ(seals, GetParam().transport == "cuda_ipc" ? 0 : 1);
-  // All blocks are cached, so nothing is written and no channel holds the window.
+  // All blocks are cached, so nothing is written. A channel that takes notes may have the window by
+  // then, or not yet.
   pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {
     pair.receiver().Grant(id, epoch, 2, Blocks(10, 2));
   };
@@ -128,7 +129,8 @@ TEST_P(HandoffTest, SealGoesWithTheBlocksWhereItCan) {
   pair.Send(SessionId(2), Blocks(10, 2), 2, "x");
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(2)));
   EXPECT_TRUE(pair.received().Get(SessionId(2)).committed);
-  EXPECT_EQ(seals, before + 1);
+  EXPECT_LE(seals, before + 1);
+  EXPECT_TRUE(seals > before || GetParam().transport == "cuda_ipc");
 }
 
 TEST_P(HandoffTest, SendsOnlyWhatTheReceiverLacks) {

@@ -105,6 +105,7 @@ class LocalDataPlaneTest : public testing::Test {
     };
     plane_ = *LocalDataPlane::Create(options_, /*listen=*/true);
     PeerLinks peer;
+    peer.boot = BootId(9);
     peer.sources = {WholeModel(options_.layout)};
     std::vector<KvShard> ours;
     for (const KvShardInfo& info : plane_->shards()) ours.push_back(info.shard);
@@ -152,6 +153,7 @@ TEST_F(LocalDataPlaneTest, OpensAWindowOfTheGrantedBlocksOnEachShard) {
     const std::vector<ByteRange> expected = {{3 * kBlockBytes, kBlockBytes},
                                              {5 * kBlockBytes, kBlockBytes}};
     EXPECT_EQ(window.ranges, expected);
+    EXPECT_EQ(window.peer, BootId(9));
   }
 }
 

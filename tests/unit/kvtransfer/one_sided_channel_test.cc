@@ -146,6 +146,55 @@ TEST_F(HostileReceiverTest, AWindowOfMoreRangesThanSaidKillsTheChannel) {
   EXPECT_FALSE(channel_->status().ok());
 }
 
+TEST_F(HostileReceiverTest, AWindowThatCameUnaskedIsUsedAtOnce) {
+  Welcome();
+  GiveWindow({{0, 4096}});
+  Post({0, 0, 100});
+  DriveUntil([&] { return Heard(SidebandType::kLanded); });
+  EXPECT_FALSE(Heard(SidebandType::kAsk));
+}
+
+TEST_F(HostileReceiverTest, AWindowThatCameUnaskedIsGivenBackUnused) {
+  Welcome();
+  GiveWindow({{0, 4096}});
+  EXPECT_FALSE(Heard(SidebandType::kDrained));
+  Say(FrameOf(SidebandType::kClose, kKey));
+  EXPECT_TRUE(Heard(SidebandType::kDrained));
+  // A later write has to ask for it.
+  Post({0, 0, 100});
+  Drive();
+  EXPECT_TRUE(Heard(SidebandType::kAsk));
+  EXPECT_FALSE(Heard(SidebandType::kLanded));
+}
+
+TEST_F(HostileReceiverTest, AWindowGivenTwiceKillsTheChannel) {
+  Welcome();
+  GiveWindow({});
+  EXPECT_TRUE(channel_->status().ok());
+  GiveWindow({{0, 4096}});
+  EXPECT_FALSE(channel_->status().ok());
+}
+
+TEST_F(HostileReceiverTest, ARefusalOfAWindowThatNobodyAskedForKillsTheChannel) {
+  Welcome();
+  SidebandFrame refused = FrameOf(SidebandType::kWindow, kKey);
+  refused.header.code = static_cast<uint32_t>(StatusCode::kNotFound);
+  Say(refused);
+  EXPECT_FALSE(channel_->status().ok());
+}
+
+TEST_F(HostileReceiverTest, WindowsWithoutEndKillTheChannel) {
+  Welcome();
+  SidebandFrame window = FrameOf(SidebandType::kWindow);
+  window.header.bytes = kMaxSidebandRecords;
+  window.ranges.resize(kMaxSidebandRecords);
+  const uint64_t most = 2 * kMaxWindowRanges / (kMaxSidebandRecords + 1);
+  for (; window.header.key < most; ++window.header.key) Say(window);
+  EXPECT_TRUE(channel_->status().ok());
+  Say(window);
+  EXPECT_FALSE(channel_->status().ok());
+}
+
 TEST_F(HostileReceiverTest, SilenceEndsTheConnecting) {
   Post({0, 0, 100});
   Drive();
@@ -278,6 +327,23 @@ TEST_F(SenderDutyTest, AReleasedWindowIsGivenBackAfterTheLastCopy) {
   Post({0, 0, 100});
   Drive();
   EXPECT_TRUE(Heard(SidebandType::kAsk));
+}
+
+// The receiver closes the window before it knows that the window was given back.
+TEST_F(SenderDutyTest, ACloseThatCrossesARequestLeavesTheAnswerToIt) {
+  channel_->Release(kKey);
+  gpu_.Release();
+  DriveUntil([&] { return Heard(SidebandType::kDrained); });
+  const OpId late = Post({0, 0, 100});
+  Drive();
+  Say(FrameOf(SidebandType::kClose, kKey));
+  SidebandFrame refused = FrameOf(SidebandType::kWindow, kKey);
+  refused.header.code = static_cast<uint32_t>(StatusCode::kNotFound);
+  Say(refused);
+  EXPECT_TRUE(channel_->status().ok()) << channel_->status();
+  ASSERT_FALSE(events_.empty());
+  EXPECT_EQ(events_.back().op, late);
+  EXPECT_EQ(events_.back().kind, WriteEvent::Kind::kFailed);
 }
 
 TEST_F(SenderDutyTest, AnAbortedWriteEndsAfterItsCopyAndIsNotTold) {

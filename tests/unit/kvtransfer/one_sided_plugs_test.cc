@@ -327,6 +327,26 @@ class RemoteAccessTest : public testing::Test {
   Heard heard_;
 };
 
+// The request must not overtake the end of the window that the peer had before: the peer would
+// write, and not hold the window.
+TEST_F(RemoteAccessTest, AWindowThatWasGivenBackIsGivenAgainInOrder) {
+  calls_.has_landed = false;
+  Say(Landed());
+  Say(FrameOf(SidebandType::kDrained, kKey));
+  heard_.frames.clear();
+  Say(FrameOf(SidebandType::kAsk, kKey));
+  Hear(*peer_, heard_);
+  EXPECT_TRUE(heard_.frames.empty());
+  calls_.has_landed = true;
+  EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kArrived});
+  Hear(*peer_, heard_);
+  ASSERT_NE(heard_.Last(SidebandType::kWindow), nullptr);
+  receiver_->CloseWindow(kKey);
+  EXPECT_TRUE(Kinds().empty()) << "the peer may write";
+  Say(FrameOf(SidebandType::kDrained, kKey));
+  EXPECT_EQ(Kinds(), std::vector{Arrival::Kind::kClosed});
+}
+
 TEST_F(RemoteAccessTest, IsOpenedWithTheGreeting) {
   EXPECT_EQ(calls_.greeting, "my queue pair");
   ASSERT_NE(heard_.Last(SidebandType::kWelcome), nullptr);

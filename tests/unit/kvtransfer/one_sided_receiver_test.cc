@@ -53,8 +53,8 @@ class HostileSenderTest : public testing::Test {
     EXPECT_TRUE(done());
   }
   void Say(const SidebandFrame& frame) { EXPECT_TRUE(peer_->Send(frame).ok()); }
-  void Greet() {
-    Say(FrameOf(SidebandType::kHello));
+  void Greet(BootId boot = {}) {
+    Say(FrameOf(SidebandType::kHello, boot.value()));
     Serve();
     ASSERT_NE(heard_.Last(SidebandType::kWelcome), nullptr);
   }
@@ -260,6 +260,72 @@ TEST_F(HostileSenderTest, AWindowIsClosedByItsHoldersWordAlone) {
   Say(FrameOf(SidebandType::kDrained, kKey));
   Serve();
   EXPECT_EQ(Count(Arrival::Kind::kClosed), 1u);
+}
+
+// A sender whose worker the window is for has it before it asks.
+class GivenWindowTest : public HostileSenderTest {
+ protected:
+  static constexpr uint64_t kGiven = kKey + 1;
+  void Open(uint32_t region, BootId peer) {
+    ASSERT_TRUE(transport_->OpenWindow({kGiven, region, {{0, 512}}, peer}).ok());
+    Serve();
+  }
+  void CloseAll() {
+    transport_->CloseWindow(kGiven);
+    transport_->CloseWindow(kKey);
+    Serve();
+  }
+};
+
+TEST_F(GivenWindowTest, IsClosedByItsHoldersWordAlone) {
+  Greet(BootId(5));
+  Open(region_->id(), BootId(5));
+  ASSERT_NE(heard_.Last(SidebandType::kWindow), nullptr);
+  EXPECT_EQ(heard_.Last(SidebandType::kWindow)->header.key, kGiven);
+  EXPECT_EQ(heard_.Last(SidebandType::kWindow)->ranges, (std::vector<ByteRange>{{0, 512}}));
+  CloseAll();
+  EXPECT_NE(heard_.Last(SidebandType::kClose), nullptr);
+  EXPECT_EQ(Count(Arrival::Kind::kClosed), 1u) << "the sender may still write";
+  Say(FrameOf(SidebandType::kDrained, kGiven));
+  Serve();
+  EXPECT_EQ(Count(Arrival::Kind::kClosed), 2u);
+}
+
+TEST_F(GivenWindowTest, IsNotGivenAgainToARequestThatCrossedIt) {
+  Greet(BootId(5));
+  Open(region_->id(), BootId(5));
+  heard_.frames.clear();
+  Say(FrameOf(SidebandType::kAsk, kGiven));
+  Serve();
+  EXPECT_TRUE(heard_.frames.empty());
+  // Nor is the request refused when it comes after the close.
+  transport_->CloseWindow(kGiven);
+  Say(FrameOf(SidebandType::kAsk, kGiven));
+  Serve();
+  EXPECT_EQ(heard_.Last(SidebandType::kWindow), nullptr);
+  Say(FrameOf(SidebandType::kDrained, kGiven));
+  CloseAll();
+  EXPECT_EQ(Count(Arrival::Kind::kClosed), 2u);
+}
+
+TEST_F(GivenWindowTest, IsOfNobodyElse) {
+  TestMemory other(gpu_, 4096);
+  const auto region = *transport_->Register(other.buffer());
+  Greet(BootId(5));
+  for (const auto& [id, boot] : {std::pair(region_->id(), BootId(6)),
+                                 std::pair(region_->id(), BootId()),
+                                 std::pair(region->id(), BootId(5))}) {
+    Open(id, boot);
+    EXPECT_EQ(heard_.Last(SidebandType::kWindow), nullptr);
+    transport_->CloseWindow(kGiven);
+    Serve();
+  }
+  EXPECT_EQ(Count(Arrival::Kind::kClosed), 3u);
+  peer_.emplace(*ConnectLocal(name_, SOCK_SEQPACKET));
+  Greet();  // without a worker
+  Open(region_->id(), BootId());
+  EXPECT_EQ(heard_.Last(SidebandType::kWindow), nullptr);
+  CloseAll();
 }
 
 TEST_F(HostileSenderTest, WithoutAWordTheWindowIsUnfenced) {

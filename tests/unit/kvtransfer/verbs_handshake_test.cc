@@ -56,7 +56,7 @@ TEST(VerbsHandshakeTest, AnotherVersionIsRefusedWithBothVersions) {
   std::string bytes = EncodeHandshake(TwoRails());
   bytes[4] = 9;
   EXPECT_EQ(ErrorOf(bytes),
-            "a handshake begins with 0x564b5642, version 9; this side has 0x564b5642, version 2");
+            "a handshake begins with 0x564b5642, version 9; this side has 0x564b5642, version 3");
 }
 
 TEST(VerbsHandshakeTest, CountsAndNumbersOutOfRangeAreRefused) {

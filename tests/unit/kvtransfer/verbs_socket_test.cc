@@ -71,8 +71,8 @@ class VerbsSocketPairTest : public VerbsSocketTest {
     peer_ = *VerbsSocket::Create(std::move(peer_stream_));
     const QueuePairAddress ours = *socket_->OpenMessages(*ours_[0]);
     const QueuePairAddress theirs = *peer_->OpenMessages(*theirs_[0]);
-    EXPECT_TRUE(socket_->ConnectMessages(theirs_[0]->port(), theirs).ok());
-    EXPECT_TRUE(peer_->ConnectMessages(ours_[0]->port(), ours).ok());
+    EXPECT_TRUE(socket_->ConnectMessages(theirs_[0]->port(), theirs, PeerSide::kListener).ok());
+    EXPECT_TRUE(peer_->ConnectMessages(ours_[0]->port(), ours, PeerSide::kDialler).ok());
     Hear(*socket_, heard_);
     Hear(*peer_, peer_heard_);
   }
@@ -124,6 +124,29 @@ TEST_F(VerbsSocketPairTest, EndsThatAreBothOutOfCreditsGoOn) {
   EXPECT_EQ(peer_heard_.frames.size(), kNotes);
   EXPECT_EQ(heard_.frames.size(), kNotes);
   EXPECT_EQ(socket_->waiting() + peer_->waiting(), 0u);
+}
+
+// As a receiver does whose answers wait: it reads on only when they are sent.
+TEST_F(VerbsSocketPairTest, AnEndThatReadsNothingStillSends) {
+  constexpr size_t kNotes = 300;
+  for (size_t i = 0; i < kNotes; ++i) socket_->Queue(NoteOf(std::string(5000, 'a')));
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(socket_->Flush().ok());
+    if (socket_->waiting() == 0) break;
+    Hear(*peer_, peer_heard_);
+    EXPECT_TRUE(IsReadable(*socket_)) << "credits came, and nobody is woken";
+  }
+  Hear(*peer_, peer_heard_);
+  EXPECT_EQ(socket_->waiting(), 0u);
+  EXPECT_EQ(peer_heard_.frames.size(), kNotes);
+}
+
+TEST_F(VerbsSocketPairTest, FramesThatAreQueuedTogetherAreOneMessage) {
+  for (int i = 0; i < 40; ++i) socket_->Queue(NoteOf("x"));
+  ASSERT_TRUE(socket_->Flush().ok());
+  EXPECT_EQ(socket_->waiting(), 0u) << "each would take one of 16 credits";
+  Drive();
+  EXPECT_EQ(peer_heard_.frames.size(), 40u);
 }
 
 TEST_F(VerbsSocketPairTest, AFrameAndACreditWakeTheirReader) {
@@ -178,7 +201,8 @@ class HostileMessagesTest : public VerbsSocketTest {
     const QueuePairAddress address = *socket_->OpenMessages(*ours_[0]);
     completions_ = *CompletionQueue::Create(*theirs_[0], 64);
     pair_ = *QueuePair::Create(*theirs_[0], *completions_, {.sends = 32, .receives = 32});
-    EXPECT_TRUE(socket_->ConnectMessages(theirs_[0]->port(), pair_->address()).ok());
+    EXPECT_TRUE(
+        socket_->ConnectMessages(theirs_[0]->port(), pair_->address(), PeerSide::kListener).ok());
     EXPECT_TRUE(pair_->Connect(ours_[0]->port(), address, /*sends=*/true).ok());
   }
   void SendBytes(std::string bytes) {
@@ -232,8 +256,10 @@ TEST_F(HostileMessagesTest, ThePeerGetsNoMoreMessagesThanItHasCredits) {
     ASSERT_TRUE(pair_->PostReceives(&request).ok());
   }
   for (int i = 0; i < 64; ++i) ASSERT_TRUE(socket_->Send(NoteOf(std::string(4096, 'n'))).ok());
-  for (int i = 0; i < 5; ++i) ASSERT_TRUE(Next().ok());
   std::array<ibv_wc, 64> received;
+  EXPECT_EQ(*completions_->Poll(received), 0u) << "this end may not be connected yet";
+  SendBytes(WithCredits(0, ""));
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(Next().ok());
   EXPECT_EQ(*completions_->Poll(received), MessageQueue::kSlots - 1);
 }
 
