@@ -17,6 +17,7 @@ struct MatMulKernels {
   using D = typename S::D;
   using Vector = VectorKernels<S>;
   using Tile = RegisterTile<S::kTileVectors>;
+  using FloatShape = RegisterTile<S::kTileVectors, S::kFloatTileRows>;
   using PackedShape = RegisterTile<S::kPackedTileRows, S::kPackedTileRows>;
 
   // Quantises blocks of activations to 16-bit integers. A block that contains NaN or infinity gets
@@ -316,17 +317,17 @@ struct MatMulKernels {
   }
 
   // Calls body(Count<panels>, first panel, sums) for `count` panels in as many at a time as the
-  // tiles of `rows` rows are wide.
-  template <class Body>
+  // tiles of Shape with `rows` rows are wide.
+  template <class Shape, class Body>
   static void ForPanels(int32_t rows, int64_t panel, int32_t count, float* acc, const Body& body) {
-    Tile::WithRows(typename Tile::Rows(rows).Of(0), [&](auto most) {
-      constexpr int kWidth = Tile::Width(most.value);
+    Shape::WithRows(typename Shape::Rows(rows).Of(0), [&](auto most) {
+      constexpr int kWidth = Shape::Width(most.value);
       int32_t p = 0;
       for (; p + kWidth <= count; p += kWidth) {
-        body(typename Tile::template Count<kWidth>(), panel + p, acc + p * rows * 16);
+        body(typename Shape::template Count<kWidth>(), panel + p, acc + p * rows * 16);
       }
       for (; p < count; ++p) {
-        body(typename Tile::template Count<1>(), panel + p, acc + p * rows * 16);
+        body(typename Shape::template Count<1>(), panel + p, acc + p * rows * 16);
       }
     });
   }
@@ -343,7 +344,7 @@ struct MatMulKernels {
         PackedPanel<L>(w, x, panel + p, acc + p * x.rows * 16);
       }
     } else if constexpr (S::kPackedRows < kTileRows) {
-      ForPanels(x.rows, panel, count, acc, [&](auto panels, int64_t first, float* sums) {
+      ForPanels<Tile>(x.rows, panel, count, acc, [&](auto panels, int64_t first, float* sums) {
         QuantisedPanel<L, panels.value>(w, x, first, sums);
       });
     }
@@ -374,9 +375,28 @@ struct MatMulKernels {
     }
   }
 
+  // Cache lines that a float tile prefetches at a time: about as many cache misses as a core can
+  // have under way.
+  static constexpr int64_t kBurst = 16;
+
+  // Memory that a float tile prefetches: a burst before each `inputs` inputs.
+  struct Ahead {
+    const std::byte* from;
+    int64_t inputs;
+  };
+
+  // What tile `tile` of `tiles` prefetches of the `bytes` bytes from `from` on. All tiles take
+  // equal parts, so that the memory delivers at an even rate.
+  static Ahead PartOf(
+      const std::byte* from, int64_t bytes, int64_t cols, int32_t tile, int32_t tiles) {
+    const int64_t inputs = cols * tiles * kBurst * 64 / bytes;
+    return {from + bytes / tiles * tile, std::max<int64_t>(1, inputs)};
+  }
+
   // Computes kP panels × kR rows from `row` on, with the accumulators in registers.
   template <PanelKind kKind, int kP, int kR>
-  static void FloatTile(const PanelView& w, const TileView& x, int64_t panel, int row, float* acc) {
+  static void FloatTile(
+      const PanelView& w, const TileView& x, int64_t panel, int row, Ahead ahead, float* acc) {
     const std::byte* from[kP];
     F sum[kP][kR];
     for (int p = 0; p < kP; ++p) {
@@ -384,12 +404,19 @@ struct MatMulKernels {
       for (int r = 0; r < kR; ++r) sum[p][r] = S::Set(0.0f);
     }
     const float* in = x.x + row * x.x_stride;
-    for (int64_t k = 0; k < w.cols; ++k) {
-      F weights[kP];
-      for (int p = 0; p < kP; ++p) weights[p] = LoadWeights<kKind>(from[p], k);
-      for (int r = 0; r < kR; ++r) {
-        const F value = S::Set(in[r * x.x_stride + k]);
-        for (int p = 0; p < kP; ++p) sum[p][r] = S::Fma(value, weights[p], sum[p][r]);
+    for (int64_t k = 0; k < w.cols;) {
+      for (int64_t line = 0; line < kBurst; ++line) {
+        __builtin_prefetch(ahead.from + line * 64, 0, 2);
+      }
+      ahead.from += kBurst * 64;
+      const int64_t end = std::min(k + ahead.inputs, w.cols);
+      for (; k < end; ++k) {
+        F weights[kP];
+        for (int p = 0; p < kP; ++p) weights[p] = LoadWeights<kKind>(from[p], k);
+        for (int r = 0; r < kR; ++r) {
+          const F value = S::Set(in[r * x.x_stride + k]);
+          for (int p = 0; p < kP; ++p) sum[p][r] = S::Fma(value, weights[p], sum[p][r]);
+        }
       }
     }
     for (int p = 0; p < kP; ++p) {
@@ -397,15 +424,22 @@ struct MatMulKernels {
     }
   }
 
+  // While the tiles of some panels are computed, they prefetch the panels after them: the
+  // processor's own prefetches are too late for the first tile, and the others read its weights.
   template <PanelKind kKind>
   static void FloatPanels(
       const PanelView& w, const TileView& x, int64_t panel, int32_t count, float* acc) {
-    const typename Tile::Rows rows(x.rows);
-    ForPanels(x.rows, panel, count, acc, [&](auto panels, int64_t first, float* sums) {
+    const typename FloatShape::Rows rows(x.rows);
+    ForPanels<FloatShape>(x.rows, panel, count, acc, [&](auto panels, int64_t first, float* sums) {
+      const auto bytes = static_cast<int64_t>(panels.value * w.panel_bytes);
+      const std::byte* const next = w.values + static_cast<size_t>(first + count) * w.panel_bytes;
       for (int32_t t = 0, row = 0; t < rows.tiles; row += rows.Of(t++)) {
-        Tile::WithRows(rows.Of(t), [&](auto n) {
-          if constexpr (panels.value <= Tile::Width(n.value)) {
-            FloatTile<kKind, panels.value, n.value>(w, x, first, row, sums);
+        // One row only waits for memory, where the processor's own prefetches are the fastest.
+        const Ahead ahead =
+            x.rows == 1 ? Ahead{next, w.cols} : PartOf(next, bytes, w.cols, t, rows.tiles);
+        FloatShape::WithRows(rows.Of(t), [&](auto n) {
+          if constexpr (panels.value <= FloatShape::Width(n.value)) {
+            FloatTile<kKind, panels.value, n.value>(w, x, first, row, ahead, sums);
           }
         });
       }

@@ -20,7 +20,10 @@ struct RegisterTile {
   // The vectors per row of a tile with `rows` rows. A tile with few rows is wide, so that it has
   // enough independent sums to hide the latency of an addition.
   static constexpr int Width(int rows) {
-    return 4 * rows <= kVectors ? 4 : 2 * rows <= kVectors ? 2 : 1;
+    if (4 * rows <= kVectors) return 4;
+    // Leaves one of four vectors alone, which has enough sums only with many rows.
+    if (3 * rows <= kVectors && rows > 6) return 3;
+    return 2 * rows <= kVectors ? 2 : 1;
   }
 
   // Rows divided into as few tiles as possible, whose numbers of rows differ by at most one.

@@ -12,6 +12,7 @@ struct Avx2 {
   static constexpr int kTileVectors = 6;
   static constexpr int kPackedTileRows = 4;
   static constexpr int kPackedRows = 8;
+  static constexpr int kFloatTileRows = 6;
 
   struct F {
     __m256 low, high;

@@ -14,6 +14,7 @@ struct Avx512 {
   static constexpr int kTileVectors = 24;
   static constexpr int kPackedTileRows = 8;
   static constexpr int kPackedRows = kTileRows;
+  static constexpr int kFloatTileRows = 8;
 
   using F = __m512;
   using I = __m512i;

@@ -18,6 +18,8 @@ struct Portable {
   // for which such tiles are faster than weights that are unpacked once.
   static constexpr int kPackedTileRows = 4;
   static constexpr int kPackedRows = 4;
+  // The most rows of a tile of float weights.
+  static constexpr int kFloatTileRows = 4;
 
   struct F {
     float lane[16];

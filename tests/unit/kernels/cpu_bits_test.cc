@@ -52,7 +52,7 @@ class CpuBitsTest : public testing::TestWithParam<Setting> {
 TEST_P(CpuBitsTest, MatMul) {
   for (const DType dtype : kWeightTypes) {
     const HostWeights weights = RandomWeights(dtype, 200, 512, 1);
-    for (const int64_t m : {1, 5, 70}) {
+    for (const int64_t m : {1, 5, 8, 13, 70}) {
       SCOPED_TRACE(fmt::format("{}, {} rows", Name(dtype), m));
       ExpectSame([&](Ops& ops) {
         const HostMatrix host = weights.matrix();
