@@ -60,7 +60,12 @@ void BM_PlanAndCommit(benchmark::State& state) {
   for (auto _ : state) decoding.Step();
   state.counters["sequences"] = static_cast<double>(state.range(0));
 }
-BENCHMARK(BM_PlanAndCommit)->Arg(32)->Arg(256)->Iterations(4000)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_PlanAndCommit)
+    ->Arg(32)
+    ->Arg(256)
+    ->Arg(1024)
+    ->Iterations(4000)
+    ->Unit(benchmark::kMicrosecond);
 
 void BM_BuildBatch(benchmark::State& state) {
   Decoding decoding(static_cast<int32_t>(state.range(0)));
@@ -68,7 +73,7 @@ void BM_BuildBatch(benchmark::State& state) {
   Batch batch;
   for (auto _ : state) batch.Build(plan);
 }
-BENCHMARK(BM_BuildBatch)->Arg(256)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_BuildBatch)->Arg(256)->Arg(1024)->Unit(benchmark::kMicrosecond);
 
 void BM_BlockHashes(benchmark::State& state) {
   const Request request = MakeRequest(1, static_cast<int32_t>(state.range(0)));
