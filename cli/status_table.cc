@@ -1,5 +1,7 @@
 #include "cli/status_table.h"
 
+#include <string_view>
+
 #include "cli/format.h"
 
 namespace baton {
@@ -19,6 +21,19 @@ std::string UsedBlocks(const WorkerSummary& worker) {
                                       : "";
   return fmt::format(
       "{}/{} ({}){}{}", used, worker.blocks_total, Percent(part), leaked, quarantined);
+}
+
+// What a column shows that has no value.
+constexpr std::string_view kNone = "-";
+
+// Only the end that sends measures a rate.
+std::string RateOf(const TransportSummary& transport) {
+  const double rate = transport.gigabytes_per_second;
+  return rate > 0 ? fmt::format("{:.2f}", rate) : std::string(kNone);
+}
+
+std::string AgeOfOldest(const TransportSummary& transport) {
+  return transport.open > 0 ? FormatMillis(transport.oldest_ms) : std::string(kNone);
 }
 
 std::vector<std::string> WorkerRow(const WorkerSummary& worker) {
@@ -44,10 +59,11 @@ std::string FormatRanks(const std::vector<WorkerSummary>& workers) {
   for (const auto& worker : workers) {
     for (size_t rank = 0; worker.ranks.size() > 1 && rank < worker.ranks.size(); ++rank) {
       const RankSummary& summary = worker.ranks[rank];
-      rows.push_back({worker.id,
-                      fmt::format("{}", rank),
-                      FormatMillis(summary.step_ms),
-                      summary.exchange_ms ? FormatMillis(*summary.exchange_ms) : "-"});
+      rows.push_back(
+          {worker.id,
+           fmt::format("{}", rank),
+           FormatMillis(summary.step_ms),
+           summary.exchange_ms ? FormatMillis(*summary.exchange_ms) : std::string(kNone)});
     }
   }
   return rows.size() == 1 ? "" : "\n" + FormatTable(rows);
@@ -186,7 +202,7 @@ std::string FormatCluster(const ClusterSummary& cluster) {
                            transport.transport,
                            fmt::format("{}", transport.transfers),
                            FormatBytes(transport.bytes),
-                           fmt::format("{:.2f}", transport.gigabytes_per_second)});
+                           RateOf(transport)});
     }
   }
   text += FormatTable(workers) + FormatRanks(cluster.workers);
@@ -215,11 +231,11 @@ std::string FormatTransfers(const ClusterSummary& cluster) {
                       transport.peer,
                       transport.transport,
                       fmt::format("{}", transport.open),
-                      FormatMillis(transport.oldest_ms),
+                      AgeOfOldest(transport),
                       fmt::format("{}", transport.transfers),
                       fmt::format("{}", transport.writes),
                       FormatBytes(transport.bytes),
-                      fmt::format("{:.2f}", transport.gigabytes_per_second),
+                      RateOf(transport),
                       fmt::format("{}", transport.resent_blocks),
                       fmt::format("{}", transport.checksum_errors),
                       fmt::format("{}", transport.fences),

@@ -141,6 +141,12 @@ TEST(StatusTableTest, ShowsEachPairsTransfersAndWhyFasterTransportsAreNotInUse) 
   EXPECT_THAT(table, HasSubstr("prefill-0  decode-0  tcp   6"));
   EXPECT_THAT(table, HasSubstr("3          12      5.0 MB  0.75  2       1        4       8"));
   EXPECT_THAT(table, HasSubstr("shm: another host"));
+
+  // The receiving end measures no rate, and without an open hand-off none is the oldest.
+  cluster.workers[0].transports[0].gigabytes_per_second = 0;
+  cluster.workers[0].transports[0].open = 0;
+  EXPECT_THAT(FormatTransfers(cluster),
+              AllOf(HasSubstr("tcp   0     -       3"), HasSubstr("5.0 MB  -     2")));
 }
 
 TEST(StatusTableTest, ShowsWhoWasNotLetIn) {
