@@ -46,6 +46,7 @@ def value_of(line):
 
 
 def run(name, command, row, flags, cases, repeat, number, raw):
+    """Runs a command once. Returns its lines, and whether its exit status was 0."""
     shape = ROWS[row][0]
     full = [*shlex.split(command), '--model', os.path.join(SHAPES, shape), '--dummy', '1', '--device', 'cuda:0', '--budget', '8192',
             *flags, '--repeat', str(repeat), '--cases', cases]
@@ -58,7 +59,7 @@ def run(name, command, row, flags, cases, repeat, number, raw):
         if raw:
             raw.write(json.dumps(line) + '\n')
             raw.flush()
-    return lines
+    return lines, done.returncode == 0
 
 
 def main():
@@ -77,8 +78,8 @@ def main():
         found = {}  # by case and unit, then by name
         for number in range(arguments.rounds):
             for name, command in commands if number % 2 == 0 else reversed(commands):
-                lines = run(name, command, row, flags, cases.replace('/', ',') or usual, repeat, number, raw)
-                failed = failed or not lines
+                lines, ended_well = run(name, command, row, flags, cases.replace('/', ',') or usual, repeat, number, raw)
+                failed = failed or not lines or not ended_well
                 for line in lines:
                     case, unit, value = value_of(line)
                     found.setdefault((case, unit), {}).setdefault(name, []).append(round(value, 4))

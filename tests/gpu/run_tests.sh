@@ -27,8 +27,7 @@ run_shard() {
   local name=$1 shard=$2 shards=$3
   shift 3
   local log=$OUT/logs/$name.$shard begin=$SECONDS
-  GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout -k 10 "$LIMIT" "${WRAPPER[@]}" "$TESTS/$name" --gtest_brief=0 "$@" \
-    >"$log" 2>&1
+  GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout -k 10 "$LIMIT" "${WRAPPER[@]}" "$TESTS/$name" "$@" >"$log" 2>&1
   echo "exit status $? after $((SECONDS - begin)) s" >>"$log"
 }
 
@@ -54,7 +53,7 @@ for name in "${names[@]}"; do
     /^\[  FAILED  \] .*\(.* ms\)$/ {failed++; failures = failures " " $4}
     /^\[  SKIPPED \] .*\(.* ms\)$/ {skipped++; skips = skips " " $4}
     /ERROR SUMMARY:|RACECHECK SUMMARY:/ {sub(/^=+ /, ""); summary = summary (summary ? "; " : "") $0}
-    /^exit status / {ended++; if ($3 != 0) {status = $3}; seconds += $5}
+    /^exit status / {if ($3 != 0) {status = $3}; seconds += $5}
     END {
       printf "{\"card\": \"%s\", \"test\": \"%s\", \"passed\": %d, \"failed\": %d, \"skipped\": %d, \"seconds\": %d", card, name,
         passed, failed, skipped, seconds
