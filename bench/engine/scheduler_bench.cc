@@ -14,7 +14,7 @@ Request MakeRequest(uint64_t id, int32_t length) {
   request.id = RequestId(id);
   std::vector<TokenId> tokens;
   for (int32_t i = 0; i < length; ++i) {
-    tokens.push_back(static_cast<TokenId>((id * 7919 + i * 31) % 50000));
+    tokens.push_back(static_cast<TokenId>((id * 7919 + static_cast<uint64_t>(i) * 31) % 50000));
   }
   request.tokens = std::move(tokens);
   request.prompt_length = length;
@@ -55,33 +55,38 @@ struct Decoding {
   TokenId next = 0;
 };
 
-void BM_PlanAndCommit(benchmark::State& state) {
+void PlanAndCommit(benchmark::State& state) {
   Decoding decoding(static_cast<int32_t>(state.range(0)));
-  for (auto _ : state) decoding.Step();
+  while (state.KeepRunning()) decoding.Step();
   state.counters["sequences"] = static_cast<double>(state.range(0));
 }
-BENCHMARK(BM_PlanAndCommit)
+BENCHMARK(PlanAndCommit)
+    ->Name("BM_PlanAndCommit")
     ->Arg(32)
     ->Arg(256)
     ->Arg(1024)
     ->Iterations(4000)
     ->Unit(benchmark::kMicrosecond);
 
-void BM_BuildBatch(benchmark::State& state) {
+void BuildBatch(benchmark::State& state) {
   Decoding decoding(static_cast<int32_t>(state.range(0)));
   const StepPlan& plan = decoding.scheduler.Plan(decoding.now);
   Batch batch;
-  for (auto _ : state) batch.Build(plan);
+  while (state.KeepRunning()) batch.Build(plan);
 }
-BENCHMARK(BM_BuildBatch)->Arg(256)->Arg(1024)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BuildBatch)->Name("BM_BuildBatch")->Arg(256)->Arg(1024)->Unit(benchmark::kMicrosecond);
 
-void BM_BlockHashes(benchmark::State& state) {
+void HashBlocks(benchmark::State& state) {
   const Request request = MakeRequest(1, static_cast<int32_t>(state.range(0)));
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     benchmark::DoNotOptimize(BlockHashes(request.tokens, kBlockTokens, {}));
   }
 }
-BENCHMARK(BM_BlockHashes)->Arg(4000)->Arg(100000)->Unit(benchmark::kMicrosecond);
+BENCHMARK(HashBlocks)
+    ->Name("BM_BlockHashes")
+    ->Arg(4000)
+    ->Arg(100000)
+    ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace baton

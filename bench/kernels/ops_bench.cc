@@ -23,7 +23,7 @@ void Product(benchmark::State& state) {
   const Activations x(m, cols);
   const Activations out(m, rows);
   size_t next = 0;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     backend.ops->MatMul(x.view(m), *copies[next], nullptr, out.view(m));
     next = (next + 1) % copies.size();
   }
@@ -48,7 +48,7 @@ void AttentionOp(benchmark::State& state) {
   const auto all = int64_t{sequences} * rows;
   const Status begun = backend.ops->BeginStep(cache.Step(context, rows), cache.view());
   BATON_CHECK(begun.ok(), "{}", Message(begun));
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     backend.ops->Attention(qkv.view(all), {kHeads, 0, 0.125f, 0}, out.view(all));
   }
   const double pairs = static_cast<double>(all) * (context + rows / 2.0);

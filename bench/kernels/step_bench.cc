@@ -122,7 +122,7 @@ void DecodeStep(benchmark::State& state) {
   Model model(static_cast<int>(state.range(0)), KvType(state.range(3)), sequences, context + 1);
   model.Run(0, context);
   model.Run(context, 1);
-  for (auto _ : state) model.Run(context, 1);
+  while (state.KeepRunning()) model.Run(context, 1);
   state.counters["tokens/s"] =
       benchmark::Counter(sequences, benchmark::Counter::kIsIterationInvariantRate);
   state.counters["weights_GB/s"] =
@@ -134,7 +134,7 @@ void PromptStep(benchmark::State& state) {
   const auto tokens = static_cast<int32_t>(state.range(1));
   Model model(static_cast<int>(state.range(0)), KvType(state.range(2)), 1, tokens);
   model.Run(0, tokens);
-  for (auto _ : state) model.Run(0, tokens);
+  while (state.KeepRunning()) model.Run(0, tokens);
   state.counters["tokens/s"] =
       benchmark::Counter(tokens, benchmark::Counter::kIsIterationInvariantRate);
   state.counters["GFLOP/s"] =
