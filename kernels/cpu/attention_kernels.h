@@ -102,36 +102,46 @@ struct AttentionKernels {
     constexpr int kChunks = Tile::Width(kN);
     int32_t position = base;
     for (; position + 16 * kChunks <= end; position += 16 * kChunks) {
-      const int32_t next = position + 16 * kChunks;
-      ScoreChunks<kKind, kN, kChunks>(task, queries, base, position, next < end ? next : base);
+      ScoreChunks<kKind, kN, kChunks>(task, queries, base, position, end);
     }
     for (; position < end; position += 16) {
-      ScoreChunks<kKind, kN, 1>(task, queries, base, position, base);
+      ScoreChunks<kKind, kN, 1>(task, queries, base, position, end);
     }
   }
 
   template <int64_t kBytes>
-  static const std::byte* Keys(const AttentionTask& task, int32_t position) {
+  static const std::byte* KeysFrom(const AttentionTask& task, int32_t position) {
     return task.k + task.blocks[position / task.block_tokens] * task.block_stride +
            position % task.block_tokens * kBytes;
   }
 
+  template <int64_t kBytes>
+  static const std::byte* ValuesFrom(const AttentionTask& task, int32_t position) {
+    return task.v + task.blocks[position / task.block_tokens] * task.block_stride +
+           int64_t{position % task.block_tokens} * task.head_dim * kBytes;
+  }
+
   // Scores of 16 · kC positions from `position` on: kN · kC independent accumulators. Prefetches
-  // the keys at `next`.
+  // the values of these positions, because a block is too short for the processor's own
+  // prefetches, and the first keys after them, up to `end`.
   template <FloatKind kKind, int kN, int kC>
   static void ScoreChunks(
-      const AttentionTask& task, Query* queries, int32_t base, int32_t position, int32_t next) {
+      const AttentionTask& task, Query* queries, int32_t base, int32_t position, int32_t end) {
     constexpr int64_t kBytes = kKind == FloatKind::kF32 ? 4 : 2;
     const int64_t row_bytes = task.block_tokens * kBytes;
+    const int32_t next = position + 16 * kC;
+    const std::byte* const next_keys = KeysFrom<kBytes>(task, next < end ? next : base);
     const std::byte* k[kC];
-    const std::byte* ahead = Keys<kBytes>(task, next);
+    const std::byte* v[kC];
     F acc[kN][kC];
     for (int c = 0; c < kC; ++c) {
-      k[c] = Keys<kBytes>(task, position + 16 * c);
+      k[c] = KeysFrom<kBytes>(task, position + 16 * c);
+      v[c] = ValuesFrom<kBytes>(task, position + 16 * c);
       for (int i = 0; i < kN; ++i) acc[i][c] = S::Set(0.0f);
     }
     for (int32_t d = 0; d < task.head_dim; ++d) {
-      __builtin_prefetch(ahead + d * row_bytes);
+      __builtin_prefetch(next_keys + d * row_bytes);
+      for (int c = 0; c < kC; ++c) __builtin_prefetch(v[c] + d * 16 * kBytes);
       F keys[kC];
       for (int c = 0; c < kC; ++c) keys[c] = LoadLanes<kKind>(k[c] + d * row_bytes);
       for (int i = 0; i < kN; ++i) {
@@ -200,8 +210,7 @@ struct AttentionKernels {
       const int32_t offset = position % task.block_tokens;
       const int32_t left = task.block_tokens - offset;
       const int32_t stop = to - position < left ? to : position + left;
-      const std::byte* v = task.v + task.blocks[position / task.block_tokens] * task.block_stride +
-                           (static_cast<int64_t>(offset) * task.head_dim + d) * kBytes;
+      const std::byte* v = ValuesFrom<kBytes>(task, position) + d * kBytes;
       for (; position < stop; ++position, v += task.head_dim * kBytes) {
         F values[kV];
         for (int j = 0; j < kV; ++j) values[j] = LoadValues<kKind, kLanes>(v + 16 * j * kBytes);
