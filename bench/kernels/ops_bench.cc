@@ -43,8 +43,8 @@ void AttentionOp(benchmark::State& state) {
   const auto context = static_cast<int32_t>(state.range(3));
   const DType dtype = state.range(4) == 0 ? DType::kF32 : DType::kBF16;
   Sequences cache(*backend.ops, dtype, 1, kHeads, sequences, context + rows);
-  const Activations qkv(int64_t{sequences} * rows, 15 * 64);
-  const Activations out(int64_t{sequences} * rows, 9 * 64);
+  const Activations qkv(int64_t{sequences} * rows, int64_t{15} * 64);
+  const Activations out(int64_t{sequences} * rows, int64_t{9} * 64);
   const auto all = int64_t{sequences} * rows;
   const Status begun = backend.ops->BeginStep(cache.Step(context, rows), cache.view());
   BATON_CHECK(begun.ok(), "{}", Message(begun));

@@ -13,7 +13,7 @@ constexpr int64_t kHidden = 576;
 constexpr int64_t kWidth = 1536;
 constexpr int64_t kVocabulary = 49152;
 constexpr HeadShape kHeads{9, 3, 64};
-constexpr int64_t kQkv = (9 + 2 * 3) * 64;
+constexpr int64_t kQkv = int64_t{9 + 2 * 3} * 64;
 
 // A model with SmolLM2-135M's shape: Q4_1 layers and a tied Q8_0 embedding table.
 class Model final {
