@@ -1,3 +1,5 @@
+#include "tests/unit/kvtransfer/handoff_soak.h"
+
 #include <malloc.h>
 
 #include <chrono>
@@ -21,8 +23,6 @@
 #include "kvtransfer/sender.h"
 #include "tests/conformance/test_memory.h"
 
-// Thousands of hand-offs, many at a time, which either end aborts at random points. Afterwards no
-// block, session, file descriptor or memory is left over.
 namespace baton {
 namespace {
 
@@ -64,7 +64,7 @@ class BlockLeases final {
 // A sender and a receiver, and the workers that own their arenas.
 class Soak final : private KvSenderListener, private KvReceiverListener {
  public:
-  explicit Soak(const std::string& transport)
+  explicit Soak(const SoakTransport& transport)
       : layout_(DenseLayout(
             {.layers = 2, .kv_heads = 4, .head_dim = 8, .block_tokens = 4, .dtype = DType::kF16})),
         from_(cpu_, ShardBlockBytes(layout_, WholeModel(layout_)) * kArenaBlocks),
@@ -123,7 +123,7 @@ class Soak final : private KvSenderListener, private KvReceiverListener {
     const std::function<Status(const Envelope&)> send_;
   };
 
-  KvTransferOptions Options(const std::string& transport,
+  KvTransferOptions Options(const SoakTransport& transport,
                             const WorkerId& worker,
                             const TestMemory& arena) const {
     KvTransferOptions options;
@@ -131,9 +131,10 @@ class Soak final : private KvSenderListener, private KvReceiverListener {
     options.boot = BootId(1);
     options.layout = layout_;
     options.shards.push_back({WholeModel(layout_), &arena.buffer(), kArenaBlocks});
-    options.transport.require_transport = transport;
+    options.transport.require_transport = transport.name;
     options.transport.listen_address = "127.0.0.1:0";
     options.op_bytes = 1000;
+    options.make_transport = transport.make;
     return options;
   }
 
@@ -219,30 +220,40 @@ size_t OpenFiles() {
   return static_cast<size_t>(std::distance(begin(files), end(files)));
 }
 
-class SoakTest : public testing::TestWithParam<std::string> {
- protected:
-  void Run(int handoffs) {
+}  // namespace
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SoakTest);
+
+void SoakTest::Run(int handoffs) {
+  const auto objects = [this] {
+    return GetParam().objects ? GetParam().objects() : std::vector<size_t>();
+  };
+  const std::vector<size_t> objects_before = objects();
+  {
     Soak soak(GetParam());
     // Both ends remember the latest 1024 sessions: from then on the memory must not grow.
     ASSERT_NO_FATAL_FAILURE(soak.Run(1500));
     const size_t files = OpenFiles();
+    const std::vector<size_t> objects_between = objects();
     const size_t bytes = ::mallinfo2().uordblks;
     ASSERT_NO_FATAL_FAILURE(soak.Run(handoffs));
     soak.ExpectNothingLeft();
     const size_t bytes_after = ::mallinfo2().uordblks;
     EXPECT_EQ(OpenFiles(), files);
+    EXPECT_EQ(objects(), objects_between);
     EXPECT_LT(bytes_after, bytes + (size_t{512} << 10)) << "memory grows from hand-off to hand-off";
     EXPECT_GT(soak.committed(), static_cast<uint64_t>(handoffs) / 3);
     EXPECT_GT(soak.aborted(), static_cast<uint64_t>(handoffs) / 50);
     RecordProperty("committed", std::to_string(soak.committed()));
     fmt::print("{}: {} committed, {} cancelled, {} B of heap before, {} after\n",
-               GetParam(),
+               GetParam().name,
                soak.committed(),
                soak.aborted(),
                bytes,
                bytes_after);
   }
-};
+  EXPECT_EQ(objects(), objects_before);
+}
 
 TEST_P(SoakTest, TwoThousandHandoffsLeaveNothing) {
   Run(2000);
@@ -253,10 +264,4 @@ TEST_P(SoakTest, DISABLED_AHundredThousandHandoffsLeaveNothing) {
   Run(100'000);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports,
-                         SoakTest,
-                         testing::Values(std::string("shm"), "tcp"),
-                         [](const auto& param) { return param.param; });
-
-}  // namespace
 }  // namespace baton
