@@ -60,10 +60,10 @@ class Connection : public PeerConnection {
   // A new frame begins. An error closes the connection.
   virtual Status BeginPayload(const WriteHeader& header, std::span<const WriteRun> runs) = 0;
   // Writes up to `limit` further payload bytes to `to`, or discards them if `to` is empty. Returns
-  // their number; 0: none has arrived yet. Payloads of kMapped are also added to `hasher`.
+  // their number; 0: none has arrived yet. Adds them to `hasher` too, if that is not null.
   virtual StatusOr<size_t> MovePayload(std::span<const iovec> to,
                                        size_t limit,
-                                       GranuleHasher& hasher) = 0;
+                                       GranuleHasher* hasher) = 0;
   // The payload is in place. Returns false when the sender has taken the write back: the payload is
   // then ignored.
   virtual bool FinishPayload(const WriteHeader& header) = 0;
@@ -138,6 +138,7 @@ class Connection : public PeerConnection {
   Status verdict_;  // of the current frame; not OK: its payload is discarded
   size_t run_ = 0;  // the run that receives the next payload byte
   uint64_t run_offset_ = 0;
+  bool is_hashed_on_the_way_ = false;  // by MovePayload
   bool is_scattered_ = false;       // the payload has many short runs, and goes to scatter_ first
   std::vector<std::byte> scatter_;  // kReadBytes, or empty
   uint64_t left_ = 0;               // payload bytes still to come

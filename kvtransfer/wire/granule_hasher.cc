@@ -39,7 +39,8 @@ void GranuleHasher::Add(std::span<const std::byte> bytes, std::byte* to) {
     } else {
       if (to != nullptr) std::memcpy(to, bytes.data(), taken);
       if (filled_ == 0) kernel_.reset(state_);
-      kernel_.update(state_, to == nullptr ? bytes.data() : to, taken);
+      // Not from `to`: loads would wait for the stores of the copy.
+      kernel_.update(state_, bytes.data(), taken);
       filled_ += taken;
       if (filled_ == part) {
         parts_.push_back(kernel_.digest(state_));
