@@ -225,7 +225,7 @@ size_t OpenFiles() {
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SoakTest);
 
 void SoakTest::Run(int handoffs) {
-  const auto objects = [this] {
+  const auto objects = [] {
     return GetParam().objects ? GetParam().objects() : std::vector<size_t>();
   };
   const std::vector<size_t> objects_before = objects();
