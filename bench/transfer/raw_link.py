@@ -55,7 +55,8 @@ def main():
         result["cases"].append({
             **named,
             "gb_per_s": round(rate, 3), "ratio_to_raw": round(ratio, 3),
-            "sender_cpu_s_per_gib": statistics.median(run["sender_cpu_s_per_gib"] for run in runs)})
+            **{name: statistics.median(run[name] for run in runs)
+               for name in ("sender_cpu_s_per_gib", "receiver_cpu_s_per_gib")}})
     print(json.dumps(result, indent=1))
 
 

@@ -5,9 +5,9 @@
 // only. MIB_PER_WRITE = 0 leaves the write size to the transport.
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -240,11 +241,9 @@ double HostCopyRate(const BenchCase& c, const Memory& memory) {
   return Median(std::move(rates));
 }
 
-// Median rate in GB/s of one plain copy of a hand-off's bytes: to the peer's GPU, or within the
-// memory of the host.
-double RawCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
+// Median rate in GB/s of one plain copy of a hand-off's bytes to the peer's GPU.
+double PeerCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
   Dma* dma = memory.backend->dma();
-  if (dma == nullptr) return HostCopyRate(c, memory);
   std::string exported(4096, '\0');
   const ssize_t got = ::recv(socket.get(), exported.data(), exported.size(), 0);
   exported.resize(got > 0 ? static_cast<size_t>(got) : 0);
@@ -266,20 +265,19 @@ double RawCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
   return Median(std::move(rates));
 }
 
-// The processor time of this process in seconds.
-double CpuSeconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+// The processor time of a process in seconds.
+double CpuSeconds(pid_t process) {
+  clockid_t clock{};
+  timespec used{};
+  if (::clock_getcpuclockid(process, &clock) != 0 || ::clock_gettime(clock, &used) != 0) return 0;
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
 }
 
-std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
+std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket, pid_t receiver) {
   const size_t block_bytes = ShardBlockBytes(c.layout, WholeModel(c.layout));
   Memory memory(c, setup.sender_device, c.sender_ranks);
-  const double raw_rate = RawCopyRate(c, memory, socket);
+  const bool on_host = memory.backend->dma() == nullptr;
+  double raw_rate = on_host ? 0 : PeerCopyRate(c, memory, socket);
   WaitEnd listener;
   KvTransferOptions options = MakeOptions(c, "prefill", memory, setup.sender_device);
   options.op_bytes = setup.write_mib << 20;
@@ -290,6 +288,8 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
   const Status added =
       sender->AddPeer(WorkerId("decode"), &control, std::get<Hello>(hello.message));
   if (!added.ok()) Must(StatusOr<int>(added));
+  // The receiver has filled its arena by now, which would slow the copies down.
+  if (on_host) raw_rate = HostCopyRate(c, memory);
   control.Start(
       [&](Envelope envelope) { (void)sender->OnMessage(WorkerId("decode"), std::move(envelope)); },
       [] {});
@@ -300,7 +300,8 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
   double busy_seconds = 0;
   uint64_t bytes = 0;
   uint64_t all_bytes = 0;  // with the warm-up
-  const double cpu_begin = CpuSeconds();
+  const double cpu_begin = CpuSeconds(::getpid());
+  const double receiver_cpu_begin = CpuSeconds(receiver);
   const SteadyClock clock;
   const Time until = clock.Now() + FromSeconds(setup.seconds);
   for (uint64_t i = 0; clock.Now() < until; ++i) {
@@ -323,13 +324,16 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
     busy_seconds += ToSeconds(clock.Now() - begin);
     bytes += stats.bytes;
   }
-  const double cpu = CpuSeconds() - cpu_begin;
+  const double cpu = CpuSeconds(::getpid()) - cpu_begin;
+  const double receiver_cpu = CpuSeconds(receiver) - receiver_cpu_begin;
+  const double gib = static_cast<double>(all_bytes) / (1 << 30);
   sender->RemovePeer(WorkerId("decode"));
   return fmt::format(
       R"({{"transport": "{}", "checksums": {}, "authenticated": {}, "ranks": "{} to {}", )"
       R"("head_bytes": {}, "block_bytes": {}, "blocks": {}, "handoffs": {}, )"
       R"("gb_per_s": {:.3f}, "stream_gb_per_s_p50": {:.3f}, "raw_copy_gb_per_s": {:.3f}, "handoff_us_p50": {:.1f}, )"
-      R"("handoff_us_min": {:.1f}, "first_handoff_us": {:.1f}, "sender_cpu_s_per_gib": {:.3f}}})",
+      R"("handoff_us_min": {:.1f}, "first_handoff_us": {:.1f}, "sender_cpu_s_per_gib": {:.3f}, )"
+      R"("receiver_cpu_s_per_gib": {:.3f}}})",
       c.transport,
       c.checksums,
       c.authenticated,
@@ -345,7 +349,8 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket) {
       Median(micros),
       micros.empty() ? 0 : std::ranges::min(micros),
       first_micros,
-      cpu / (static_cast<double>(all_bytes) / (1 << 30)));
+      cpu / gib,
+      receiver_cpu / gib);
 }
 
 // Between 2 and 8 ranks each head of a block is a run of its own, at the side of the 2 ranks.
@@ -433,7 +438,7 @@ std::string RunCase(size_t index, const BenchCase& c, const Setup& setup) {
     ::_exit(1);
   }
   ::close(fds[1]);
-  std::string result = RunSender(c, setup, std::move(ours));
+  std::string result = RunSender(c, setup, std::move(ours), child);
   ::waitpid(child, nullptr, 0);
   return result;
 }

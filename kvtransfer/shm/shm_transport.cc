@@ -59,14 +59,22 @@ class ShmConnection final : public Connection {
     return OkStatus();
   }
 
-  StatusOr<size_t> MovePayload(std::span<const iovec> to, size_t limit) override {
+  StatusOr<size_t> MovePayload(std::span<const iovec> to,
+                               size_t limit,
+                               GranuleHasher* hasher) override {
     if (to.empty() || !live_) return limit;
     // `to` covers the payload from the current position on, at most `limit` bytes; an entry never
     // spans two runs.
     size_t moved = 0;
     for (const iovec& part : to) {
       const WriteRun& run = runs_[run_];
-      std::memcpy(part.iov_base, arena_->data() + run.source + offset_, part.iov_len);
+      auto* const place = static_cast<std::byte*>(part.iov_base);
+      const std::byte* const source = arena_->data() + run.source + offset_;
+      if (hasher != nullptr) {
+        hasher->Copy(place, {source, part.iov_len});
+      } else {
+        std::memcpy(place, source, part.iov_len);
+      }
       moved += part.iov_len;
       offset_ += part.iov_len;
       if (offset_ < run.bytes) continue;

@@ -22,7 +22,9 @@ class TcpConnection final : public Connection {
  protected:
   Status OnPreface(std::vector<UniqueFd>) override { return OkStatus(); }
   Status BeginPayload(const WriteHeader&, std::span<const WriteRun>) override { return OkStatus(); }
-  StatusOr<size_t> MovePayload(std::span<const iovec> to, size_t limit) override {
+  StatusOr<size_t> MovePayload(std::span<const iovec> to,
+                               size_t limit,
+                               GranuleHasher* /*hasher*/) override {
     if (!to.empty()) return Receive(to);
     if (scratch_.empty()) scratch_.resize(size_t{64} << 10);
     const iovec away{scratch_.data(), std::min(limit, scratch_.size())};

@@ -8,11 +8,13 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/granule_checksum.h"
+
 namespace baton {
 namespace {
 
-// Payload bytes of one MovePayload: they are hashed directly afterwards, while they are in the
-// cache.
+// Payload bytes of one MovePayload that does not hash them: they are hashed directly afterwards,
+// while they are in the cache.
 constexpr size_t kReadBytes = size_t{128} << 10;
 constexpr size_t kReadRuns = 64;
 // Unsent acknowledgements beyond which no further frame is read from the peer.
@@ -226,6 +228,9 @@ Status Connection::StartFrame() {
   run_offset_ = 0;
   left_ = header_.payload_bytes;
   hasher_.Start(header_.granule);
+  // The copies of short runs are faster in a row: each waits for memory, and none for a hash.
+  is_hashed_on_the_way_ = kind_ == PayloadKind::kMapped && header_.run_count > 0 &&
+                          header_.payload_bytes / header_.run_count >= kChecksumPartBytes;
   is_scattered_ = kind_ == PayloadKind::kInline && !staging_ && header_.run_count > 1 &&
                   header_.payload_bytes / header_.run_count < kMaxStagedRunBytes;
   if (is_scattered_) scatter_.resize(kReadBytes);
@@ -238,7 +243,8 @@ StatusOr<bool> Connection::ContinuePayload() {
       BATON_ASSIGN_OR_RETURN(buffer_, staging_->Take());
       if (buffer_ < 0) return false;  // until a buffer is free
     }
-    const size_t limit = std::min<uint64_t>({left_, kReadBytes, std::max<size_t>(budget_, 1)});
+    const size_t most = is_hashed_on_the_way_ ? kMaxOpBytes : kReadBytes;
+    const size_t limit = std::min<uint64_t>({left_, most, std::max<size_t>(budget_, 1)});
     std::array<iovec, kReadRuns> to;
     size_t count = 0;
     size_t bytes = 0;
@@ -259,7 +265,9 @@ StatusOr<bool> Connection::ContinuePayload() {
       }
     }
     BATON_ASSIGN_OR_RETURN(const size_t moved,
-                           MovePayload({to.data(), count}, verdict_.ok() ? bytes : limit));
+                           MovePayload({to.data(), count},
+                                       verdict_.ok() ? bytes : limit,
+                                       is_hashed_on_the_way_ ? &hasher_ : nullptr));
     if (moved == 0) return false;
     budget_ -= std::min(budget_, moved);
     moved_ += moved;
@@ -277,7 +285,7 @@ StatusOr<bool> Connection::ContinuePayload() {
 
 void Connection::Place(size_t bytes) {
   const auto update = [&](std::span<const std::byte> landed) {
-    hasher_.Update(landed);
+    if (!is_hashed_on_the_way_) hasher_.Update(landed);
     if (received_mac_) received_mac_->Update(landed);
   };
   if (staging_) {

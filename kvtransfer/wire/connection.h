@@ -60,8 +60,10 @@ class Connection : public PeerConnection {
   // A new frame begins. An error closes the connection.
   virtual Status BeginPayload(const WriteHeader& header, std::span<const WriteRun> runs) = 0;
   // Writes up to `limit` further payload bytes to `to`, or discards them if `to` is empty. Returns
-  // their number; 0: none has arrived yet.
-  virtual StatusOr<size_t> MovePayload(std::span<const iovec> to, size_t limit) = 0;
+  // their number; 0: none has arrived yet. Adds them to `hasher` too, if that is not null.
+  virtual StatusOr<size_t> MovePayload(std::span<const iovec> to,
+                                       size_t limit,
+                                       GranuleHasher* hasher) = 0;
   // The payload is in place. Returns false when the sender has taken the write back: the payload is
   // then ignored.
   virtual bool FinishPayload(const WriteHeader& header) = 0;
@@ -103,8 +105,8 @@ class Connection : public PeerConnection {
   StatusOr<bool> ReceiveTag(std::string_view message);
   Status StartFrame();
   StatusOr<bool> ContinuePayload();
-  // The next payload bytes have landed: hashes them, and advances the cursor. Copies them from
-  // scatter_ to their runs if the payload goes there first.
+  // The next payload bytes have landed: hashes them, unless MovePayload did, and advances the
+  // cursor. Copies them from scatter_ to their runs if the payload goes there first.
   void Place(size_t bytes);
   void FinishFrame();
   // Concludes the frames whose copy from a staging buffer has ended.
@@ -136,6 +138,7 @@ class Connection : public PeerConnection {
   Status verdict_;  // of the current frame; not OK: its payload is discarded
   size_t run_ = 0;  // the run that receives the next payload byte
   uint64_t run_offset_ = 0;
+  bool is_hashed_on_the_way_ = false;  // by MovePayload
   bool is_scattered_ = false;       // the payload has many short runs, and goes to scatter_ first
   std::vector<std::byte> scatter_;  // kReadBytes, or empty
   uint64_t left_ = 0;               // payload bytes still to come

@@ -11,7 +11,7 @@
 namespace baton {
 
 // Computes the checksum (kernels/granule_checksum.h) of each granule of a byte stream that arrives
-// in parts. Not thread-safe.
+// in pieces. Not thread-safe.
 class GranuleHasher final {
  public:
   explicit GranuleHasher(const Xxh3Kernel& kernel = BestXxh3());
@@ -21,11 +21,16 @@ class GranuleHasher final {
 
   // Begins a new stream. Granule 0: computes no checksums.
   void Start(uint64_t granule);
-  void Update(std::span<const std::byte> bytes);
+  void Update(std::span<const std::byte> bytes) { Add(bytes, nullptr); }
+  // Copies `bytes` to `to`, and updates in the same pass over memory.
+  void Copy(std::byte* to, std::span<const std::byte> bytes);
   // The checksums of the granules completed since Start.
   std::vector<uint64_t> Take() { return std::exchange(checksums_, {}); }
 
  private:
+  // Copies `bytes` to `to` too, unless `to` is null.
+  void Add(std::span<const std::byte> bytes, std::byte* to);
+
   const Xxh3Kernel& kernel_;
   void* const state_;  // owned; its type belongs to the kernel
   uint64_t granule_ = 0;

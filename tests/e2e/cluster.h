@@ -55,6 +55,8 @@ class ClusterTest : public ::testing::Test {
   const std::string& http(const std::string& member) {
     return cluster().Find(member)->addresses.at("http");
   }
+  // Where the members' logs are, as NAME.log.
+  const std::string& log_folder() const { return log_folder_; }
   // The log of a member so far.
   std::string LogOf(const std::string& member);
   const std::string& server() { return cluster().server(); }

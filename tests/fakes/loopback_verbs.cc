@@ -388,6 +388,12 @@ double LoopbackDeviceSeconds() {
   return static_cast<double>(TheWorld().nanos) / 1e9;
 }
 
+LoopbackObjects CountLoopbackObjects() {
+  World& world = TheWorld();
+  const std::lock_guard lock(world.mutex);
+  return {world.pairs.size(), world.memories.size()};
+}
+
 const VerbsLibrary& LoopbackVerbs() {
   static const VerbsLibrary library = MakeLibrary();
   return library;

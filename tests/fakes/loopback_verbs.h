@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "kvtransfer/verbs/verbs_library.h"
 
 namespace baton {
@@ -15,5 +17,12 @@ const VerbsLibrary& LoopbackVerbs();
 // The processor time that the devices have taken so far to carry out what was posted, which is
 // mostly the copies. Real devices take none.
 double LoopbackDeviceSeconds();
+
+struct LoopbackObjects {
+  size_t queue_pairs = 0;
+  size_t memory_regions = 0;
+};
+// The objects that both devices have now.
+LoopbackObjects CountLoopbackObjects();
 
 }  // namespace baton

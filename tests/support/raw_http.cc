@@ -20,7 +20,7 @@ RawConnection::RawConnection(const std::string& address, const std::string& sour
   if (::inet_pton(AF_INET, address.substr(0, colon).c_str(), &peer.sin_addr) != 1) return;
   sockaddr_in own{};
   own.sin_family = AF_INET;
-  if (::inet_pton(AF_INET, source.c_str(), &own.sin_addr) != 1) return;
+  if (!source.empty() && ::inet_pton(AF_INET, source.c_str(), &own.sin_addr) != 1) return;
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) != 0) return;
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) == 0) {

@@ -12,8 +12,8 @@ namespace baton {
 // an empty or absent result.
 class RawConnection final {
  public:
-  // `address`: "127.0.0.1:port". `source`: the client's own address, from 127.0.0.0/8.
-  explicit RawConnection(const std::string& address, const std::string& source = "127.0.0.1");
+  // `address`: "127.0.0.1:port". `source`: the client's own address; empty: the system's choice.
+  explicit RawConnection(const std::string& address, const std::string& source = "");
 
   bool connected() const { return fd_.valid(); }
   bool Send(const std::string& bytes);

@@ -67,6 +67,55 @@ TEST(GranuleHasherTest, ManyPartsOfBlocks) {
   }
 }
 
+// Copies of any size, to and from addresses of any alignment, equal their source, leave the bytes
+// around them alone, and give the checksums of Update.
+TEST(GranuleHasherTest, CopiesAndHashesInOnePass) {
+  constexpr size_t kPart = kChecksumPartBytes;
+  constexpr std::byte kUntouched{0xa5};
+  const std::vector<std::byte> source = Pattern(3 * kPart + 200, 6);
+  for (const Xxh3Kernel* kernel : {&Xxh3Portable(), &BestXxh3()}) {
+    for (const size_t size : {size_t{1},
+                              size_t{64},
+                              size_t{240},
+                              size_t{1023},
+                              size_t{1024},
+                              size_t{1025},
+                              size_t{4096},
+                              size_t{4097},
+                              size_t{8192 + 64},
+                              kPart,
+                              2 * kPart + 8192,
+                              3 * kPart + 63}) {
+      for (const size_t shift : {size_t{0}, size_t{1}, size_t{16}, size_t{32}, size_t{40}}) {
+        const std::span<const std::byte> from = std::span(source).subspan(64 - shift, size);
+        for (const size_t granule : {size_t{0}, size}) {
+          // Pieces of 5,000 bytes end within parts, and so do not go through copy_once.
+          for (const size_t piece : {size, size_t{5000}}) {
+            std::vector<std::byte> memory(size + 256, kUntouched);
+            const size_t aligned = 128 - reinterpret_cast<uintptr_t>(memory.data()) % 64;
+            std::byte* const to = memory.data() + aligned + shift;
+            GranuleHasher hasher(*kernel);
+            hasher.Start(granule);
+            for (size_t at = 0; at < size; at += piece) {
+              hasher.Copy(to + at, from.subspan(at, std::min(piece, size - at)));
+            }
+            const auto where = ::testing::Message()
+                               << "size " << size << ", shift " << shift << ", granule " << granule
+                               << ", piece " << piece;
+            ASSERT_TRUE(std::ranges::equal(std::span(to, size), from)) << where;
+            const auto untouched = [&](std::byte byte) { return byte == kUntouched; };
+            ASSERT_TRUE(std::all_of(memory.data(), to, untouched)) << where;
+            ASSERT_TRUE(std::all_of(to + size, memory.data() + memory.size(), untouched)) << where;
+            const std::vector<uint64_t> expected =
+                granule == 0 ? std::vector<uint64_t>() : std::vector{GranuleChecksum(from)};
+            ASSERT_EQ(hasher.Take(), expected) << where;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(GranuleHasherTest, StartForgetsAHalfReadGranule) {
   std::vector<std::byte> bytes(2 * kChecksumPartBytes);
   FillPattern(bytes, 5);

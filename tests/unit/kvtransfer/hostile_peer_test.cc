@@ -109,6 +109,9 @@ TEST_F(HostilePeerTest, BadFramesAreCutOff) {
   many_runs.run_count = ~0u;
   WriteHeader huge;
   huge.payload_bytes = ~uint64_t{0};
+  WriteHeader terabyte;
+  terabyte.payload_bytes = uint64_t{1} << 40;
+  terabyte.run_count = 1;
   WriteHeader odd_granule;
   odd_granule.payload_bytes = 10;
   odd_granule.granule = 3;
@@ -118,6 +121,7 @@ TEST_F(HostilePeerTest, BadFramesAreCutOff) {
   const std::vector<std::string> frames = {Bytes(bad_magic),
                                            Bytes(many_runs),
                                            Bytes(huge),
+                                           Bytes(terabyte),
                                            Bytes(odd_granule),
                                            Bytes(mismatch) + Bytes(WriteRun{0, 1000, 6})};
   for (const std::string& frame : frames) {
