@@ -15,8 +15,8 @@ namespace {
 constexpr std::string_view kBearer = "bearer ";
 constexpr std::string_view kBasic = "basic ";
 constexpr std::string_view kTokenId = "jwt/";
-// Neither the id of a key nor that of a token can begin like this.
-constexpr std::string_view kCertificateId = "certificate:";
+// Follows the name. The id of a key cannot end like this.
+constexpr std::string_view kCertificateId = "/(certificate)";
 constexpr size_t kShownName = 64;
 
 Status Unauthenticated(std::string message) {
@@ -37,7 +37,7 @@ Caller CallerOf(const JwtClaims& claims) {
 }
 
 Caller CallerOfCertificate(std::string_view name) {
-  return {fmt::format("{}{}", kCertificateId, name), std::string(name), {}};
+  return {fmt::format("{}{}", name, kCertificateId), std::string(name), {}};
 }
 
 bool HasScheme(std::string_view value, std::string_view scheme) {
@@ -94,15 +94,15 @@ StatusOr<Caller> Authenticator::Authenticate(std::string_view credential,
 }
 
 std::optional<Caller> Authenticator::Find(std::string_view id) {
-  if (id.starts_with(kCertificateId)) {
-    if (!certificates_) return std::nullopt;
-    return CallerOfCertificate(id.substr(kCertificateId.size()));
-  }
-  // The id of a key has one slash.
+  // The ids of keys and certificates have one slash.
   const size_t last = id.rfind('/');
   if (id.starts_with(kTokenId) && last != std::string_view::npos && last >= kTokenId.size()) {
     const std::string tenant(id.substr(kTokenId.size(), last - kTokenId.size()));
     return CallerOf(JwtClaims{std::string(id.substr(last + 1)), tenant});
+  }
+  if (id.ends_with(kCertificateId)) {
+    if (!certificates_) return std::nullopt;
+    return CallerOfCertificate(id.substr(0, id.size() - kCertificateId.size()));
   }
   const std::shared_ptr<const ApiKeys> keys = keys_.Get();
   const ApiKey* const found = keys == nullptr ? nullptr : keys->FindId(id);

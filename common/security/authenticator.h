@@ -16,7 +16,7 @@ namespace baton {
 
 // A client or operator who has proven who he is.
 struct Caller {
-  // "tenant/name" of a key, "jwt/tenant/subject" of a token, "certificate:name" of a certificate
+  // "tenant/name" of a key, "jwt/tenant/subject" of a token, "name/(certificate)" of a certificate
   std::string id;
   std::string tenant;
   KeyLimits limits;

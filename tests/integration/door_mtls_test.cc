@@ -89,7 +89,12 @@ TEST_F(DoorMtlsTest, GrpcTakesCertificatesToo) {
   EXPECT_EQ(Call({}, "key-bob"), OkStatus());
   EXPECT_EQ(Call({}).code(), StatusCode::kUnauthenticated);
   EXPECT_EQ(Call(alice, "key-nobody").code(), StatusCode::kUnauthenticated);
-  EXPECT_EQ(Call(servers_.Make({.file = "alice"})).code(), StatusCode::kUnavailable);
+  const Status unknown = Call(servers_.Make({.file = "alice"}));
+  EXPECT_EQ(unknown.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message(unknown)),
+              AllOf(HasSubstr("refuses the certificate"), HasSubstr("client_ca_file")));
+  const Status plain = GenerationClient(router_->address("grpc")).ModelName().status();
+  EXPECT_THAT(std::string(Message(plain)), HasSubstr("is encrypted; pass --tls"));
   clients_.Revoke(alice);
   EXPECT_EQ(Call(alice).code(), StatusCode::kUnavailable);
 }

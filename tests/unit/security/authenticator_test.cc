@@ -93,11 +93,11 @@ TEST_F(AuthenticatorTest, RecognisesACertificateWhereTheyAreAccepted) {
   Write({Key("a")});
   Open();
   EXPECT_FALSE(authenticator_->Authenticate("", "alice").ok());
-  EXPECT_FALSE(authenticator_->Find("certificate:alice").has_value());
+  EXPECT_FALSE(authenticator_->Find("alice/(certificate)").has_value());
   authenticator_ = Authenticator::Open({path_, "", {}, true}, refusals_).value();
   const auto caller = authenticator_->Authenticate("", "alice");
   ASSERT_TRUE(caller.ok()) << caller.status();
-  EXPECT_EQ(caller->id, "certificate:alice");
+  EXPECT_EQ(caller->id, "alice/(certificate)");
   EXPECT_EQ(caller->tenant, "alice");
   EXPECT_EQ(authenticator_->Find(caller->id)->tenant, "alice");
   EXPECT_THAT(Refusal(""), HasSubstr("an API key or a client's certificate is missing"));
