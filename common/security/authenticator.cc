@@ -19,8 +19,8 @@ constexpr std::string_view kTokenId = "jwt/";
 constexpr std::string_view kCertificateId = "/(certificate)";
 constexpr size_t kShownName = 64;
 
-Status Unauthenticated(std::string message) {
-  return Status(StatusCode::kUnauthenticated, std::move(message));
+Status Unauthenticated(const std::string& message) {
+  return Status(StatusCode::kUnauthenticated, message);
 }
 
 int64_t UnixSeconds() {

@@ -283,9 +283,11 @@ TEST_F(OneTokenizerTest, BodiesAreParsedForClientsInTurn) {
     }
     return count;
   };
+  Await([&] { return answered() >= 2; }, "two answers: then the other bodies wait");
   const int before = answered();
   RawConnection other(router_->http(), "127.0.0.3");
-  other.Send(PostOf("/v1/completions", {{"prompt", "x"}, {"unknown", 1}}));
+  // Large, too: small bodies do not wait for large ones anyway.
+  other.Send(PostOf("/v1/completions", {{"prompt", "x"}, {"unknown", std::vector(50'000, 1)}}));
   EXPECT_THAT(other.ReadUntil("unknown_parameter", kCallLimit), HasSubstr("400 Bad Request"));
   const int after = answered();
   EXPECT_LT(after, kLarge) << "no body was waiting";
