@@ -6,6 +6,8 @@ std::shared_ptr<grpc::Channel> ChannelTo(const RouterEndpoint& endpoint, Connect
   if (endpoint.tls) {
     RpcTls tls;
     tls.ca_file = endpoint.ca_file;
+    tls.certificate_file = endpoint.certificate_file;
+    tls.key_file = endpoint.certificate_key_file;
     limits.tls = std::make_shared<const RpcTls>(std::move(tls));
   }
   return MakeChannel(endpoint.address, limits);

@@ -54,6 +54,22 @@ Status ExplainUnreachable(const Status& status,
                       address,
                       why);
   }
+  const bool closed = Mentions(status, {"Socket closed"});
+  if (closed && !endpoint.tls && SpeaksTls(endpoint)) {
+    return MakeStatus(
+        StatusCode::kUnavailable,
+        "the port {} is encrypted; pass --tls, or --ca with the file of the authority "
+        "that signed its certificate",
+        address);
+  }
+  if (const std::string why = closed ? WhyClientIsRefused(endpoint) : ""; !why.empty()) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "the router at {} refuses the certificate '{}': {}; it must be signed by the "
+                      "authority in the router's security.tls.client_ca_file",
+                      address,
+                      endpoint.certificate_file,
+                      why);
+  }
   if (Mentions(status,
                {"failed to connect",
                 "Connection refused",

@@ -7,6 +7,7 @@
 #include "common/base/host_port.h"
 #include "common/base/mapped_file.h"
 #include "common/config/home.h"
+#include "common/rpc/rpc_tls.h"
 #include "common/security/loopback.h"
 
 namespace baton {
@@ -54,16 +55,36 @@ void AddEndpointFlags(CLI::App& command, EndpointFlags& flags) {
                   "drain and verify: admin_key) in "
                   "~/.config/baton, if it exists and the connection is encrypted or local")
       ->type_name("FILE");
+  auto* const key = command
+                        .add_option("--certificate-key",
+                                    flags.certificate_key_file,
+                                    "PEM file with the private key of --certificate")
+                        ->type_name("FILE");
+  auto* const certificate =
+      command
+          .add_option("--certificate",
+                      flags.certificate_file,
+                      "PEM file with a client's certificate, for routers with "
+                      "security.tls.client_ca_file; implies --tls")
+          ->type_name("FILE")
+          ->needs(key);
+  key->needs(certificate);
 }
 
 StatusOr<RouterEndpoint> EndpointOf(const std::string& address,
                                     const EndpointFlags& flags,
                                     const std::string& default_key) {
   RouterEndpoint endpoint(address);
-  endpoint.tls = flags.tls || !flags.ca_file.empty();
+  endpoint.tls = flags.tls || !flags.ca_file.empty() || !flags.certificate_file.empty();
+  endpoint.certificate_file = flags.certificate_file;
+  endpoint.certificate_key_file = flags.certificate_key_file;
   endpoint.ca_file = flags.ca_file;
   if (!endpoint.ca_file.empty()) {
     BATON_RETURN_IF_ERROR(ReadFile(endpoint.ca_file, size_t{1} << 20).status());
+  }
+  if (!endpoint.certificate_file.empty()) {
+    BATON_RETURN_IF_ERROR(
+        CheckTls({endpoint.certificate_file, endpoint.certificate_key_file, "", ""}));
   }
   if (!flags.key_file.empty()) {
     BATON_ASSIGN_OR_RETURN(endpoint.key, ReadKey(flags.key_file));

@@ -23,13 +23,17 @@ struct RouterEndpoint {
   bool tls = false;
   std::string ca_file;  // with tls: the authority of the router's certificate; empty: the system's
   std::string key;      // an API key; empty: none
+  std::string certificate_file;  // the client's own certificate; empty: none
+  std::string certificate_key_file;
 };
 
-// The flags --tls, --ca and --key-file.
+// The flags --tls, --ca, --key-file, --certificate and --certificate-key.
 struct EndpointFlags {
   bool tls = false;
   std::string ca_file;
   std::string key_file;
+  std::string certificate_file;
+  std::string certificate_key_file;
 };
 void AddEndpointFlags(CLI::App& command, EndpointFlags& flags);
 

@@ -116,7 +116,7 @@ std::string FormatCallers(const std::vector<CallerSummary>& callers) {
   std::vector<std::vector<std::string>> rows = {
       {"TENANT", "KEY", "RUN", "REQUESTS", "TOKENS", "REFUSED", "ERRORS"}};
   for (const CallerSummary& caller : callers) {
-    const size_t slash = caller.id.find('/');
+    const size_t slash = caller.id.rfind('/');
     int64_t refused = 0;
     std::string errors;
     for (const auto& [kind, count] : caller.errors) {

@@ -11,4 +11,11 @@ namespace baton {
 // connection comes about. Takes up to 5 s. Only for the text of errors.
 std::string WhyCertificateIsRefused(const RouterEndpoint& endpoint);
 
+// Why the router ends connections that present the client's certificate: its alert, such as "tlsv1
+// alert unknown ca", if it sends one. Empty when it does not end them.
+std::string WhyClientIsRefused(const RouterEndpoint& endpoint);
+
+// Whether the server at the endpoint's address answers a TLS handshake.
+bool SpeaksTls(const RouterEndpoint& endpoint);
+
 }  // namespace baton

@@ -123,16 +123,18 @@ void CoreLoop::Flush() {
           Status(StatusCode::kResourceExhausted, "the worker does not read what the router sends"));
     }
   }
+  std::vector<KeyedThreads::Job> deliveries;
   for (auto& [id, events] : events_) {
     const auto it = sinks_.find(id);
     if (it == sinks_.end()) continue;
     const bool last = std::holds_alternative<Outcome>(events.back());
-    delivery_.Post(id.value(), [sink = it->second, batch = std::move(events)]() mutable {
-      sink->OnEvents(std::move(batch));
-    });
+    deliveries.push_back({id.value(), [sink = it->second, batch = std::move(events)]() mutable {
+                            sink->OnEvents(std::move(batch));
+                          }});
     if (last) sinks_.erase(it);
   }
   events_.clear();
+  delivery_.Post(std::move(deliveries));
 }
 
 void CoreLoop::SetGauges() {

@@ -30,8 +30,10 @@ KeyedThreads::~KeyedThreads() {
   for (auto& lane : lanes_) lane->thread.join();
 }
 
-void KeyedThreads::Post(uint64_t key, std::function<void()> run) {
-  lanes_[key % lanes_.size()]->mailbox.Post(std::move(run));
+void KeyedThreads::Post(std::vector<Job> jobs) {
+  std::vector<std::vector<std::function<void()>>> of_lane(lanes_.size());
+  for (Job& job : jobs) of_lane[job.key % lanes_.size()].push_back(std::move(job.run));
+  for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->mailbox.PostAll(std::move(of_lane[i]));
 }
 
 void KeyedThreads::Run(Lane& lane) {

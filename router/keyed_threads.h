@@ -11,15 +11,21 @@
 
 namespace baton::router {
 
-// A few threads that run functions. The key of a function selects its thread, so functions with the
-// same key run one after another, in the order of Post. Thread-safe. Functions must not block for
-// long; their exceptions are logged. The destructor drops functions that have not started.
+// A few threads that run jobs. The key of a job selects its thread, so jobs with the same key run
+// one after another, in the order of Post. Thread-safe. Jobs must not block for long; their
+// exceptions are logged. The destructor drops jobs that have not started.
 class KeyedThreads final {
  public:
   KeyedThreads(const std::string& name, size_t count);
   ~KeyedThreads();
 
-  void Post(uint64_t key, std::function<void()> run);
+  struct Job {
+    uint64_t key = 0;
+    std::function<void()> run;
+  };
+
+  // Wakes each thread once for all of its jobs.
+  void Post(std::vector<Job> jobs);
   size_t count() const { return lanes_.size(); }
 
  private:

@@ -65,8 +65,7 @@ class RequestFrontend::Running final : public Generation,
         ticket_(std::move(ticket)),
         observer_(std::move(observer)) {}
 
-  // Called on a tokenizer thread.
-  void Prepare() {
+  void Prepare() override {
     if (const auto thrown = CaughtFrom([this] { MakeAndSubmit(); })) FailBy(*thrown);
   }
 
@@ -260,7 +259,7 @@ RequestFrontend::RequestFrontend(const FrontendOptions& options,
       probe_(probe),
       limits_{.vocabulary = text.vocabulary()},
       caller_limits_(options.callers, clock),
-      tokenizers_(std::make_unique<FairThreads>("tokenize", options.tokenizer_threads)) {}
+      tokenizers_("tokenize", options.tokenizer_threads) {}
 
 int32_t RequestFrontend::context_length() const {
   const std::optional<ClusterIdentity> cluster = core_.identity();
@@ -291,13 +290,24 @@ Status RequestFrontend::CheckModel(const std::string& model) const {
   return AtMember(WithReason(unknown, reason::kModelNotFound), "model");
 }
 
-void RequestFrontend::PostTokenizing(const std::string& client,
+bool RequestFrontend::PostTokenizing(const std::string& client,
                                      size_t bytes,
                                      std::function<void()> work) {
-  tokenizers_->Post(client, bytes, std::move(work));
+  return tokenizers_.Post(client, bytes, std::move(work));
 }
 
 std::shared_ptr<Generation> RequestFrontend::Start(GenerationRequest request,
+                                                   std::shared_ptr<GenerationObserver> observer) {
+  const std::string client = request.client;
+  const size_t bytes = InputBytes(request);
+  auto generation = Admit(std::move(request), std::move(observer));
+  if (generation != nullptr) {
+    PostTokenizing(client, bytes, [generation] { generation->Prepare(); });
+  }
+  return generation;
+}
+
+std::shared_ptr<Generation> RequestFrontend::Admit(GenerationRequest request,
                                                    std::shared_ptr<GenerationObserver> observer) {
   bool draining;
   {
@@ -319,12 +329,8 @@ std::shared_ptr<Generation> RequestFrontend::Start(GenerationRequest request,
     return nullptr;
   }
   const RequestId id(options_.tag | requests_.fetch_add(1));
-  const std::string client = request.client;
-  const size_t bytes = InputBytes(request);
-  auto running = std::make_shared<Running>(
+  return std::make_shared<Running>(
       *this, id, std::move(request), *std::move(ticket), std::move(observer));
-  PostTokenizing(client, bytes, [running] { running->Prepare(); });
-  return running;
 }
 
 void RequestFrontend::Ended() {
@@ -343,7 +349,7 @@ void RequestFrontend::Stop() {
   const Status why(StatusCode::kUnavailable, "this router is shutting down");
   core_.Post([why](RouterCore& core, Time now) { core.CancelAll(why, now); });
   Drain(kStopWait);
-  tokenizers_.reset();
+  tokenizers_.Stop();
 }
 
 // Checks that prompt and answer fit into the context, and sets max_tokens and min_tokens. Without

@@ -36,6 +36,9 @@ struct FrontendOptions {
 class Generation {
  public:
   virtual ~Generation() = default;
+  // Renders the template, tokenises, and submits the request to the core. Called once, on a thread
+  // of PostTokenizing.
+  virtual void Prepare() = 0;
   // Cancels the generation, for example because the client disconnected. OnEnd is still called,
   // with `why` unless the generation ended before. Thread-safe; may be called more than once.
   virtual void Cancel(const Status& why) = 0;
@@ -63,6 +66,9 @@ class RequestFrontend final {
   // the router is draining or the client's key has reached a limit.
   std::shared_ptr<Generation> Start(GenerationRequest request,
                                     std::shared_ptr<GenerationObserver> observer);
+  // As Start, for a caller that calls Generation::Prepare itself.
+  std::shared_ptr<Generation> Admit(GenerationRequest request,
+                                    std::shared_ptr<GenerationObserver> observer);
 
   // Counts a request that its API refused, so that Start was not called.
   void CountRefused(const Status& why) { probe_.OnRejected(why); }
@@ -82,8 +88,8 @@ class RequestFrontend final {
   // NotFound when `model` is not a name of the served model. An empty name means the served model.
   Status CheckModel(const std::string& model) const;
   // Queues `work`, a job of `client` with `bytes` bytes of input, for a tokenizer thread
-  // (FairThreads).
-  void PostTokenizing(const std::string& client, size_t bytes, std::function<void()> work);
+  // (FairThreads). False after Stop; the job is then dropped.
+  bool PostTokenizing(const std::string& client, size_t bytes, std::function<void()> work);
 
  private:
   class Running;
@@ -111,7 +117,7 @@ class RequestFrontend final {
   int64_t running_ = 0;
   bool draining_ = false;
 
-  std::unique_ptr<FairThreads> tokenizers_;
+  FairThreads tokenizers_;
 };
 
 }  // namespace baton::router

@@ -11,6 +11,7 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 
+#include "common/app/rpc_limits.h"
 #include "common/base/hash.h"
 #include "common/log/log.h"
 #include "common/model/model_identity.h"
@@ -136,8 +137,8 @@ Status CheckPorts(const config::RouterConfig& config, const ProcessSecurity& sec
   return security.CheckPort("worker_listen", config.worker_listen(), PortUsers::kPeers);
 }
 
-ConnectionLimits PeerLimits(const ProcessSecurity& security) {
-  ConnectionLimits limits;
+ConnectionLimits PeerLimits(const config::RouterConfig& config, const ProcessSecurity& security) {
+  ConnectionLimits limits = RpcLimitsOf(config.process());
   security.SecurePeers(limits);
   return limits;
 }
@@ -227,7 +228,7 @@ class RouterService final : public Service {
                config.replay().sample()),
         worker_links_({name_, tag, std::chrono::milliseconds(config.heartbeat_ms())},
                       *core_,
-                      PeerLimits(context.security).proofs),
+                      PeerLimits(config, context.security).proofs),
         api_(frontend_, ApiOptionsOf(config)) {
     api_.AddRoutes(context.http);
     context.http.AddRoute("GET", "/", [](const std::shared_ptr<HttpExchange>& exchange) {
@@ -255,7 +256,7 @@ class RouterService final : public Service {
   }
 
   Status Listen(const config::RouterConfig& config, const ProcessSecurity& security) {
-    ConnectionLimits limits;
+    ConnectionLimits limits = RpcLimitsOf(config.process());
     security.SecureClients(limits);
     limits.max_message_bytes = static_cast<size_t>(config.max_request_bytes());
     limits.ping_every = std::chrono::seconds(30);
@@ -266,7 +267,7 @@ class RouterService final : public Service {
     BATON_ASSIGN_OR_RETURN(clients_, RpcServer::Start(config.listen(), public_services, limits));
     health_ = std::make_unique<Health>(*clients_);
     core_->WatchReady([this](const Status& ready) { health_->SetReady(ready.ok()); });
-    ConnectionLimits operator_limits;
+    ConnectionLimits operator_limits = RpcLimitsOf(config.process());
     security.SecureOperators(operator_limits, config.admin_listen());
     grpc::Service* const admin_services[] = {&admin_};
     BATON_ASSIGN_OR_RETURN(
@@ -274,7 +275,8 @@ class RouterService final : public Service {
     operators_->SetServing(admin::v1::Admin::service_full_name(), true);
     grpc::Service* const worker_services[] = {&worker_links_};
     BATON_ASSIGN_OR_RETURN(
-        workers_, RpcServer::Start(config.worker_listen(), worker_services, PeerLimits(security)));
+        workers_,
+        RpcServer::Start(config.worker_listen(), worker_services, PeerLimits(config, security)));
     workers_->SetServing(worker::v1::WorkerLink::service_full_name(), true);
     return OkStatus();
   }

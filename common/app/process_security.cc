@@ -49,7 +49,8 @@ std::string_view WhoMayUse(PortUsers users) {
 std::string_view NeededSetting(PortUsers users) {
   switch (users) {
     case PortUsers::kClients:
-      return "security.api_keys_file (`baton key add` writes one) or security.jwks_file";
+      return "security.api_keys_file (`baton key add` writes one), security.jwks_file or "
+             "security.tls.client_ca_file";
     case PortUsers::kOperators:
       return "security.admin_keys_file (`baton key add` writes one)";
     case PortUsers::kPeers:
@@ -64,7 +65,9 @@ std::string_view NeededSetting(PortUsers users) {
 StatusOr<std::unique_ptr<Authenticator>> OpenKeys(std::string_view setting,
                                                   const Authenticator::Files& files,
                                                   Refusals& refusals) {
-  if (files.keys.empty() && files.jwks.empty()) return std::unique_ptr<Authenticator>();
+  if (files.keys.empty() && files.jwks.empty() && !files.certificates) {
+    return std::unique_ptr<Authenticator>();
+  }
   auto keys = Authenticator::Open(files, refusals);
   if (!keys.ok()) return WrongFile(setting, keys.status());
   return keys;
@@ -91,8 +94,10 @@ StatusOr<std::unique_ptr<ProcessSecurity>> ProcessSecurity::Open(
     security->peers_ =
         std::make_shared<const ClusterProofs>(*std::move(secret), security->refusals_);
   }
-  const Authenticator::Files clients{
-      config.api_keys_file(), config.jwks_file(), {config.jwt_issuer(), config.jwt_audience()}};
+  const Authenticator::Files clients{config.api_keys_file(),
+                                     config.jwks_file(),
+                                     {config.jwt_issuer(), config.jwt_audience()},
+                                     !config.tls().client_ca_file().empty()};
   BATON_ASSIGN_OR_RETURN(
       security->clients_,
       OpenKeys(clients.jwks.empty() ? "api_keys_file" : "api_keys_file, security.jwks_file",
@@ -108,11 +113,26 @@ StatusOr<std::unique_ptr<ProcessSecurity>> ProcessSecurity::Open(
 Status ProcessSecurity::OpenTls() {
   const config::TlsConfig& tls = config_.tls();
   if (!tls.certificate_file().empty() || !tls.key_file().empty()) {
-    tls_ = std::make_shared<const RpcTls>(RpcTls{tls.certificate_file(), tls.key_file(), "", ""});
+    operators_tls_ =
+        std::make_shared<const RpcTls>(RpcTls{tls.certificate_file(), tls.key_file(), "", ""});
+    RpcTls of_clients = *operators_tls_;
+    of_clients.ca_file = tls.client_ca_file();
+    of_clients.crl_folder = tls.client_crl_folder();
+    of_clients.certificate_is_optional = true;
+    tls_ = std::make_shared<const RpcTls>(std::move(of_clients));
     if (const Status checked = CheckTls(*tls_); !checked.ok()) return WrongFile("tls", checked);
-    auto streams = HttpTls::Open(tls.certificate_file(), tls.key_file(), *refusals_);
+    auto streams = HttpTls::Open({.certificate = tls.certificate_file(),
+                                  .key = tls.key_file(),
+                                  .client_ca = tls.client_ca_file(),
+                                  .client_crl_folder = tls.client_crl_folder()},
+                                 *refusals_);
     if (!streams.ok()) return WrongFile("tls", streams.status());
     http_streams_ = *std::move(streams);
+  } else if (!tls.client_ca_file().empty()) {
+    return InvalidArgument(
+        "security.tls.client_ca_file is '{}'; it needs security.tls.certificate_file and key_file, "
+        "because clients present certificates over TLS only",
+        tls.client_ca_file());
   }
   const config::ClusterTlsConfig& cluster = config_.cluster_tls();
   if (cluster.certificate_file().empty() && cluster.key_file().empty() &&
@@ -139,7 +159,7 @@ void ProcessSecurity::SecurePeers(ConnectionLimits& limits) const {
 
 void ProcessSecurity::SecureOperators(ConnectionLimits& limits, const std::string& address) const {
   const StatusOr<HostPort> parsed = ParseHostPort(address);
-  if (!parsed.ok() || !IsLoopback(parsed->host)) limits.tls = tls_;
+  if (!parsed.ok() || !IsLoopback(parsed->host)) limits.tls = operators_tls_;
 }
 
 bool ProcessSecurity::IsProven(PortUsers users) const {
@@ -197,7 +217,7 @@ HttpGate ProcessSecurity::MakeHttpGate(const std::string& address) const {
                   page ? "this path needs an operator's key, and this process has no "
                          "security.admin_keys_file; security.open_pages opens pages to everyone"
                        : "this process has no security.api_keys_file, so nobody may use this path")
-            : callers->Authenticate(KeyOf(request));
+            : callers->Authenticate(KeyOf(request), request.certificate);
     if (caller.ok()) {
       verdict.client = std::move(caller->id);
       verdict.max_body_bytes = static_cast<size_t>(caller->limits.body_bytes);

@@ -58,7 +58,8 @@ class ProcessSecurity final {
   const config::SecurityConfig config_;
   const std::shared_ptr<Refusals> refusals_;
   std::shared_ptr<const PeerProofs> peers_;
-  std::shared_ptr<const RpcTls> tls_;
+  std::shared_ptr<const RpcTls> tls_;            // of ports for clients
+  std::shared_ptr<const RpcTls> operators_tls_;  // the same without certificates of clients
   std::shared_ptr<const RpcTls> cluster_tls_;
   std::shared_ptr<HttpStreams> http_streams_;
   std::unique_ptr<Authenticator> clients_;

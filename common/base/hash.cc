@@ -3,6 +3,8 @@
 #include <sys/random.h>
 #include <xxhash.h>
 
+#include <array>
+
 #include "common/base/check.h"
 
 namespace baton {
@@ -17,10 +19,15 @@ Hash128 Xxh3Wide(std::span<const std::byte> bytes, uint64_t seed) {
 }
 
 uint64_t RandomId() {
-  uint64_t id = 0;
-  const ssize_t got = ::getrandom(&id, sizeof(id), 0);
-  BATON_CHECK(got == sizeof(id), "getrandom gave {} bytes", got);
-  return id;
+  // 256 bytes: getrandom gives them at once, whatever signals come.
+  thread_local std::array<uint64_t, 32> ids;
+  thread_local size_t left = 0;
+  if (left == 0) {
+    const ssize_t got = ::getrandom(ids.data(), sizeof(ids), 0);
+    BATON_CHECK(got == sizeof(ids), "getrandom gave {} bytes", got);
+    left = ids.size();
+  }
+  return ids[--left];
 }
 
 }  // namespace baton

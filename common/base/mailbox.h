@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <utility>
@@ -32,6 +34,21 @@ class Mailbox final {
       if (closed_ || messages_.size() >= limit) return false;
       messages_.push_back(std::move(message));
       if (messages_.size() > 1) return true;  // the first one woke the receiver
+      ready_.Notify();
+    }
+    if (wake_) wake_();
+    return true;
+  }
+
+  // Posts messages in their order, with one wake-up. False after Close(); they are then dropped.
+  bool PostAll(std::vector<T> messages) {
+    if (messages.empty()) return true;
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_) return false;
+      const bool first = messages_.empty();
+      std::ranges::move(messages, std::back_inserter(messages_));
+      if (!first) return true;
       ready_.Notify();
     }
     if (wake_) wake_();

@@ -128,6 +128,7 @@ bool Http1Session::OnHead() {
   parsed_bytes_ = 0;
   request_ = ToRequest(head);
   request_.client = connection_.slot().address();
+  request_.certificate = connection_.stream().certificate_name();
   HttpRefusal refusal = CheckFraming(head);
   if (refusal.status == 0) refusal = CheckExpect(request_);
   if (refusal.status != 0) {

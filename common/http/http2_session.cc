@@ -185,6 +185,7 @@ bool Http2Session::OnHead(int32_t id, Http2Stream& stream) {
   HttpRequest& request = stream.request;
   stream.phase = Http2Stream::Phase::kBody;
   request.client = connection_.slot().address();
+  request.certificate = connection_.stream().certificate_name();
   request.id = RequestIdOf(std::string(request.header("x-request-id")));
   const bool last = connection_.slot().reserved() || shared().draining;
   if (last && !std::exchange(draining_, true)) codec_.Drain();

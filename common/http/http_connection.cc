@@ -173,11 +173,21 @@ void HttpConnection::Discard() {
 }
 
 void HttpConnection::Arm(Duration limit) {
-  timer_.expires_after(limit);
+  deadline_ = SteadyClock().Now() + limit;
+  if (!waiting_ || deadline_ < timer_.expiry()) AwaitDeadline();
+}
+
+void HttpConnection::AwaitDeadline() {
+  waiting_ = true;
+  timer_.expires_at(deadline_);
   timer_.async_wait([weak = weak_from_this()](error_code error) {
     const auto self = weak.lock();
-    // The timer may have been armed again after this wait had ended.
+    // The timer may have been set again after this wait had ended.
     if (error || self == nullptr || self->timer_.expiry() > SteadyClock().Now()) return;
+    self->waiting_ = false;
+    if (self->deadline_ == kNever) return;
+    if (self->deadline_ > SteadyClock().Now()) return self->AwaitDeadline();
+    self->deadline_ = kNever;
     self->OnTimeout();
   });
 }
@@ -205,6 +215,7 @@ void HttpConnection::Close() {
   }
   phase_ = Phase::kClosed;
   EndStranger();
+  Disarm();
   timer_.cancel();
   error_code ignored;
   stream_->socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);

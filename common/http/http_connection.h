@@ -62,7 +62,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   bool is_writing() const { return writing_ > 0; }
   // Calls the session's OnTimeout after `limit`, instead of any time that was set before.
   void Arm(Duration limit);
-  void Disarm() { timer_.cancel(); }
+  void Disarm() { deadline_ = kNever; }
   // A request has passed the gate, or the connection is closed: it is no stranger any more.
   void EndStranger();
   // Sends the end, and closes when the client has had time to read the answer, because a TCP reset
@@ -81,12 +81,17 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void WriteNext();
   void OnWritten(boost::system::error_code error);
   void Discard();
+  void AwaitDeadline();
   void OnTimeout();
 
   std::shared_ptr<HttpShared> shared_;
   ConnectionSlots::Slot slot_;
   const std::unique_ptr<HttpStream> stream_;
+  Time deadline_ = kNever;  // of OnTimeout
+  // Wakes at deadline_ or before it: most deadlines of a request are replaced long before they
+  // pass, and setting a timer for each would cost more than the wake-ups that find nothing.
   boost::asio::steady_timer timer_;
+  bool waiting_ = false;  // for timer_
   Phase phase_ = Phase::kHandshake;
   bool is_http2_ = false;
   std::optional<std::list<std::weak_ptr<HttpConnection>>::iterator> stranger_;

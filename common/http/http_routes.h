@@ -13,6 +13,7 @@ class HttpRoutes final {
  public:
   struct Route {
     HttpServer::Handler handler;
+    HttpServer::Runner run;  // empty: the server's own threads
     bool is_probe = false;
   };
 

@@ -256,12 +256,15 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions&
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
-void HttpServer::AddRoute(const std::string& method, const std::string& path, Handler handler) {
-  impl_->AddRoute(method, path, {std::move(handler), /*is_probe=*/false});
+void HttpServer::AddRoute(const std::string& method,
+                          const std::string& path,
+                          Handler handler,
+                          Runner run) {
+  impl_->AddRoute(method, path, {std::move(handler), std::move(run), /*is_probe=*/false});
 }
 
 void HttpServer::AddProbe(const std::string& path, Handler handler) {
-  impl_->AddRoute("GET", path, {std::move(handler), /*is_probe=*/true});
+  impl_->AddRoute("GET", path, {std::move(handler), nullptr, /*is_probe=*/true});
 }
 
 const std::string& HttpServer::address() const {

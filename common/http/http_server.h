@@ -21,6 +21,8 @@ struct HttpRequest {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // Reply and Begin free it
   std::string client;  // the client's address without the port, or what HttpVerdict says
+  // The common name in the client's certificate, which the handshake has verified; empty: none.
+  std::string certificate;
 
   // The value of the header `name` (in lower case), or empty.
   std::string_view header(const std::string& name) const;
@@ -93,12 +95,16 @@ class HttpExchange {
 // A server of HTTP/1.1 and HTTP/2 for answers, streams and probes, with limits of connections,
 // sizes and time. The client chooses the protocol: by ALPN, or without encryption by its first
 // bytes. Errors of the server itself are JSON in the shape of the OpenAI API. Handlers run on a
-// small pool of threads and may block it for a short time; a handler that needs longer keeps the
-// exchange and answers later. A handler's exception is answered with 500, logged and counted.
-// Thread-safe.
+// small pool of threads, or where their route says, and may block a thread for a short time; a
+// handler that needs longer keeps the exchange and answers later. A handler's exception is answered
+// with 500, logged and counted. Thread-safe.
 class HttpServer final {
  public:
   using Handler = std::function<void(std::shared_ptr<HttpExchange>)>;
+  // Decides which thread calls a handler: runs `job`, later and on a thread that it may block for a
+  // short time, or answers the exchange itself. Called on the io thread, so it must be quick.
+  using Runner =
+      std::function<void(const std::shared_ptr<HttpExchange>& exchange, std::function<void()> job)>;
 
   // Listens and answers from now on (with 404 until routes are added). Errors: InvalidArgument for
   // a bad address, Unavailable that names the address when it cannot be bound.
@@ -107,8 +113,11 @@ class HttpServer final {
 
   // Serves exactly `method path`; a path that ends in "/*" serves all paths below it. A route for
   // GET serves HEAD, too; every path serves OPTIONS. A handler must stay callable until Stop() has
-  // returned.
-  void AddRoute(const std::string& method, const std::string& path, Handler handler);
+  // returned. `run`: absent, the server's own pool of threads calls the handler.
+  void AddRoute(const std::string& method,
+                const std::string& path,
+                Handler handler,
+                Runner run = nullptr);
 
   // Serves GET on `path` even when clients use all connections and handler threads.
   void AddProbe(const std::string& path, Handler handler);

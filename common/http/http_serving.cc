@@ -4,6 +4,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include "common/base/exception_border.h"
 #include "common/log/log.h"
 
 namespace baton {
@@ -90,24 +91,19 @@ void AnswerWithoutHandler(HttpShared& shared,
 void CallHandler(const std::shared_ptr<HttpShared>& shared,
                  HttpRoutes::Route route,
                  std::shared_ptr<ConnectionExchange> exchange) {
-  boost::asio::post(route.is_probe ? shared->probe_handlers : shared->handlers,
-                    [shared, handler = std::move(route.handler), exchange = std::move(exchange)] {
-                      std::string why = "an exception of an unknown type";
-                      try {
-                        return handler(exchange);
-                      } catch (const std::exception& exception) {
-                        why = exception.what();
-                      } catch (...) {
-                      }
-                      shared->probe.OnException();
-                      kLog.Error("request {}: the handler of {} {} failed: {}",
-                                 exchange->request().id,
-                                 exchange->request().method,
-                                 Shown(exchange->request().path),
-                                 why);
-                      exchange->Fail(500,
-                                     "the server failed to handle this request; its log says why");
-                    });
+  auto job = [shared, handler = std::move(route.handler), exchange] {
+    const auto thrown = CaughtFrom([&] { handler(exchange); });
+    if (!thrown.has_value()) return;
+    shared->probe.OnException();
+    kLog.Error("request {}: the handler of {} {} failed: {}",
+               exchange->request().id,
+               exchange->request().method,
+               Shown(exchange->request().path),
+               *thrown);
+    exchange->Fail(500, "the server failed to handle this request; its log says why");
+  };
+  if (route.run) return route.run(exchange, std::move(job));
+  boost::asio::post(route.is_probe ? shared->probe_handlers : shared->handlers, std::move(job));
 }
 
 }  // namespace baton

@@ -43,8 +43,8 @@ void AnswerWithoutHandler(HttpShared& shared,
                           ConnectionExchange& exchange,
                           const HttpRoutes::Match& match);
 
-// Calls the route's handler on a thread for handlers, or for probes. An exception is answered with
-// 500, logged and counted.
+// Calls the route's handler on the thread that the route chooses, or on one for handlers or probes.
+// An exception is answered with 500, logged and counted.
 void CallHandler(const std::shared_ptr<HttpShared>& shared,
                  HttpRoutes::Route route,
                  std::shared_ptr<ConnectionExchange> exchange);

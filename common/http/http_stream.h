@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <boost/asio/buffer.hpp>
@@ -23,6 +24,8 @@ class HttpStream {
   virtual bool is_encrypted() const = 0;
   // Whether the handshake has selected HTTP/2 (ALPN).
   virtual bool is_http2() = 0;
+  // The common name in the peer's certificate, which the handshake has verified; empty: none.
+  virtual std::string certificate_name() const = 0;
 
   // To be called once, before any other operation.
   virtual void AsyncHandshake(std::function<void(boost::system::error_code)> done) = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <utility>
 
 #include "common/http/http_stream.h"
@@ -14,6 +15,7 @@ class PlainStream final : public HttpStream {
   boost::asio::ip::tcp::socket& socket() override { return socket_; }
   bool is_encrypted() const override { return false; }
   bool is_http2() override { return false; }
+  std::string certificate_name() const override { return ""; }
   void AsyncHandshake(std::function<void(boost::system::error_code)> done) override { done({}); }
   void AsyncRead(boost::asio::mutable_buffer to, Done done) override;
   void AsyncWrite(const std::vector<boost::asio::const_buffer>& parts, Done done) override;

@@ -18,9 +18,9 @@ class CallGate final {
   CallGate(Authenticator* callers, Refusals& refusals, std::string_view port)
       : callers_(callers), refusals_(&refusals), port_(port) {}
 
-  // Who calls: the id of the key in the metadata `authorization` ("Bearer KEY") or `x-api-key`, or
-  // the address without the port when callers need no key. Unauthenticated when the call is
-  // refused.
+  // Who calls: the id of the key in the metadata `authorization` ("Bearer KEY") or `x-api-key`,
+  // else of the caller's certificate; or the address without the port when callers need no key.
+  // Unauthenticated when the call is refused.
   StatusOr<std::string> Admit(const grpc::ServerContextBase& context) const;
 
  private:

@@ -56,7 +56,6 @@ void ApplyLimits(const ConnectionLimits& limits, grpc::ServerBuilder& builder) {
                              Millis(limits.handshake_timeout));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Millis(limits.idle_timeout));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_streams);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
 }  // namespace baton

@@ -28,6 +28,10 @@ struct ConnectionLimits {
   // The most concurrent calls that a server accepts on one connection; further calls wait in the
   // client. Each pair of Baton's processes uses one stream.
   int max_streams = 128;
+  // The most connections that a server has at a time, in all and of one client address. Further
+  // ones are closed at once.
+  int max_connections = 4096;
+  int max_connections_per_address = 2048;
   // Encryption; null: none.
   std::shared_ptr<const RpcTls> tls;
   // How the two ends of a stream prove who they are (DuplexStream). Null: they do not.

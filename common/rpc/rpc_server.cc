@@ -15,23 +15,32 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& address
   RedirectLibraryLogs();
   grpc::EnableDefaultHealthCheckService(true);
   BATON_ASSIGN_OR_RETURN(HostPort parsed, ParseHostPort(address));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<ConnectionAcceptor> acceptor,
+                         ConnectionAcceptor::Listen(
+                             parsed, {limits.max_connections, limits.max_connections_per_address}));
   grpc::ServerBuilder builder;
   ApplyLimits(limits, builder);
-  int port = 0;
-  builder.AddListeningPort(
-      address,
-      limits.tls == nullptr ? grpc::InsecureServerCredentials() : ServerCredentialsOf(*limits.tls),
-      &port);
+  using Way = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> connections =
+      builder.experimental().AddExternalConnectionAcceptor(Way::FROM_FD,
+                                                           limits.tls == nullptr
+                                                               ? grpc::InsecureServerCredentials()
+                                                               : ServerCredentialsOf(*limits.tls));
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
-    return MakeStatus(StatusCode::kUnavailable,
-                      "cannot listen on '{}': the port is in use, or the host is not an address "
-                      "of this machine",
-                      address);
+  if (server == nullptr) {
+    return MakeStatus(
+        StatusCode::kInternal, "gRPC cannot serve on '{}'; the log says why", address);
   }
-  parsed.port = static_cast<uint16_t>(port);
-  return std::unique_ptr<RpcServer>(new RpcServer(std::move(server), parsed.ToString(), port));
+  acceptor->Start([connections](int listener, UniqueFd connection) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+    parameters.listener_fd = listener;
+    parameters.fd = connection.Release();
+    connections->HandleNewConnection(&parameters);
+  });
+  parsed.port = acceptor->port();
+  return std::unique_ptr<RpcServer>(
+      new RpcServer(std::move(server), std::move(acceptor), parsed.ToString()));
 }
 
 RpcServer::~RpcServer() {
@@ -46,6 +55,7 @@ void RpcServer::SetServing(const std::string& service, bool serving) {
 }
 
 void RpcServer::Shutdown(Duration grace) {
+  acceptor_->Stop();
   server_->Shutdown(std::chrono::system_clock::now() +
                     std::chrono::duration_cast<std::chrono::microseconds>(grace));
   server_->Wait();

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/connection_acceptor.h"
 
 namespace baton {
 
@@ -17,7 +18,8 @@ namespace baton {
 class RpcServer final {
  public:
   // Listens on `address` ("host:port"; port 0 lets the system choose) and serves. Errors:
-  // InvalidArgument for a malformed address, Unavailable when the address cannot be bound.
+  // InvalidArgument for a malformed address, Unavailable when the address cannot be bound, Internal
+  // when gRPC does not start.
   static StatusOr<std::unique_ptr<RpcServer>> Start(const std::string& address,
                                                     std::span<grpc::Service* const> services,
                                                     const ConnectionLimits& limits = {});
@@ -26,7 +28,7 @@ class RpcServer final {
 
   // "host:port" with the actual port.
   const std::string& address() const { return address_; }
-  int port() const { return port_; }
+  int port() const { return acceptor_->port(); }
 
   // Sets the answer of grpc.health.v1 for `service` and for the whole server (""). Until the first
   // call, the whole server is SERVING and `service` is unknown.
@@ -37,12 +39,14 @@ class RpcServer final {
   void Shutdown(Duration grace);
 
  private:
-  RpcServer(std::unique_ptr<grpc::Server> server, std::string address, int port)
-      : server_(std::move(server)), address_(std::move(address)), port_(port) {}
+  RpcServer(std::unique_ptr<grpc::Server> server,
+            std::unique_ptr<ConnectionAcceptor> acceptor,
+            std::string address)
+      : server_(std::move(server)), acceptor_(std::move(acceptor)), address_(std::move(address)) {}
 
   const std::unique_ptr<grpc::Server> server_;
+  const std::unique_ptr<ConnectionAcceptor> acceptor_;
   const std::string address_;
-  const int port_;
 };
 
 }  // namespace baton

@@ -69,7 +69,9 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const RpcTls& tls) 
   if (!tls.ca_file.empty()) {
     options.watch_root_certs();
     if (!tls.crl_folder.empty()) options.set_crl_directory(tls.crl_folder);
-    options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    options.set_cert_request_type(tls.certificate_is_optional
+                                      ? GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY
+                                      : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   }
   return grpc::experimental::TlsServerCredentials(options);
 }

@@ -21,6 +21,8 @@ struct RpcTls {
   std::string peer_name;  // client: the name in the server's certificate; empty: the dialled host
   // The folder of the authority's revocation lists, as `openssl rehash` names them; empty: none.
   std::string crl_folder = {};
+  // Server with ca_file: a client without a certificate is served, too.
+  bool certificate_is_optional = false;
 };
 
 // InvalidArgument when a file cannot be read, or when certificate and key do not belong together.

@@ -6,15 +6,21 @@
 #include <absl/strings/escaping.h>
 #include <absl/strings/match.h>
 
+#include "common/base/shortened.h"
+#include "common/security/caller_name.h"
+
 namespace baton {
 namespace {
 
 constexpr std::string_view kBearer = "bearer ";
 constexpr std::string_view kBasic = "basic ";
 constexpr std::string_view kTokenId = "jwt/";
+// Follows the name. The id of a key cannot end like this.
+constexpr std::string_view kCertificateId = "/(certificate)";
+constexpr size_t kShownName = 64;
 
-Status Unauthenticated(std::string message) {
-  return Status(StatusCode::kUnauthenticated, std::move(message));
+Status Unauthenticated(const std::string& message) {
+  return Status(StatusCode::kUnauthenticated, message);
 }
 
 int64_t UnixSeconds() {
@@ -28,6 +34,10 @@ Caller CallerOf(const ApiKey& key) {
 
 Caller CallerOf(const JwtClaims& claims) {
   return {fmt::format("{}{}/{}", kTokenId, claims.tenant, claims.subject), claims.tenant, {}};
+}
+
+Caller CallerOfCertificate(std::string_view name) {
+  return {fmt::format("{}{}", name, kCertificateId), std::string(name), {}};
 }
 
 bool HasScheme(std::string_view value, std::string_view scheme) {
@@ -45,13 +55,26 @@ StatusOr<std::unique_ptr<Authenticator>> Authenticator::Open(const Files& files,
   };
   BATON_ASSIGN_OR_RETURN(auto tokens,
                          ReloadedFile<JwtKeys>::Open(files.jwks, load_tokens, refusals));
-  return std::unique_ptr<Authenticator>(new Authenticator(std::move(keys), std::move(tokens)));
+  return std::unique_ptr<Authenticator>(
+      new Authenticator(std::move(keys), std::move(tokens), files.certificates));
 }
 
-StatusOr<Caller> Authenticator::Authenticate(std::string_view credential) {
+StatusOr<Caller> Authenticator::OfCertificate(std::string_view name) const {
+  if (IsCallerName(name)) return CallerOfCertificate(name);
+  return Unauthenticated(
+      fmt::format("the common name of the client's certificate is \"{}\"; it must have 1 to 128 "
+                  "printable ASCII characters, and neither spaces nor slashes",
+                  Shortened(std::string(name), kShownName)));
+}
+
+StatusOr<Caller> Authenticator::Authenticate(std::string_view credential,
+                                             std::string_view certificate) {
   if (credential.empty()) {
-    return Unauthenticated(
-        "an API key is missing; send it as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
+    if (certificates_ && !certificate.empty()) return OfCertificate(certificate);
+    return Unauthenticated(fmt::format(
+        "an API key{} is missing; send the key as \"Authorization: Bearer KEY\" or \"x-api-key: "
+        "KEY\"",
+        certificates_ ? " or a client's certificate" : ""));
   }
   if (const auto tokens = tokens_.Get(); tokens != nullptr && JwtKeys::IsToken(credential)) {
     BATON_ASSIGN_OR_RETURN(const JwtClaims claims, tokens->Verify(credential, UnixSeconds()));
@@ -71,11 +94,15 @@ StatusOr<Caller> Authenticator::Authenticate(std::string_view credential) {
 }
 
 std::optional<Caller> Authenticator::Find(std::string_view id) {
-  // The id of a key has one slash.
+  // The ids of keys and certificates have one slash.
   const size_t last = id.rfind('/');
   if (id.starts_with(kTokenId) && last != std::string_view::npos && last >= kTokenId.size()) {
     const std::string tenant(id.substr(kTokenId.size(), last - kTokenId.size()));
     return CallerOf(JwtClaims{std::string(id.substr(last + 1)), tenant});
+  }
+  if (id.ends_with(kCertificateId)) {
+    if (!certificates_) return std::nullopt;
+    return CallerOfCertificate(id.substr(0, id.size() - kCertificateId.size()));
   }
   const std::shared_ptr<const ApiKeys> keys = keys_.Get();
   const ApiKey* const found = keys == nullptr ? nullptr : keys->FindId(id);

@@ -9,6 +9,7 @@
 
 #include "common/base/json.h"
 #include "common/base/mapped_file.h"
+#include "common/security/caller_name.h"
 
 namespace baton {
 namespace {
@@ -16,7 +17,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kSkewSeconds = 60;  // that clocks of issuer and router may differ
-constexpr size_t kMaxNameBytes = 128;
 
 Status Refused(std::string_view why) {
   return MakeStatus(StatusCode::kUnauthenticated, "the token is refused: {}", why);
@@ -37,13 +37,6 @@ StatusOr<Json> PartOf(std::string_view text, std::string_view what) {
 std::string TextOf(const Json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-// A name that is safe in logs, ids and salts.
-bool IsName(const std::string& name) {
-  return !name.empty() && name.size() <= kMaxNameBytes &&
-         std::all_of(
-             name.begin(), name.end(), [](char c) { return c > ' ' && c < 0x7f && c != '/'; });
 }
 
 // Seconds since 1970 (RFC 7519, section 2); nothing when the claim is absent.
@@ -150,9 +143,9 @@ StatusOr<JwtClaims> JwtKeys::Verify(std::string_view token, int64_t now_s) const
     return Refused("its \"aud\" does not contain security.jwt_audience");
   }
   JwtClaims result{TextOf(claims, "sub"), TextOf(claims, "tenant")};
-  if (!IsName(result.subject)) return Refused("its \"sub\" is not a name");
+  if (!IsCallerName(result.subject)) return Refused("its \"sub\" is not a name");
   if (!claims.contains("tenant")) result.tenant = result.subject;
-  if (!IsName(result.tenant)) return Refused("its \"tenant\" is not a name");
+  if (!IsCallerName(result.tenant)) return Refused("its \"tenant\" is not a name");
   return result;
 }
 

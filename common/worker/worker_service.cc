@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "common/app/rpc_limits.h"
 #include "common/app/version.h"
 #include "common/base/hash.h"
 #include "common/base/host_port.h"
@@ -86,6 +87,7 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   options.program_version = Version();
   options.deterministic = IsDeterministic(config.engine());
   options.engine = EngineOptionsOf(config, kind);
+  options.limits = RpcLimitsOf(config.process());
   context.security.SecurePeers(options.limits);
   options.dma = service->model_->dma();
   options.shard_port = service->shard_port_.get();

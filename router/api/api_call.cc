@@ -62,11 +62,15 @@ ApiCall::ApiCall(std::unique_ptr<ApiAnswer> answer,
 
 void ApiCall::Start(RequestFrontend& frontend, ApiRequest request) {
   const size_t count = request.inputs.size();
+  std::vector<std::shared_ptr<Generation>> admitted;
   for (size_t i = 0; i < count; ++i) {
     GenerationRequest one = request.generation;
     one.input = std::move(request.inputs[i]);
     if (count > 1) one.names.text = one.names.tokens = fmt::format("prompt[{}]", i);
-    Keep(frontend.Start(std::move(one), std::make_shared<Part>(shared_from_this(), i)));
+    auto generation = frontend.Admit(std::move(one), std::make_shared<Part>(shared_from_this(), i));
+    if (generation == nullptr) continue;
+    Keep(generation);
+    admitted.push_back(std::move(generation));
   }
   // A client that disconnects, or reads too slowly, cancels the generations.
   http_->OnDisconnect([weak = weak_from_this()] {
@@ -74,10 +78,10 @@ void ApiCall::Start(RequestFrontend& frontend, ApiRequest request) {
       call->CancelAll(Status(StatusCode::kCancelled, "the client left"));
     }
   });
+  for (const auto& generation : admitted) generation->Prepare();
 }
 
 void ApiCall::Keep(const std::shared_ptr<Generation>& generation) {
-  if (generation == nullptr) return;
   Status failure;
   {
     std::lock_guard lock(mutex_);

@@ -125,11 +125,24 @@ void HttpApi::Route(HttpServer& http,
       [this, handler = std::move(handler)](const std::shared_ptr<HttpExchange>& exchange) {
         cors_.AddHeaders(*exchange);
         handler(exchange);
-      });
+      },
+      method == "POST" ? HttpServer::Runner([this](const auto& exchange, auto job) {
+        RunFairly(exchange, std::move(job));
+      })
+                       : nullptr);
   if (!cors_.enabled()) return;
   http.AddRoute("OPTIONS", path, [this, method](const std::shared_ptr<HttpExchange>& exchange) {
     cors_.ReplyToPreflight(*exchange, method);
   });
+}
+
+// Bodies are parsed on the same threads as templates and texts, so that one client's large bodies
+// do not delay others.
+void HttpApi::RunFairly(const std::shared_ptr<HttpExchange>& exchange, std::function<void()> job) {
+  const HttpRequest& request = exchange->request();
+  if (frontend_.PostTokenizing(request.client, request.body.size(), std::move(job))) return;
+  const Status stopped(StatusCode::kUnavailable, "this router is shutting down");
+  ReplyError(*exchange, stopped, OpenAiError(stopped));
 }
 
 void HttpApi::AddGeneration(HttpServer& http, const std::string& path, Reader reader, Error error) {

@@ -48,6 +48,7 @@ class HttpApi final {
              const std::string& method,
              const std::string& path,
              HttpServer::Handler handler);
+  void RunFairly(const std::shared_ptr<HttpExchange>& exchange, std::function<void()> job);
   void AddGeneration(HttpServer& http, const std::string& path, Reader reader, Error error);
   void Generate(Reader reader, Error error, const std::shared_ptr<HttpExchange>& exchange);
   StatusOr<Call> Read(Reader reader, const HttpRequest& http) const;

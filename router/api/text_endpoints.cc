@@ -7,8 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/base/exception_border.h"
-#include "common/log/log.h"
 #include "router/api/answer_json.h"
 #include "router/api/api_call.h"
 #include "router/api/json_members.h"
@@ -26,29 +24,20 @@ using Json = nlohmann::ordered_json;
 using Compute = StatusOr<Json> (*)(const RequestFrontend&, const Json& body, const TextLimits&);
 using Error = std::string (*)(const Status&);
 
-const Logger kLog("router");
-
 constexpr size_t kMaxDetokenize = size_t{1} << 20;
 
-void AnswerOnTokenizerThread(RequestFrontend& frontend,
-                             const std::shared_ptr<HttpExchange>& exchange,
-                             Compute compute,
-                             Error error) {
+void Answer(const RequestFrontend& frontend,
+            const std::shared_ptr<HttpExchange>& exchange,
+            Compute compute,
+            Error error) {
   const auto left = std::make_shared<std::atomic<bool>>(false);
   exchange->OnDisconnect([left] { *left = true; });
-  const size_t bytes = exchange->request().body.size();
-  frontend.PostTokenizing(exchange->request().client, bytes, [=, &frontend] {
-    const TextLimits limits{.context_length = frontend.context_length(),
-                            .cancelled = [left] { return left->load(); }};
-    StatusOr<Json> answer = Status(StatusCode::kInternal, "the router failed; its log says why");
-    const auto thrown = CaughtFrom([&] {
-      const StatusOr<Json> body = ParseBody(exchange->request().body);
-      answer = body.ok() ? compute(frontend, *body, limits) : body.status();
-    });
-    if (thrown.has_value()) kLog.Error("{} failed: {}", exchange->request().path, *thrown);
-    if (answer.ok()) return exchange->Reply(200, "application/json", Dump(*answer));
-    ReplyError(*exchange, answer.status(), error(answer.status()));
-  });
+  const TextLimits limits{.context_length = frontend.context_length(),
+                          .cancelled = [left] { return left->load(); }};
+  const StatusOr<Json> body = ParseBody(exchange->request().body);
+  const StatusOr<Json> answer = body.ok() ? compute(frontend, *body, limits) : body.status();
+  if (answer.ok()) return exchange->Reply(200, "application/json", Dump(*answer));
+  ReplyError(*exchange, answer.status(), error(answer.status()));
 }
 
 // The tokens of a request with one input, which the API has read.
@@ -133,16 +122,19 @@ StatusOr<Json> CountTokens(const RequestFrontend& frontend,
 
 }  // namespace
 
-void HandleTokenize(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange) {
-  AnswerOnTokenizerThread(frontend, exchange, &Tokenize, &OpenAiError);
+void HandleTokenize(const RequestFrontend& frontend,
+                    const std::shared_ptr<HttpExchange>& exchange) {
+  Answer(frontend, exchange, &Tokenize, &OpenAiError);
 }
 
-void HandleDetokenize(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange) {
-  AnswerOnTokenizerThread(frontend, exchange, &Detokenize, &OpenAiError);
+void HandleDetokenize(const RequestFrontend& frontend,
+                      const std::shared_ptr<HttpExchange>& exchange) {
+  Answer(frontend, exchange, &Detokenize, &OpenAiError);
 }
 
-void HandleCountTokens(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange) {
-  AnswerOnTokenizerThread(frontend, exchange, &CountTokens, &MessagesError);
+void HandleCountTokens(const RequestFrontend& frontend,
+                       const std::shared_ptr<HttpExchange>& exchange) {
+  Answer(frontend, exchange, &CountTokens, &MessagesError);
 }
 
 }  // namespace baton::router

@@ -7,14 +7,16 @@
 
 namespace baton::router {
 
-// Handlers of endpoints that only convert between text and tokens. They answer on a tokenizer
-// thread. `frontend` outlives the server's handlers.
+// Handlers of endpoints that only convert between text and tokens, for threads of
+// RequestFrontend::PostTokenizing.
 
 // vLLM's /tokenize: a prompt or the messages of a chat → tokens.
-void HandleTokenize(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange);
+void HandleTokenize(const RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange);
 // vLLM's /detokenize: tokens → a prompt.
-void HandleDetokenize(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange);
+void HandleDetokenize(const RequestFrontend& frontend,
+                      const std::shared_ptr<HttpExchange>& exchange);
 // Anthropic's /v1/messages/count_tokens.
-void HandleCountTokens(RequestFrontend& frontend, const std::shared_ptr<HttpExchange>& exchange);
+void HandleCountTokens(const RequestFrontend& frontend,
+                       const std::shared_ptr<HttpExchange>& exchange);
 
 }  // namespace baton::router

@@ -1,6 +1,10 @@
 #include "tests/integration/http_api.h"
 
+#include <poll.h>
+
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -251,6 +255,46 @@ TEST_F(KeepAliveTest, ASilentStreamGetsComments) {
   const std::string rest = client.ReadToEnd().value_or("");
   EXPECT_THAT(rest, HasSubstr("\"text\":\"ab\""));
   EXPECT_THAT(rest, HasSubstr("data: [DONE]"));
+}
+
+class OneTokenizerTest : public OpenAiApiTest {
+ protected:
+  OneTokenizerTest() : OpenAiApiTest({"tokenizer_threads=1"}) {}
+};
+
+TEST_F(OneTokenizerTest, BodiesAreParsedForClientsInTurn) {
+  constexpr int kLarge = 24;
+  // Takes long to parse, and is refused then.
+  const std::string large =
+      PostOf("/v1/completions",
+             {{"prompt", "x"}, {"unknown", std::vector<Json>(400'000, Json::array({1}))}});
+  std::vector<std::unique_ptr<RawConnection>> greedy;
+  std::vector<std::jthread> senders;
+  for (int i = 0; i < kLarge; ++i) {
+    greedy.push_back(std::make_unique<RawConnection>(router_->http(), "127.0.0.2"));
+    senders.emplace_back([&large, to = greedy.back().get()] { to->Send(large); });
+  }
+  senders.clear();
+  const auto answered = [&] {
+    int count = 0;
+    for (const auto& connection : greedy) {
+      pollfd readable{connection->fd(), POLLIN, 0};
+      count += ::poll(&readable, 1, 0);
+    }
+    return count;
+  };
+  Await([&] { return answered() >= 2; }, "two answers: then the other bodies wait");
+  const int before = answered();
+  RawConnection other(router_->http(), "127.0.0.3");
+  // Large, too: small bodies do not wait for large ones anyway.
+  other.Send(PostOf("/v1/completions", {{"prompt", "x"}, {"unknown", std::vector(50'000, 1)}}));
+  EXPECT_THAT(other.ReadUntil("unknown_parameter", kCallLimit), HasSubstr("400 Bad Request"));
+  const int after = answered();
+  EXPECT_LT(after, kLarge) << "no body was waiting";
+  EXPECT_LE(after - before, 3);
+  for (const auto& connection : greedy) {
+    EXPECT_THAT(connection->ReadUntil("unknown_parameter", kCallLimit), HasSubstr("400 Bad"));
+  }
 }
 
 class CorsTest : public OpenAiApiTest {

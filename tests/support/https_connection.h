@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/host_port.h"
+#include "tests/support/test_certificates.h"
 
 namespace baton {
 
@@ -17,11 +18,19 @@ namespace baton {
 class HttpsConnection final {
  public:
   // `protocols`: those that the client offers, as ALPN writes them. `suite`: if it is stated, the
-  // client speaks TLS 1.2 with this cipher suite only.
+  // client speaks TLS 1.2 with this cipher suite only. `own`: the client's certificate, if any.
   HttpsConnection(const std::string& address,
                   const std::string& ca_file,
                   const std::string& protocols = "\x08http/1.1",
-                  const std::string& suite = "") {
+                  const std::string& suite = "",
+                  const CertificateFiles& own = {}) {
+    if (!own.certificate.empty()) {
+      EXPECT_EQ(SSL_use_certificate_file(
+                    stream_.native_handle(), own.certificate.c_str(), SSL_FILETYPE_PEM),
+                1);
+      EXPECT_EQ(SSL_use_PrivateKey_file(stream_.native_handle(), own.key.c_str(), SSL_FILETYPE_PEM),
+                1);
+    }
     if (!suite.empty()) {
       SSL_set_max_proto_version(stream_.native_handle(), TLS1_2_VERSION);
       EXPECT_EQ(SSL_set_cipher_list(stream_.native_handle(), suite.c_str()), 1) << suite;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/http/http_stream.h"
@@ -15,16 +16,25 @@ class context;
 
 namespace baton {
 
-// TLS 1.2 and 1.3 for an HTTP server, with ALPN for h2 and http/1.1. New connections use a changed
-// certificate within a second; while a changed file cannot be used, the earlier certificate stays.
+// The paths of PEM files.
+struct HttpTlsFiles {
+  std::string certificate;
+  std::string key;
+  // The authority of clients' certificates. Empty: clients are not asked for certificates. A client
+  // may have none; one that is not valid ends the handshake.
+  std::string client_ca = {};
+  // The folder of that authority's revocation lists, as `openssl rehash` names them; empty: none.
+  std::string client_crl_folder = {};
+};
+
+// TLS 1.2 and 1.3 for an HTTP server, with ALPN for h2 and http/1.1. New connections use changed
+// files within a second; while a changed file cannot be used, the earlier files stay in use.
 // Thread-safe.
 class HttpTls final : public HttpStreams {
  public:
-  // The paths of PEM files. InvalidArgument when they cannot be read, are no certificate and key,
-  // or do not belong together. `refusals` outlives this object.
-  static StatusOr<std::unique_ptr<HttpTls>> Open(const std::string& certificate_file,
-                                                 const std::string& key_file,
-                                                 Refusals& refusals);
+  // InvalidArgument when the files cannot be read, are no certificate and key, or do not belong
+  // together. `refusals` outlives this object.
+  static StatusOr<std::unique_ptr<HttpTls>> Open(const HttpTlsFiles& files, Refusals& refusals);
   ~HttpTls() override;
 
   std::unique_ptr<HttpStream> MakeStream(boost::asio::ip::tcp::socket socket) override;
@@ -32,16 +42,16 @@ class HttpTls final : public HttpStreams {
  private:
   using Context = boost::asio::ssl::context;
 
-  HttpTls(FileWatch certificate,
-          FileWatch key,
+  HttpTls(const HttpTlsFiles& files,
+          std::vector<FileWatch> watches,
           std::shared_ptr<Context> context,
           Refusals& refusals);
   std::shared_ptr<Context> CurrentContext();
 
+  const HttpTlsFiles files_;
   Refusals& refusals_;
   std::mutex mutex_;  // guards the members below
-  FileWatch certificate_;
-  FileWatch key_;
+  std::vector<FileWatch> watches_;
   std::shared_ptr<Context> context_;
 };
 

@@ -40,6 +40,21 @@ bool TlsStream::is_http2() {
   return std::string_view(reinterpret_cast<const char*>(name), size) == "h2";
 }
 
+std::string TlsStream::certificate_name() const {
+  const X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
+  if (certificate == nullptr || SSL_get_verify_result(ssl_.get()) != X509_V_OK) return "";
+  const X509_NAME* const subject = X509_get_subject_name(certificate);
+  const int place = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+  if (place < 0) return "";
+  unsigned char* text = nullptr;
+  const int size =
+      ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, place)));
+  if (size < 0) return "";
+  std::string name(reinterpret_cast<const char*>(text), static_cast<size_t>(size));
+  OPENSSL_free(text);
+  return name;
+}
+
 template <class Function>
 TlsStream::Outcome TlsStream::Try(const Function& function) {
   // SSL_get_error would report an earlier error of this thread.

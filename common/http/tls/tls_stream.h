@@ -23,6 +23,7 @@ class TlsStream final : public HttpStream {
   boost::asio::ip::tcp::socket& socket() override { return socket_; }
   bool is_encrypted() const override { return true; }
   bool is_http2() override;
+  std::string certificate_name() const override;
   void AsyncHandshake(std::function<void(boost::system::error_code)> done) override;
   void AsyncRead(boost::asio::mutable_buffer to, Done done) override;
   void AsyncWrite(const std::vector<boost::asio::const_buffer>& parts, Done done) override;

@@ -98,6 +98,22 @@ TEST_F(ProcessSecurityTest, EachProofOpensItsPort) {
   for (const PortUsers users : kAllUsers) EXPECT_EQ(Refusal(config, "0.0.0.0:1", users), "");
 }
 
+TEST_F(ProcessSecurityTest, CertificatesOfClientsOpenTheirPort) {
+  const TestAuthority authority;
+  const CertificateFiles server = authority.Make({.file = "server"});
+  config::SecurityConfig config;
+  config.mutable_tls()->set_client_ca_file(authority.ca_file());
+  EXPECT_THAT(std::string(Message(Open(config).status())),
+              HasSubstr("it needs security.tls.certificate_file and key_file"));
+  config.mutable_tls()->set_certificate_file(server.certificate);
+  config.mutable_tls()->set_key_file(server.key);
+  EXPECT_EQ(Refusal(config, "0.0.0.0:1", PortUsers::kClients), "");
+  EXPECT_NE(Refusal(config, "0.0.0.0:1", PortUsers::kOperators), "");
+  config.mutable_tls()->set_client_ca_file(folder_.Write("ca", "-----BEGIN CERTIFICATE-----"));
+  EXPECT_THAT(std::string(Message(Open(config).status())),
+              AllOf(HasSubstr("security.tls: "), HasSubstr("is not a PEM file")));
+}
+
 TEST_F(ProcessSecurityTest, WrongFilesAreWrongSettings) {
   const auto error = [&](const config::SecurityConfig& config) {
     const auto security = Open(config);

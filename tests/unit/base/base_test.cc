@@ -129,6 +129,28 @@ TEST(MailboxTest, WakesAWaitingReceiver) {
   EXPECT_EQ(mailbox.TakeAll(), std::vector<int>{5});
 }
 
+TEST(MailboxTest, MessagesThatArePostedTogetherWakeOnce) {
+  Mailbox<int> mailbox;
+  std::jthread sender = StartThread("sender", [&](const std::stop_token&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(mailbox.PostAll({5, 6}));
+  });
+  const Time begin = SteadyClock().Now();
+  EXPECT_TRUE(mailbox.Wait(std::chrono::seconds(20)));
+  EXPECT_LT(SteadyClock().Now() - begin, std::chrono::seconds(10));
+  EXPECT_TRUE(mailbox.PostAll({}));
+  EXPECT_TRUE(mailbox.PostAll({7}));
+  EXPECT_EQ(mailbox.TakeAll(), (std::vector<int>{5, 6, 7}));
+  mailbox.Close();
+  EXPECT_FALSE(mailbox.PostAll({8}));
+
+  int wakes = 0;
+  Mailbox<int> elsewhere([&] { ++wakes; });
+  EXPECT_TRUE(elsewhere.PostAll({1, 2}));
+  EXPECT_TRUE(elsewhere.PostAll({3}));
+  EXPECT_EQ(wakes, 1);
+}
+
 TEST(MailboxTest, CallsWakeForTheFirstMessageAfterEachTake) {
   int wakes = 0;
   Mailbox<int> mailbox([&] { ++wakes; });

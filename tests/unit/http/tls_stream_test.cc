@@ -25,7 +25,7 @@ class TlsStreamTest : public HttpServerTest {
     TestAuthority::Leaf leaf;
     leaf.ip_addresses = {"127.0.0.1"};
     const CertificateFiles files = authority_.Make(leaf);
-    auto tls = HttpTls::Open(files.certificate, files.key, refusals_);
+    auto tls = HttpTls::Open({files.certificate, files.key}, refusals_);
     ASSERT_TRUE(tls.ok()) << tls.status();
     options.streams = *std::move(tls);
     StartServer(options);

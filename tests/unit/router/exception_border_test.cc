@@ -26,8 +26,8 @@ TEST(ExceptionBorderTest, ThreadsGoOnAfterAnException) {
   FairThreads fair("fair", 1);
   std::promise<void> keyed_ran;
   std::promise<void> fair_ran;
-  keyed.Post(1, [] { throw std::runtime_error("thrown by the test"); });
-  keyed.Post(1, [&] { keyed_ran.set_value(); });
+  keyed.Post({{1, [] { throw std::runtime_error("thrown by the test"); }},
+              {1, [&] { keyed_ran.set_value(); }}});
   fair.Post("client", 1, [] { throw 5; });  // NOLINT: not a std::exception
   fair.Post("client", 1, [&] { fair_ran.set_value(); });
   EXPECT_EQ(keyed_ran.get_future().wait_for(kLimit), std::future_status::ready);

@@ -89,6 +89,28 @@ TEST_F(AuthenticatorTest, RefusesOthersWithoutRepeatingTheKey) {
   EXPECT_TRUE(authenticator_->Authenticate("secret of valid").ok());
 }
 
+TEST_F(AuthenticatorTest, RecognisesACertificateWhereTheyAreAccepted) {
+  Write({Key("a")});
+  Open();
+  EXPECT_FALSE(authenticator_->Authenticate("", "alice").ok());
+  EXPECT_FALSE(authenticator_->Find("alice/(certificate)").has_value());
+  authenticator_ = Authenticator::Open({path_, "", {}, true}, refusals_).value();
+  const auto caller = authenticator_->Authenticate("", "alice");
+  ASSERT_TRUE(caller.ok()) << caller.status();
+  EXPECT_EQ(caller->id, "alice/(certificate)");
+  EXPECT_EQ(caller->tenant, "alice");
+  EXPECT_EQ(authenticator_->Find(caller->id)->tenant, "alice");
+  EXPECT_THAT(Refusal(""), HasSubstr("an API key or a client's certificate is missing"));
+  // A key counts before the certificate, right or wrong.
+  EXPECT_EQ(authenticator_->Authenticate("secret of a", "alice")->id, "acme/a");
+  EXPECT_FALSE(authenticator_->Authenticate("secret of nobody", "alice").ok());
+  for (const std::string& name : {std::string("a b"), std::string("a/b"), std::string(129, 'x')}) {
+    const Status refused = authenticator_->Authenticate("", name).status();
+    EXPECT_EQ(refused.code(), StatusCode::kUnauthenticated);
+    EXPECT_THAT(std::string(Message(refused)), HasSubstr("the common name"));
+  }
+}
+
 TEST_F(AuthenticatorTest, NoticesAChangedFile) {
   Write({Key("a")});
   Open();
