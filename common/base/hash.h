@@ -26,8 +26,7 @@ struct Hash128 {
 uint64_t Xxh3(std::span<const std::byte> bytes, uint64_t seed = 0);
 Hash128 Xxh3Wide(std::span<const std::byte> bytes, uint64_t seed = 0);
 
-// A random number from the operating system, for ids of processes and requests. Not for sampling,
-// and not in a child between fork and exec, whose numbers would be those of its parent.
+// A random number from the operating system, for ids of processes and requests. Not for sampling.
 uint64_t RandomId();
 
 }  // namespace baton

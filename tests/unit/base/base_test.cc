@@ -1,4 +1,6 @@
 #include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <mutex>
@@ -169,6 +171,23 @@ TEST(HashTest, DependsOnBytesAndSeed) {
   EXPECT_NE(Xxh3Wide(bytes, 1), Xxh3Wide(bytes, 2));
   EXPECT_NE(Xxh3(bytes), Xxh3(bytes.first(4)));
   EXPECT_NE(RandomId(), RandomId());
+}
+
+TEST(HashTest, AForkedProcessHasRandomIdsOfItsOwn) {
+  RandomId();  // so that both processes would have the rest of one batch
+  int fds[2];
+  ASSERT_EQ(::pipe(fds), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const uint64_t id = RandomId();
+    ::_exit(::write(fds[1], &id, sizeof(id)) == sizeof(id) ? 0 : 1);
+  }
+  uint64_t theirs = 0;
+  EXPECT_EQ(::read(fds[0], &theirs, sizeof(theirs)), ssize_t{sizeof(theirs)});
+  EXPECT_NE(theirs, RandomId());
+  ::close(fds[0]);
+  ::close(fds[1]);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(UniqueFdTest, ClosesWhatItOwns) {
