@@ -178,7 +178,8 @@ bool ConnectionAcceptor::AcceptFrom(int listener) {
       }
       return false;
     }
-    // The connection has ended before it was accepted.
+    // The connection has ended before it was accepted. epoll reports those that still wait.
+    return true;
   }
 }
 
