@@ -1,5 +1,6 @@
 #include "kvtransfer/one_sided/receiver.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -253,8 +254,27 @@ bool OneSidedReceiver::Poll(Time now, FrameServer& server) {
   return wants_poll;
 }
 
+bool OneSidedReceiver::is_closing() const {
+  return grants_.is_closing() || !closed_.empty();
+}
+
+bool OneSidedReceiver::IsSummed(uint64_t key) const {
+  return std::ranges::any_of(
+      summing_, [&](const auto& entry) { return entry.second.arrival.window_key == key; });
+}
+
 void OneSidedReceiver::ReportClosed() {
-  for (Arrival& arrival : grants_.TakeArrivals()) windows_.Report(std::move(arrival));
+  for (Arrival& arrival : grants_.TakeArrivals()) closed_.push_back(std::move(arrival));
+  std::vector<Arrival> summed;
+  for (Arrival& arrival : std::exchange(closed_, {})) {
+    const bool waits = arrival.kind == Arrival::Kind::kClosed && IsSummed(arrival.window_key);
+    if (waits) {
+      summed.push_back(std::move(arrival));
+    } else {
+      windows_.Report(std::move(arrival));
+    }
+  }
+  closed_ = std::move(summed);
 }
 
 }  // namespace baton

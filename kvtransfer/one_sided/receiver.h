@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/dma.h"
 #include "kvtransfer/one_sided/connection.h"
@@ -37,13 +38,15 @@ class OneSidedReceiver final {
   std::unique_ptr<PeerConnection> Add(std::unique_ptr<FrameSocket> socket,
                                       std::unique_ptr<RemoteAccess> access,
                                       Time now);
-  // Gives the window to no further peer; kClosed follows. False for an unknown key.
+  // Gives the window to no further peer. kClosed follows when no peer can write through the window
+  // any more and no checksum of its bytes is under way. False for an unknown key.
   bool CloseWindow(uint64_t key);
   // Handles checksums, revoked peers and time-outs. True if the caller should busy-poll: bytes
   // landed a moment ago, and their checksums or further bytes are due.
   bool Poll(Time now, FrameServer& server);
-  // Whether a peer may still write through a closed window.
-  bool is_closing() const { return grants_.is_closing(); }
+  // Whether a peer may still write through a window that closes, or a checksum of its bytes is
+  // under way.
+  bool is_closing() const;
 
   // From the connections.
   void OnConnected(uint64_t peer, OneSidedConnection* connection);
@@ -88,6 +91,10 @@ class OneSidedReceiver final {
   void TakeRevoked();
   // Revokes the access of peers that did not confirm a close within the fence time-out.
   void RevokeOverdue(Time now, FrameServer& server);
+  // Whether a checksum of bytes that landed through the window is under way.
+  bool IsSummed(uint64_t key) const;
+  // Reports each closed window once no checksum reads its bytes any more, because its blocks then
+  // go to other sessions.
   void ReportClosed();
 
   WindowTable& windows_;
@@ -98,6 +105,7 @@ class OneSidedReceiver final {
   bool has_moved_ = false;  // since the last Poll something landed, or soon will
   Time moved_{};
   std::map<uint64_t, Landed> summing_;  // by id of `checksums_`
+  std::vector<Arrival> closed_;         // kClosed that wait for checksums
   uint64_t next_sum_ = 1;
   std::unique_ptr<DmaQueue> checksums_;
 };

@@ -244,6 +244,25 @@ TEST_F(HostileSenderTest, AChecksumThatTakesLongIsHeardOf) {
   SayBye();
 }
 
+// Its blocks go to another session, whose writes would race with the checksum.
+TEST_F(HostileSenderTest, AWindowIsClosedOnlyWhenItsChecksumsHaveEnded) {
+  Greet();
+  Ask(kKey);
+  gpu_.Hold();
+  SidebandFrame landed = Landed({0, 1024, 100});
+  landed.header.granule = 100;
+  Say(landed);
+  Serve();
+  transport_->CloseWindow(kKey);
+  Say(FrameOf(SidebandType::kDrained, kKey));
+  Serve();
+  EXPECT_EQ(Count(Arrival::Kind::kClosed), 0u);
+  gpu_.Release();
+  ServeUntil([&] { return Count(Arrival::Kind::kClosed) == 1; });
+  EXPECT_EQ(Count(Arrival::Kind::kArrived), 0u);
+  SayBye();
+}
+
 TEST_F(HostileSenderTest, AWindowIsClosedByItsHoldersWordAlone) {
   Greet();
   Ask(kKey);
