@@ -1,34 +1,25 @@
 #include <signal.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/e2e/host_cluster.h"
+#include "tests/e2e/two_hosts.h"
 
 // A worker whose ranks are on two hosts with an address each. two_hosts.sh makes them of network
 // namespaces, and the agent of `baton host` starts the ranks on the second one.
 namespace baton {
 namespace {
 
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  if (value == nullptr) {
-    ADD_FAILURE() << name << " is not set: tests/e2e/two_hosts.sh starts this test";
-    return "";
-  }
-  return value;
-}
-
 class HostNetworkTest : public HostClusterTest {
  protected:
   HostNetworkTest()
-      : network_(Variable("BATON_HOST_NETWORK")),
-        first_(Variable("BATON_FIRST_HOST")),
-        second_(Variable("BATON_SECOND_HOST")),
-        process_(Variable("BATON_SECOND_HOST_PROCESS")),
-        folder_(Variable("BATON_SECOND_HOST_FOLDER")) {}
+      : network_(TwoHostsVariable("BATON_HOST_NETWORK")),
+        first_(TwoHostsVariable("BATON_FIRST_HOST")),
+        second_(TwoHostsVariable("BATON_SECOND_HOST")),
+        process_(TwoHostsVariable("BATON_SECOND_HOST_PROCESS")),
+        folder_(TwoHostsVariable("BATON_SECOND_HOST_FOLDER")) {}
 
   ~HostNetworkTest() override {
     if (agent_) agent_->Signal(SIGTERM);

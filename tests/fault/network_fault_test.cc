@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/e2e/two_hosts.h"
 #include "tests/fault/fault_cluster.h"
 
 // The network between two hosts fails while requests run. tests/e2e/two_hosts.sh makes the hosts of
@@ -13,20 +14,11 @@
 namespace baton {
 namespace {
 
-std::string Variable(const char* name) {
-  const char* const value = std::getenv(name);
-  if (value == nullptr) {
-    ADD_FAILURE() << name << " is not set: tests/e2e/two_hosts.sh starts this test";
-    return "";
-  }
-  return value;
-}
-
 class NetworkFaultTest : public FaultTest {
  protected:
   void SetUp() override {
     Undisturbed();
-    const std::string first = Variable("BATON_FIRST_HOST");
+    const std::string first = TwoHostsVariable("BATON_FIRST_HOST");
     StartCluster(0, 0, {}, {QuotedOverride("worker_listen", first + ":0")});
     AddWorker("decode",
               "decode-0",
@@ -47,14 +39,14 @@ class NetworkFaultTest : public FaultTest {
   void StartPrefillOnSecondHost() {
     std::vector<std::string> command = {"/usr/bin/nsenter",
                                         "--target",
-                                        Variable("BATON_SECOND_HOST_PROCESS"),
+                                        TwoHostsVariable("BATON_SECOND_HOST_PROCESS"),
                                         "--net",
                                         BATON_BINARY_FOLDER "/baton-prefill"};
     for (const std::string& setting :
          {QuotedOverride("worker_id", "prefill-0"),
           QuotedOverride("model.path", Model()),
           QuotedOverride("security.cluster_secret_file", cluster().secret_file()),
-          QuotedOverride("process.http_listen", Variable("BATON_SECOND_HOST") + ":0"),
+          QuotedOverride("process.http_listen", TwoHostsVariable("BATON_SECOND_HOST") + ":0"),
           fmt::format("routers=[\"{}\"]", cluster().router().addresses.at("workers")),
           std::string("security.open_pages=true"),  // its metrics are read from the first host
           std::string("transfer.require_transport=tcp"),

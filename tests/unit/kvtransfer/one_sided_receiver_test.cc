@@ -77,6 +77,14 @@ class HostileSenderTest : public testing::Test {
     frame.runs = {run};
     return frame;
   }
+  // A copy has landed, and its checksum takes until gpu_.Release().
+  void LandUnderLongChecksum() {
+    gpu_.Hold();
+    SidebandFrame landed = Landed({0, 1024, 100});
+    landed.header.granule = 100;
+    Say(landed);
+    Serve();
+  }
   size_t Count(Arrival::Kind kind) const {
     size_t count = 0;
     for (const Arrival& arrival : arrived_) count += arrival.kind == kind ? 1 : 0;
@@ -229,11 +237,7 @@ TEST_F(HostileSenderTest, WhatFollowsAWindowAndBytesIsLookedForALittleWhile) {
 TEST_F(HostileSenderTest, AChecksumThatTakesLongIsHeardOf) {
   Greet();
   Ask(kKey);
-  gpu_.Hold();
-  SidebandFrame landed = Landed({0, 1024, 100});
-  landed.header.granule = 100;
-  Say(landed);
-  Serve();
+  LandUnderLongChecksum();
   now_ += std::chrono::milliseconds(5);
   Serve();
   EXPECT_FALSE(IsWokenIn(0, *transport_));
@@ -248,11 +252,7 @@ TEST_F(HostileSenderTest, AChecksumThatTakesLongIsHeardOf) {
 TEST_F(HostileSenderTest, AWindowIsClosedOnlyWhenItsChecksumsHaveEnded) {
   Greet();
   Ask(kKey);
-  gpu_.Hold();
-  SidebandFrame landed = Landed({0, 1024, 100});
-  landed.header.granule = 100;
-  Say(landed);
-  Serve();
+  LandUnderLongChecksum();
   transport_->CloseWindow(kKey);
   Say(FrameOf(SidebandType::kDrained, kKey));
   Serve();
