@@ -1,6 +1,7 @@
 #include "kvtransfer/planner.h"
 
 #include <algorithm>
+#include <span>
 
 namespace baton {
 namespace {
@@ -244,13 +245,17 @@ std::vector<WriteRun> PlanRuns(const KvLayout& layout,
   const uint64_t source_block = ShardBlockBytes(layout, source);
   const uint64_t destination_block = ShardBlockBytes(layout, destination);
   std::vector<WriteRun> runs;
+  if (in_block.empty()) return runs;
   runs.reserve(blocks.size() * in_block.size());
   for (const BlockPair& block : blocks) {
     const uint64_t from = block.source.value() * source_block;
     const uint64_t to = block.destination.value() * destination_block;
-    for (const WriteRun& run : in_block) {
-      Append(runs, {from + run.source, to + run.destination, run.bytes});
-    }
+    const auto at = [&](const WriteRun& run) {
+      return WriteRun{from + run.source, to + run.destination, run.bytes};
+    };
+    // Only a block's first run can continue the run before it: `in_block` is merged already.
+    Append(runs, at(in_block.front()));
+    for (const WriteRun& run : std::span(in_block).subspan(1)) runs.push_back(at(run));
   }
   return runs;
 }
