@@ -12,15 +12,12 @@
 #include "common/engine/inbox.h"
 #include "common/engine/scheduler.h"
 #include "common/engine/sequence_masks.h"
+#include "common/engine/step_ahead.h"
 #include "common/engine/step_time.h"
 #include "common/kvcache/kv_cache.h"
 
 namespace baton {
 namespace {
-
-// The next step is planned this long before the current step ends: planning and issuing take about
-// 70 µs, and the rest is margin for a late wake-up.
-constexpr Duration kPlanAheadTime = std::chrono::microseconds(700);
 
 Status CheckCount(std::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return OkStatus();
@@ -116,11 +113,6 @@ class Engine::Impl {
   Status CheckIntegrity() const { return scheduler_.CheckIntegrity(); }
 
  private:
-  struct Took {
-    int32_t decodes = 0;
-    Duration took{};
-  };
-
   bool TakeMessages() {
     std::vector<Inbox::Message> messages = inbox_.TakeAll();
     for (Inbox::Message& message : messages) {
@@ -192,6 +184,7 @@ class Engine::Impl {
     step.begin = last_end_.value_or(clock_.Now());
     step.sampled.resize(step.plan.logit_rows);
     step.issued = Issue(step);
+    step.issued_at = clock_.Now();
   }
 
   Status Issue(QueuedStep& step) {
@@ -208,15 +201,17 @@ class Engine::Impl {
   void IssueAhead() {
     const QueuedStep& step = steps_.oldest();
     if (steps_.size() > 1 || !step.issued.ok()) return;
-    const StepWork& work = step.plan.work;
-    if (work.prompt_tokens == 0 && work.decodes == last_decode_.decodes) {
-      const Time due = step.begin + last_decode_.took - kPlanAheadTime;
-      for (Time now = clock_.Now(); now < due && inbox_.Wait(due - now); now = clock_.Now()) {
-        TakeMessages();
-      }
-    }
-    if (scheduler_.PlanAhead(clock_.Now()) != nullptr) IssueNewest();
+    const Time due = ahead_.Due(step.plan.work, BeganOnDevice(step));
+    Time now = clock_.Now();
+    for (; now < due && inbox_.Wait(due - now); now = clock_.Now()) TakeMessages();
+    now = clock_.Now();
+    if (scheduler_.PlanAhead(now) == nullptr) return;
+    IssueNewest();
+    ahead_.Issued(steps_.newest().issued_at - now);
   }
+
+  // When the device began with the step: it waited for the host where the step before ended first.
+  static Time BeganOnDevice(const QueuedStep& step) { return std::max(step.begin, step.issued_at); }
 
   // Waits for `step`. All steps before it have been awaited.
   Status Await(const QueuedStep& step) {
@@ -233,7 +228,7 @@ class Engine::Impl {
       failed_in_a_row_ = 0;
       const StepWork& work = step.plan.work;
       ObserveTime(work, end - step.begin);
-      if (work.prompt_tokens == 0) last_decode_ = {work.decodes, end - step.begin};
+      ahead_.Ended(work, end - BeganOnDevice(step));
       if (steps_.size() > 1) steps_[1].begin = end;
       scheduler_.Commit(step.sampled, end);
       return;
@@ -357,7 +352,7 @@ class Engine::Impl {
   SequenceMasks masks_;
   GrammarQueue compiling_;
   Batch batch_;
-  Took last_decode_;  // the last step that only decoded
+  StepAhead ahead_;
   // When the last step ended; empty after an idle Step(). The host's work between two steps counts
   // as time of the later step, because decoding sequences wait for it as well.
   std::optional<Time> last_end_;

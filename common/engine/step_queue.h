@@ -23,10 +23,11 @@ struct QueuedStep {
   // blocks.
   std::vector<std::unique_ptr<ActiveRequest>> ended_requests;
   std::vector<Lease> ended_leases;
-  // The engine's part: the tokens that the step chooses, whether it was issued, and when the device
-  // began it, as far as known.
+  // The engine's part: the tokens that the step chooses, whether and when it was issued, and when
+  // the step before it ended, or the engine began to issue it.
   std::vector<SampledToken> sampled;
   Status issued;
+  Time issued_at{};
   Time begin{};
   int32_t layers_done = 0;   // layers whose KV is in memory, as far as LayerWatch reported
   bool layers_told = false;  // the listener received OnKvLayers for the plan's chunks
@@ -37,6 +38,7 @@ struct QueuedStep {
     ended_leases.clear();
     sampled.clear();
     issued = OkStatus();
+    issued_at = Time{};
     begin = Time{};
     layers_done = 0;
     layers_told = false;
