@@ -2,7 +2,9 @@
 #include <cuda_runtime_api.h>
 
 #include <bit>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -11,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/base/clock.h"
 #include "common/base/sampling_params.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/device_memory.h"
@@ -302,20 +305,28 @@ TEST_F(GpuExchange, SumsThroughSlotsGiveTheSameBits) {
   }
 }
 
-TEST_F(GpuExchange, AnAbortEndsAWaitForSlots) {
+// All waits of a step of a long prompt end, one after the other: 64 exchanges of 64 MB.
+TEST_F(GpuExchange, AnAbortEndsAllWaitsForSlots) {
   Open(/*pipeline=*/false);
   ASSERT_NE(at(exchanges_, 0)->peers(), nullptr) << at(exchanges_, 0)->description();
+  baton::Time began;
   Expect(ranks_->Run([&](int rank) -> Status {
     if (rank == 1) return OkStatus();  // it never comes
     at(rows_, rank) = std::make_unique<Rows>();
     Rows& mine = *at(rows_, rank);
-    BATON_RETURN_IF_ERROR(mine.Allocate(DType::kBF16, 64, 4096, 4096));
+    BATON_RETURN_IF_ERROR(mine.Allocate(DType::kBF16, 8192, 4096, 4096));
     GroupExchange& exchange = *at(exchanges_, rank);
-    BATON_RETURN_IF_ERROR(exchange.Launch(ReduceOp{.x = mine.tensor(), .ranks = kRanks, .half = 0},
-                                          at(streams_, rank)));
+    for (int i = 0; i < 64; ++i) {
+      BATON_RETURN_IF_ERROR(exchange.Launch(
+          ReduceOp{.x = mine.tensor(), .ranks = kRanks, .half = i % 2}, at(streams_, rank)));
+    }
+    began = SteadyClock().Now();
     exchange.watch().Fail(MakeStatus(StatusCode::kUnavailable, "the other rank is gone"));
     return ToStatus(cudaStreamSynchronize(at(streams_, rank)), "an aborted sum");
   }));
+  const Duration took = SteadyClock().Now() - began;
+  EXPECT_LT(took, std::chrono::seconds(1)) << "a group must end within a second";
+  std::printf("64 aborted sums of 64 MB ended after %.0f ms\n", ToMillis(took));
 }
 
 // Prints the time of an all-reduce in a graph: for comparison only, so that it cannot fail.

@@ -95,8 +95,9 @@ Status PeerSlots::Allocate() {
   BATON_RETURN_IF_ERROR(aborted_.Reserve(sizeof(int32_t)));
   std::memset(aborted_.data(), 0, sizeof(int32_t));
   const size_t bytes = kHalves * HalfBytes();
-  BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(reinterpret_cast<void**>(&own_), bytes));
+  BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(reinterpret_cast<void**>(&own_), bytes + sizeof(int32_t)));
   BATON_CUDA_RETURN_IF_ERROR(cudaMemset(own_, static_cast<int>(kEmptySlot & 0xff), bytes));
+  BATON_CUDA_RETURN_IF_ERROR(cudaMemset(own_ + bytes, 0, sizeof(int32_t)));
   // The other ranks' stores do not wait for the default stream.
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(nullptr));
   return OkStatus();
@@ -137,7 +138,8 @@ PeerParts PeerSlots::Parts(int half) const {
           .slot_vectors = static_cast<int64_t>(part_bytes_ / sizeof(uint4)),
           .ranks = ranks_,
           .rank = rank_,
-          .aborted = reinterpret_cast<const int32_t*>(aborted_.data())};
+          .aborted = reinterpret_cast<const int32_t*>(aborted_.data()),
+          .gave_up = reinterpret_cast<int32_t*>(own_ + kHalves * HalfBytes())};
 }
 
 void PeerSlots::Abort() {

@@ -57,7 +57,7 @@ class PeerSlots final {
   const int ranks_;
   const size_t part_bytes_;
   int device_ = 0;
-  std::byte* own_ = nullptr;          // [halves][ranks − 1][part_bytes]
+  std::byte* own_ = nullptr;          // [halves][ranks − 1][part_bytes], then PeerParts::gave_up
   std::vector<std::byte*> peers_;     // the other ranks' memory, by rank; null for this rank
   std::vector<std::byte*> imported_;  // those of them that must be closed
   PinnedMemory aborted_;

@@ -49,14 +49,22 @@ __device__ __forceinline__ void Empty(uint32_t* slot) {
 // empties its place. A unit is a vector of 16 bytes or a word.
 template <class Unit = uint4>
 __device__ __forceinline__ Unit TakePart(const PeerParts& parts, int32_t rank, int64_t at) {
-  // `aborted` is in host memory, which takes microseconds to read.
+  // `aborted` is in host memory, which takes microseconds to read. The thread that sees it tells
+  // the others through `gave_up`, because a prompt's step has thousands of waits one after the
+  // other.
   constexpr uint32_t kSpinsBetweenLooks = 1u << 14;
+  constexpr uint32_t kSpinsBetweenFlags = 1u << 6;
   const int32_t slot = rank - (rank > parts.rank ? 1 : 0);
   Unit* const from = reinterpret_cast<Unit*>(parts.slots + slot * parts.slot_vectors) + at;
   Unit value = LoadVolatile(from);
   for (uint32_t spins = 1; HasEmptyWord(value); ++spins) {
+    if (spins % kSpinsBetweenFlags == 0 &&
+        *static_cast<const volatile int32_t*>(parts.gave_up) != 0) {
+      break;
+    }
     if (spins % kSpinsBetweenLooks == 0 &&
         *static_cast<const volatile int32_t*>(parts.aborted) != 0) {
+      *static_cast<volatile int32_t*>(parts.gave_up) = 1;
       break;
     }
     value = LoadVolatile(from);

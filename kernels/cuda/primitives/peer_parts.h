@@ -14,7 +14,8 @@ struct PeerParts {
   int64_t slot_vectors = 0;
   int32_t ranks = 0;
   int32_t rank = 0;
-  const int32_t* aborted = nullptr;  // not 0: the parts will not come
+  const int32_t* aborted = nullptr;  // in host memory; not 0: the parts will not come
+  int32_t* gave_up = nullptr;        // in device memory; not 0: a thread has seen `aborted`
 };
 
 inline constexpr int kMaxPeerRanks = 8;
