@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -32,6 +33,13 @@ struct StepInput {
   std::span<const int32_t> block_tables;
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
 };
+
+// The first of the rows first, first + 1, …, first + count − 1 whose logits are wanted; first +
+// count when there is none.
+inline int32_t FirstLogitRow(const StepInput& input, int32_t first, int32_t count) {
+  const auto found = std::ranges::lower_bound(input.logit_rows, first);
+  return found == input.logit_rows.end() ? first + count : std::min(*found, first + count);
+}
 
 // Attention heads of one rank: a fused projection is [q heads | k heads | v heads] × head_dim.
 struct HeadShape {

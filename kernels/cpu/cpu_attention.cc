@@ -31,8 +31,7 @@ std::vector<RowRange> Cut(const StepInput& input, bool only_logit_rows) {
       const int32_t rows = std::min(kRowsPerTask, sequence.row_count - first);
       if (only_logit_rows) {
         const int32_t row = sequence.first_row + first;
-        const auto found = std::ranges::lower_bound(input.logit_rows, row);
-        if (found == input.logit_rows.end() || *found >= row + rows) continue;
+        if (FirstLogitRow(input, row, rows) == row + rows) continue;
       }
       ranges.push_back({&sequence, first, rows});
     }

@@ -149,27 +149,34 @@ TEST_F(AttentionTest, DecodesInShares) {
                          {32, 32, 128}}) {
     SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads");
     FixtureShape shape = Shape(h.q, h.kv, h.dim, 0);
-    EXPECT_GT(Run(shape, kOddLengths, kStreamK).work_tiles.count, 0);
-    for (const int32_t context : {0, 15, 16, 300, 2047, 5000, 40001}) {
-      SCOPED_TRACE(context);
-      Run(shape, {{context, 1}}, kStreamK);
+    for (const AttentionOptions& options : {kStreamK, kDeterministic}) {
+      SCOPED_TRACE(options.deterministic);
+      shape.shape.window = 0;
+      EXPECT_GT(Run(shape, kOddLengths, options).work_tiles.count, 0);
+      for (const int32_t context : {0, 15, 16, 300, 2047, 5000, 40001}) {
+        SCOPED_TRACE(context);
+        Run(shape, {{context, 1}}, options);
+      }
+      shape.shape.window = 333;
+      Run(shape, kOddLengths, options);
+      Run(shape, {{4000, 1}}, options);
     }
-    shape.shape.window = 333;
-    Run(shape, kOddLengths, kStreamK);
-    Run(shape, {{4000, 1}}, kStreamK);
   }
 }
 
 TEST_F(AttentionTest, DecodesManyInShares) {
   if (!IsHopper()) GTEST_SKIP() << "equal shares need sm_90";
-  Lengths lengths;
-  for (int32_t i = 0; i < 64; ++i) lengths.emplace_back(128 + 61 * i, 1);
-  Run(Shape(32, 8, 128, 0), lengths, kStreamK);
-  lengths.assign(256, {500, 1});
-  Run(Shape(32, 8, 128, 0), lengths, kStreamK);
-  lengths.assign(40, {10, 1});
-  lengths[7] = {60000, 1};
-  Run(Shape(32, 8, 128, 0), lengths, kStreamK);
+  for (const AttentionOptions& options : {kStreamK, kDeterministic}) {
+    SCOPED_TRACE(options.deterministic);
+    Lengths lengths;
+    for (int32_t i = 0; i < 64; ++i) lengths.emplace_back(128 + 61 * i, 1);
+    Run(Shape(32, 8, 128, 0), lengths, options);
+    lengths.assign(256, {500, 1});
+    Run(Shape(32, 8, 128, 0), lengths, options);
+    lengths.assign(40, {10, 1});
+    lengths[7] = {60000, 1};
+    Run(Shape(32, 8, 128, 0), lengths, options);
+  }
 }
 
 // All kernels support results in FP8: a kernel writes them itself, or a second kernel converts its

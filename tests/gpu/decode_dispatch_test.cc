@@ -94,7 +94,7 @@ TEST(DecodeChoice, FollowsWhatTheMachineAndTheShapeAllow) {
   DecodeLimits limits = Limits();
   const DecodeBatch rows = RowsOf({{64, 2048}});
   EXPECT_EQ(ChooseDecodeKernel({.deterministic = true}, limits, Shape(), View(Shape()), rows),
-            DecodeKernel::kCluster);
+            DecodeKernel::kStreamK);
   limits.architecture = 100;  // stream-K has no code for this architecture
   EXPECT_EQ(ChooseDecodeKernel({}, limits, Shape(), View(Shape()), rows), DecodeKernel::kFlash2);
   limits.architecture = 80;
@@ -108,6 +108,19 @@ TEST(DecodeChoice, FollowsWhatTheMachineAndTheShapeAllow) {
     EXPECT_NE(ChooseDecodeKernel({}, Limits(), shape, kv, rows), DecodeKernel::kStreamK);
     EXPECT_EQ(ChooseDecodeKernel({.decode = DecodeKernel::kStreamK}, Limits(), shape, kv, rows),
               DecodeKernel::kFlash2);
+    EXPECT_EQ(ChooseDecodeKernel({.deterministic = true}, Limits(), shape, kv, rows),
+              DecodeKernel::kCluster);
+  }
+}
+
+// A row's bits must not depend on the rows beside it.
+TEST(DecodeChoice, DependsOnTheShapeAloneInDeterministicMode) {
+  for (const DType dtype : {DType::kBF16, DType::kFp8}) {
+    for (const DecodeBatch& rows : {RowsOf({{1, 1}}), RowsOf({{1, 131072}}), RowsOf({{512, 64}})}) {
+      EXPECT_EQ(ChooseDecodeKernel(
+                    {.deterministic = true}, Limits(), Shape(), View(Shape(), dtype), rows),
+                DecodeKernel::kStreamK);
+    }
   }
 }
 

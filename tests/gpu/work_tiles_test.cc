@@ -141,6 +141,31 @@ TEST(AttentionPiecesTest, FixedPartsDoNotDependOnOthers) {
   }
 }
 
+// A row that is computed singly sees KV that other rows of its sequence store in the same step.
+TEST(AttentionPiecesTest, KnowsWhatEarlierStepsStored) {
+  const std::vector<SequenceRows> rows = {
+      {0, 1, 100, 0}, {1, 1, 40, 7}, {2, 1, 41, 7}, {3, 1, 42, 7}, {4, 5, 9, 10}};
+  const std::vector<int32_t> table_starts = {0, 7, 10, 13, 16, 17};
+  const std::vector<int32_t> logit_rows = {0, 3, 7};
+  StepInput input;
+  input.sequences = rows;
+  input.logit_rows = logit_rows;
+  const auto all = SequencesToCompute(input, table_starts, false);
+  ASSERT_EQ(all.size(), 5u);
+  EXPECT_EQ(all[0].stored, 100);
+  for (const size_t i : {1, 2, 3}) {
+    EXPECT_EQ(all[i].stored, 40);
+    EXPECT_EQ(all[i].length, 40 + static_cast<int32_t>(i));
+    EXPECT_EQ(all[i].table_start, table_starts[i]);
+  }
+  EXPECT_EQ(all[4].stored, 9);
+  const auto few = SequencesToCompute(input, table_starts, true);
+  ASSERT_EQ(few.size(), 3u);
+  EXPECT_EQ(few[1].index, 3);
+  EXPECT_EQ(few[1].stored, 40);
+  EXPECT_EQ(few[2].first_needed, 3);
+}
+
 TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
   std::mt19937 random(4);
   std::vector<WorkTile> work_tiles;
@@ -149,7 +174,7 @@ TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
     for (size_t r = 0; r < 1 + random() % 70; ++r) {
       const auto end = static_cast<int32_t>(1 + random() % (i % 2 == 0 ? 4000 : 20));
       const auto begin = static_cast<int32_t>(i % 3 == 0 ? random() % end : 0);
-      rows.push_back({static_cast<int32_t>(r), 0, begin, end});
+      rows.push_back({static_cast<int32_t>(r), 0, begin, end, 0});
     }
     const auto count = static_cast<int32_t>(1 + random() % 132);
     SplitStreamK(rows, count, work_tiles);
@@ -165,7 +190,7 @@ TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
       ASSERT_EQ(more, work_tile.units > 0);
       if (!more) continue;
       EXPECT_EQ(work_tile.row.row, rows.at(work_tile.listed).row);
-      EXPECT_EQ(work_tile.row.work_tiles, rows.at(work_tile.listed).work_tiles);
+      EXPECT_EQ(work_tile.row.parts, rows.at(work_tile.listed).parts);
       least = std::min(least, work_tile.units);
       most = std::max(most, work_tile.units);
       int32_t listed = work_tile.listed;
@@ -185,27 +210,82 @@ TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
       EXPECT_EQ(static_cast<int32_t>(seen[r].size()),
                 (rows[r].end - 1) / 16 - rows[r].begin / 16 + 1);
       EXPECT_EQ(rows[r].first_tile, *owners[r].begin());
-      EXPECT_EQ(rows[r].work_tiles, static_cast<int32_t>(owners[r].size()));
-      EXPECT_EQ(*owners[r].rbegin(), rows[r].first_tile + rows[r].work_tiles - 1);
+      EXPECT_EQ(rows[r].parts, static_cast<int32_t>(owners[r].size()));
+      EXPECT_EQ(*owners[r].rbegin(), rows[r].first_tile + rows[r].parts - 1);
     }
-    // Each work tile has a separate place for its partial result of each row.
+    // Each part has a separate place for its partial result.
     std::set<int32_t> places;
-    for (size_t r = 0; r < rows.size(); ++r) {
-      for (const int32_t owner : owners[r]) {
-        EXPECT_TRUE(places.insert(owner + static_cast<int32_t>(r)).second);
+    for (const StreamKRow& row : rows) {
+      for (int32_t part = 0; part < row.parts; ++part) {
+        EXPECT_TRUE(places.insert(row.first_partial + part).second);
       }
     }
     EXPECT_LT(*places.rbegin(), count + static_cast<int32_t>(rows.size()));
-    for (const CombinedRow& combined : RowsInManyTiles(rows, 3)) {
+    for (const CombinedRow& combined : RowsOfManyParts(rows, 3)) {
       const StreamKRow& row = rows.at(combined.row);
-      EXPECT_GT(row.work_tiles, 3);
-      EXPECT_EQ(combined.count, row.work_tiles);
-      EXPECT_EQ(combined.first, row.first_tile + combined.row);
+      EXPECT_GT(row.parts, 3);
+      EXPECT_EQ(combined.count, row.parts);
+      EXPECT_EQ(combined.first, row.first_partial);
     }
     const auto many = static_cast<size_t>(
-        std::ranges::count_if(rows, [](const StreamKRow& row) { return row.work_tiles > 3; }));
-    EXPECT_EQ(RowsInManyTiles(rows, 3).size(), many);
+        std::ranges::count_if(rows, [](const StreamKRow& row) { return row.parts > 3; }));
+    EXPECT_EQ(RowsOfManyParts(rows, 3).size(), many);
     EXPECT_LE(many, static_cast<size_t>(count - 1) / 3);
+  }
+}
+
+// Splits depend on the row alone, work tiles consist of whole splits in their order, and none is
+// much larger than its fair share.
+TEST(AttentionPiecesTest, FixedSplitsCoverEveryUnitOnce) {
+  std::mt19937 random(5);
+  std::vector<WorkTile> work_tiles;
+  for (int i = 0; i < 200; ++i) {
+    std::vector<StreamKRow> rows;
+    for (size_t r = 0; r < 1 + random() % 70; ++r) {
+      const auto end = static_cast<int32_t>(1 + random() % (i % 2 == 0 ? 9000 : 300));
+      const auto begin = static_cast<int32_t>(i % 3 == 0 ? random() % end : 0);
+      rows.push_back({static_cast<int32_t>(r), 0, begin, end, 0});
+    }
+    const auto count = static_cast<int32_t>(1 + random() % 132);
+    const int32_t partials = SplitFixed(rows, count, work_tiles);
+    ASSERT_EQ(work_tiles.size(), static_cast<size_t>(count));
+    int32_t total = 0;
+    int32_t largest_split = 0;
+    int32_t next_partial = 0;
+    for (const StreamKRow& row : rows) {
+      const int32_t units = (row.end - 1) / 16 - row.begin / 16 + 1;
+      EXPECT_EQ(row.split_units, FixedSplitUnits(units));
+      EXPECT_EQ(row.parts, CeilDiv(units, row.split_units));
+      EXPECT_EQ(row.first_partial, next_partial);
+      next_partial += row.parts;
+      total += units;
+      largest_split = std::max(largest_split, std::min(units, row.split_units));
+    }
+    EXPECT_EQ(partials, next_partial);
+    size_t listed = 0;
+    int32_t unit = 0;
+    for (int32_t at = 0; at < count; ++at) {
+      const WorkTile& work_tile = work_tiles[at];
+      if (work_tile.units == 0) continue;
+      ASSERT_EQ(static_cast<size_t>(work_tile.listed), listed);
+      ASSERT_EQ(work_tile.unit, unit);
+      EXPECT_EQ(work_tile.unit % rows[listed].split_units, 0);
+      EXPECT_EQ(work_tile.row.row, rows[listed].row);
+      EXPECT_EQ(work_tile.row.first_partial, rows[listed].first_partial);
+      EXPECT_EQ(work_tile.row.split_units, rows[listed].split_units);
+      EXPECT_LE(work_tile.units, CeilDiv(total, count) + largest_split);
+      for (int32_t left = work_tile.units; left > 0; --left) {
+        if (unit == 0) {
+          EXPECT_EQ(rows[listed].first_tile, at);
+        }
+        if (++unit > (rows[listed].end - 1) / 16 - rows[listed].begin / 16) {
+          ++listed;
+          unit = 0;
+        }
+      }
+    }
+    EXPECT_EQ(listed, rows.size());
+    EXPECT_EQ(unit, 0);
   }
 }
 

@@ -144,25 +144,12 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   singles_.clear();
   few_.clear();
   many_.clear();
-  for (size_t i = 0; i < step.input->sequences.size(); ++i) {
-    const SequenceRows& rows = step.input->sequences[i];
-    int32_t first_needed = 0;
-    if (shape.only_logit_rows) {
-      const auto found = std::ranges::lower_bound(step.input->logit_rows, rows.first_row);
-      const bool none = found == step.input->logit_rows.end();
-      if (none || *found >= rows.first_row + rows.row_count) continue;
-      first_needed = *found - rows.first_row;
-    }
-    const AttentionSequence sequence = {static_cast<int32_t>(i),
-                                        rows.first_row,
-                                        rows.row_count,
-                                        rows.context + rows.row_count,
-                                        step.table_starts[i],
-                                        first_needed};
-    auto& list = !paged                      ? few_
-                 : rows.row_count == 1       ? singles_
-                 : rows.row_count <= max_few ? few_
-                                             : many_;
+  for (const AttentionSequence& sequence :
+       SequencesToCompute(*step.input, step.table_starts, shape.only_logit_rows)) {
+    auto& list = !paged                     ? few_
+                 : sequence.rows == 1       ? singles_
+                 : sequence.rows <= max_few ? few_
+                                            : many_;
     list.push_back(sequence);
   }
   AttentionPlan plan;
@@ -232,7 +219,7 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
   for (const AttentionSequence& s : singles_) {
     const int32_t visible = VisiblePositions(s.length, shape.window);
     decode_rows_.push_back(
-        {s.row, s.table_start, s.length - visible, s.length, splits_of(visible)});
+        {s.row, s.table_start, s.length - visible, s.length, s.stored, splits_of(visible)});
     work.splits = std::max(work.splits, decode_rows_.back().splits);
   }
   const bool crowded = most < work.splits;
@@ -257,22 +244,34 @@ StatusOr<StreamKWork> Attention::PlanStreamK(const AttentionShape& shape,
   stream_k_rows_.clear();
   for (const AttentionSequence& s : singles_) {
     const int32_t begin = s.length - VisiblePositions(s.length, shape.window);
-    stream_k_rows_.push_back({s.row, s.table_start, begin, s.length});
+    stream_k_rows_.push_back({s.row, s.table_start, begin, s.length, s.stored});
   }
-  SplitStreamK(stream_k_rows_, work.count, work_tiles_);
-  std::vector<CombinedRow> combined = RowsInManyTiles(stream_k_rows_, kMaxTilesCombinedInKernel);
+  const bool fixed_splits = options_.deterministic;
+  int32_t partials = 0;  // upper bound for every step of the same class, as most_combined
+  int32_t most_combined = 0;
+  if (fixed_splits) {
+    partials = SplitFixed(stream_k_rows_, work.count, work_tiles_);
+    if (step.recorded) partials = PowerOfTwo(partials);
+    most_combined = step.rows;
+  } else {
+    SplitStreamK(stream_k_rows_, work.count, work_tiles_);
+    const auto rows = step.recorded ? step.rows : static_cast<int32_t>(stream_k_rows_.size());
+    partials = work.count + rows;
+    // Neighbours have one work tile in common.
+    most_combined = (work.count - 1) / kMaxPartsCombinedInKernel;
+  }
+  std::vector<CombinedRow> combined =
+      RowsOfManyParts(stream_k_rows_, fixed_splits ? 1 : kMaxPartsCombinedInKernel);
   if (step.recorded) {
     stream_k_rows_.resize(step.rows);
-    // The largest possible number: neighbours have one work tile in common.
-    if (!combined.empty()) combined.resize((work.count - 1) / kMaxTilesCombinedInKernel);
+    if (!combined.empty()) combined.resize(most_combined);
   }
   work.list = Write(fixed, stream_k_rows_);
   work.work_tiles = Write(fixed, work_tiles_);
   work.tables = step.d_tables;
-  const auto splits = work.count + static_cast<int32_t>(stream_k_rows_.size());
-  BATON_ASSIGN_OR_RETURN(work.partial, Partials(shape, splits));
-  BATON_ASSIGN_OR_RETURN(work.combine, PlanCombine(shape, combined, splits, fixed));
-  work.combine.many_splits = work.combine.rows > 0;
+  BATON_ASSIGN_OR_RETURN(work.partial, Partials(shape, partials));
+  BATON_ASSIGN_OR_RETURN(work.combine, PlanCombine(shape, combined, partials, fixed));
+  work.combine.many_splits = !fixed_splits && work.combine.rows > 0;
   BATON_ASSIGN_OR_RETURN(
       std::byte* const tickets,
       tickets_.Get(stream_k_rows_.size() * StreamKHeadGroups(shape) * sizeof(uint32_t)));
@@ -401,7 +400,9 @@ cudaError_t Attention::Launch(const AttentionPlan& plan, AttentionLaunch call) {
   }
   call.shape = shape;
   call.overlapped = limits_.architecture >= 90;
-  if (call.fp8_out.data != nullptr && !(OnlyStreamK(plan) && StreamKWritesFp8(shape))) {
+  // In deterministic mode all rows are rounded to bf16 first, as those of the combine kernel.
+  const bool writes_fp8 = !options_.deterministic && OnlyStreamK(plan) && StreamKWritesFp8(shape);
+  if (call.fp8_out.data != nullptr && !writes_fp8) {
     const Fp8Rows fp8_out = std::exchange(call.fp8_out, {});
     const cudaError_t error = LaunchKernels(plan, call);
     return error != cudaSuccess ? error : LaunchQuantize(call.out, fp8_out, call.stream);

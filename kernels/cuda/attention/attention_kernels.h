@@ -83,6 +83,7 @@ struct DecodeRow {
   int32_t table_start = 0;
   int32_t begin = 0;
   int32_t end = 0;
+  int32_t stored = 0;  // AttentionSequence::stored
   int32_t splits = 1;  // splits of its positions
 };
 // Single rows for the cluster kernel. Each row and KV head gets `splits` thread blocks (the most
@@ -97,15 +98,22 @@ struct ClusterWork {
 };
 
 // Single rows for the stream-K kernel. The units of all rows (kUnitPositions positions of all KV
-// heads) are divided into work tiles of equal size, across row borders.
+// heads) are divided into work tiles of equal size, across row borders. A part of a row is what one
+// work tile holds of it; in deterministic mode, it is a split that depends on the row's context
+// alone, and a work tile consists of whole splits. The partial result of part p of a row has the
+// index first_partial + p.
 inline constexpr int32_t kUnitPositions = 16;
 struct StreamKRow {
   int32_t row = -1;
   int32_t table_start = 0;
   int32_t begin = 0;  // the row sees positions [begin, end)
   int32_t end = 0;
-  int32_t first_tile = 0;
-  int32_t work_tiles = 1;  // work tiles that hold a part of the row
+  int32_t stored = 0;      // AttentionSequence::stored
+  int32_t first_tile = 0;  // the work tile that holds its first part
+  int32_t parts = 1;
+  int32_t first_partial = 0;
+  int32_t split_units =
+      0;  // units of a split, of which the last may be shorter; 0: parts are not splits
 };
 // A stream-K work tile: `units` consecutive units, starting in one row and continuing in the rows
 // listed after it.
@@ -116,16 +124,15 @@ struct WorkTile {
   StreamKRow row;  // copy of list[listed]
 };
 // The last work tile of a row combines up to this many partial results; LaunchCombineSplits
-// combines more.
-inline constexpr int32_t kMaxTilesCombinedInKernel = 12;
+// combines more, and all splits of deterministic mode.
+inline constexpr int32_t kMaxPartsCombinedInKernel = 12;
 struct StreamKWork {
   int32_t count = 0;  // thread blocks for each group of KV heads
   const WorkTile* work_tiles = nullptr;
   const StreamKRow* list = nullptr;  // padded
   const int32_t* tables = nullptr;
-  // For rows that span several work tiles. The partial result of work tile t for row `listed` has
-  // index t + listed. `tickets` [listed][group of KV heads] counts the work tiles that have
-  // arrived; all are 0 before and after a launch.
+  // For rows with several parts. `tickets` [listed][group of KV heads] counts the work tiles that
+  // have arrived; all are 0 before and after a launch.
   PartialResults partial;
   uint32_t* tickets = nullptr;
   CombineWork combine;

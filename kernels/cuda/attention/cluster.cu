@@ -14,7 +14,7 @@
 // and KV head, and combines its partial results in distributed shared memory.
 //
 // KV from earlier steps is loaded before the kernel waits for its predecessor, which writes the
-// query and the newest position.
+// query and the KV of this step.
 namespace baton::cuda {
 namespace {
 
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
   constexpr int kUnitBytes = kUnit * Work::kRowBytes;
   Work work;
   int64_t offset = units.count() > 0 ? units.Offset(0, a.block_stride, kUnitBytes) : 0;
-  const bool early = units.count() > 0 && units.at(0) != last;
+  const bool early = units.count() > 0 && units.at(0) < row.stored / kUnit;
   if (early) {
     work.LoadKeys(RowsInMemory{keys + offset});
     work.LoadValues(RowsInMemory{keys + a.value_offset + offset});

@@ -69,7 +69,9 @@ DecodeKernel ChooseDecodeKernel(const AttentionOptions& options,
                                                                           : options.decode;
   }
   if (limits.architecture < 90) return DecodeKernel::kFlash2;
-  if (options.deterministic) return DecodeKernel::kCluster;
+  if (options.deterministic) {
+    return supports_stream_k ? DecodeKernel::kStreamK : DecodeKernel::kCluster;
+  }
   const bool fp8 = kv.dtype == DType::kFp8;
   const bool are_short = rows.total <= int64_t{kShortContext} * rows.count;
   // With fp8 and long contexts, loads are faster than the few warps of stream-K convert fp8 to

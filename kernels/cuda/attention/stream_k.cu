@@ -16,9 +16,9 @@
 // head by itself. The block's last warp is the producer; each other warp consumes one KV head.
 //
 // KV from earlier steps is loaded before the kernel waits for its predecessor, which writes the
-// queries and the newest positions. The last work tile of a row to arrive combines its partial
-// results; a separate kernel combines rows with many work tiles. The block that holds a complete
-// row can write it in fp8.
+// queries and the KV of this step. The last work tile of a row to arrive combines its partial
+// results; a separate kernel combines rows with many work tiles, and the splits of deterministic
+// mode. The block that holds a complete row can write it in fp8.
 namespace baton::cuda {
 namespace {
 
@@ -35,7 +35,7 @@ struct Arguments {
   float* scales;     // [row]
 };
 
-// The part of one row in a work tile.
+// Consecutive units of one row in a work tile: a part of the row.
 struct Segment {
   int listed;
   StreamKRow row;
@@ -43,10 +43,14 @@ struct Segment {
   int end;
 
   __device__ __forceinline__ int newest() const { return (row.end - 1) / kUnit; }
-  __device__ __forceinline__ bool whole() const { return row.work_tiles == 1; }
+  __device__ __forceinline__ bool whole() const { return row.parts == 1; }
+  __device__ __forceinline__ int part() const {
+    return row.split_units > 0 ? (first - row.begin / kUnit) / row.split_units
+                               : static_cast<int>(blockIdx.x) - row.first_tile;
+  }
 };
 
-// Calls use(segment) for each row of a work tile.
+// Calls use(segment) for each part of a row in a work tile.
 template <class Use>
 __device__ __forceinline__ void ForEachSegment(const StreamKWork& work,
                                                const WorkTile& work_tile,
@@ -60,13 +64,19 @@ __device__ __forceinline__ void ForEachSegment(const StreamKWork& work,
     const int first = segment.row.begin / kUnit;
     segment.first = first + skipped;
     segment.end = min(segment.first + left, segment.newest() + 1);
+    if (segment.row.split_units > 0) {
+      segment.end = min(segment.end, segment.first + segment.row.split_units);
+    }
     left -= segment.end - segment.first;
+    const bool is_last = segment.end > segment.newest();
     // Loaded early, because the latency is high while the kernel streams.
-    if (left > 0) next = work.list[segment.listed + 1];
+    if (left > 0 && is_last) next = work.list[segment.listed + 1];
     use(segment);
-    ++segment.listed;
-    segment.row = next;
-    skipped = 0;
+    skipped = is_last ? 0 : segment.end - first;
+    if (is_last) {
+      ++segment.listed;
+      segment.row = next;
+    }
   }
 }
 
@@ -161,7 +171,7 @@ class Producer {
       for (int unit = segment.first; unit < segment.end; ++unit) {
         const std::byte* at =
             keys + blocks.At(a_.work.tables, segment, unit) * a_.call.block_stride;
-        if (unit == segment.newest()) WaitForQueries();
+        if (unit >= segment.row.stored / kUnit) WaitForQueries();
         LoadStage(at);
         LoadStage(at + a_.call.value_offset);
       }
@@ -172,7 +182,7 @@ class Producer {
  private:
   using M = Memory<Kv, kHeads>;
 
-  // Waits for the predecessor kernel, which writes the queries and the newest positions.
+  // Waits for the predecessor kernel, which writes the queries and the KV of this step.
   __device__ __forceinline__ void WaitForQueries() {
     if (awaited_) return;
     WaitForPredecessor();
@@ -221,16 +231,13 @@ class Producer {
   bool queries_reused_ = false;
 };
 
-// Where a work tile stores its partial result of one row and KV head.
+// Where the partial result of a part is stored, for one KV head.
 struct PartialSlot {
   float* values;  // [query][dim]
   float* lse;     // [query]
 
-  __device__ __forceinline__ PartialSlot(const Arguments& a,
-                                         int work_tile,
-                                         int listed,
-                                         int kv_head) {
-    const int64_t head = (int64_t{work_tile + listed} * a.call.kv_heads + kv_head) * a.call.group;
+  __device__ __forceinline__ PartialSlot(const Arguments& a, int index, int kv_head) {
+    const int64_t head = (int64_t{index} * a.call.kv_heads + kv_head) * a.call.group;
     values = a.work.partial.values + head * kHeadDim;
     lse = a.work.partial.lse + head;
   }
@@ -273,7 +280,7 @@ class Consumer {
           work.AccumulateValues(unit * kUnit, row.end);
         });
       }
-      if (!segment.whole() && !CombineTiles(segment, value_scale, work)) return;
+      if (!segment.whole() && !CombineParts(segment, value_scale, work)) return;
       const int64_t columns = int64_t{kv_head_} * call.group * kHeadDim;
       if (a_.fp8_out == nullptr) {
         work.WriteRows(call.out + row.row * call.out_stride + columns, call.group, value_scale);
@@ -312,30 +319,29 @@ class Consumer {
     cursor_.Advance(1, M::kStages);
   }
 
-  // For a row that spans several work tiles. Returns true when `work` holds the combined result of
-  // all work tiles; else the partial result was stored for whoever combines them.
-  __device__ __forceinline__ bool CombineTiles(const Segment& segment,
+  // For a row with several parts. Returns true when `work` holds the combined result of all parts;
+  // else the partial result was stored for whoever combines them.
+  __device__ __forceinline__ bool CombineParts(const Segment& segment,
                                                float value_scale,
                                                DecodeWarp<kHeadDim, Kv>& work) {
     const StreamKRow& row = segment.row;
     const int group = a_.call.group;
-    const auto work_tile = static_cast<int>(blockIdx.x);
-    const PartialSlot own(a_, work_tile, segment.listed, kv_head_);
-    if (row.work_tiles > kMaxTilesCombinedInKernel) {
+    const int part = segment.part();
+    const PartialSlot own(a_, row.first_partial + part, kv_head_);
+    if (row.split_units > 0 || row.parts > kMaxPartsCombinedInKernel) {
       work.WritePartial(own.values, own.lse, group, value_scale);
       return false;
     }
     uint32_t* ticket = a_.work.tickets + segment.listed * gridDim.y + blockIdx.y;
-    const auto other_tiles = static_cast<uint32_t>(row.work_tiles) - 1;
+    const auto other_tiles = static_cast<uint32_t>(row.parts) - 1;
     // When all other work tiles have arrived, this partial result is not stored.
     if (Broadcast([&] { return LoadAcquire(ticket); }) != other_tiles) {
       work.WritePartial(own.values, own.lse, group, 1);
       SyncHeads();
       if (Broadcast([&] { return ArriveAtTicket(ticket); }) != other_tiles) return false;
     }
-    work.AddPartials(row.work_tiles - 1, group, [&](int i) {
-      const int at = row.first_tile + i;
-      return PartialSlot(a_, at < work_tile ? at : at + 1, segment.listed, kv_head_);
+    work.AddPartials(row.parts - 1, group, [&](int i) {
+      return PartialSlot(a_, row.first_partial + (i < part ? i : i + 1), kv_head_);
     });
     if (head_ == 0 && lane_ == 0) *ticket = 0;
     return true;

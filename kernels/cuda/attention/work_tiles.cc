@@ -15,12 +15,13 @@ constexpr int32_t kStride = 128;
 constexpr int32_t kMaxWholeContext = 256;
 // Fewest units that are worth a thread block.
 constexpr int32_t kMinUnits = 4;
+// In deterministic mode, a row has kFixedSplits splits, unless these have less or more units than
+// this.
+constexpr int32_t kFixedSplits = 8;
+constexpr int32_t kMinSplitUnits = 8;
+constexpr int32_t kMaxSplitUnits = 32;
 // The portable kernel splits sequences with at most this many rows.
 constexpr int32_t kMaxSplitRows = 32;
-
-int32_t PowerOfTwo(int32_t value) {
-  return static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(std::max(value, 1))));
-}
 
 int32_t QueryTiles(const AttentionSequence& sequence, const PagedLimits& limits) {
   return CeilDiv(int64_t{sequence.rows} * limits.group, limits.tile);
@@ -110,6 +111,45 @@ void Order(std::span<const AttentionSequence> sequences,
   if (uneven) std::sort(order.begin(), order.end());
 }
 
+int32_t UnitsOf(const StreamKRow& row) {
+  return (row.end - 1) / kUnitPositions - row.begin / kUnitPositions + 1;
+}
+
+// Fills work tiles of up to `capacity` units, which is at least the largest split, with the splits
+// of `rows` in order. Returns false when `count` work tiles do not suffice. Lists them in
+// `work_tiles` unless it is null.
+bool FillWithSplits(std::span<StreamKRow> rows,
+                    int32_t capacity,
+                    int32_t count,
+                    std::vector<WorkTile>* work_tiles) {
+  int32_t tile = 0;
+  int32_t room = capacity;
+  for (size_t listed = 0; listed < rows.size(); ++listed) {
+    StreamKRow& row = rows[listed];
+    const int32_t units = UnitsOf(row);
+    for (int32_t unit = 0; unit < units;) {
+      const int32_t left = units - unit;
+      const int32_t taken = left <= room ? left : room / row.split_units * row.split_units;
+      if (taken == 0) {
+        if (++tile == count) return false;
+        room = capacity;
+        continue;
+      }
+      if (work_tiles != nullptr) {
+        if (unit == 0) row.first_tile = tile;
+        WorkTile& work_tile = (*work_tiles)[tile];
+        if (work_tile.units == 0) {
+          work_tile = {static_cast<int32_t>(listed), unit, 0, row};
+        }
+        work_tile.units += taken;
+      }
+      unit += taken;
+      room -= taken;
+    }
+  }
+  return true;
+}
+
 void Pad(PagedTiles& out, int32_t capacity, int32_t padded_rows) {
   out.valid.assign(out.sequence.size(), 1);
   out.valid.resize(capacity, 0);
@@ -120,6 +160,31 @@ void Pad(PagedTiles& out, int32_t capacity, int32_t padded_rows) {
 }
 
 }  // namespace
+
+std::vector<AttentionSequence> SequencesToCompute(const StepInput& input,
+                                                  std::span<const int32_t> table_starts,
+                                                  bool only_logit_rows) {
+  std::vector<AttentionSequence> sequences;
+  sequences.reserve(input.sequences.size());
+  int32_t stored = 0;
+  for (size_t i = 0; i < input.sequences.size(); ++i) {
+    const SequenceRows& rows = input.sequences[i];
+    if (i == 0 || rows.first_block != input.sequences[i - 1].first_block) stored = rows.context;
+    int32_t first_needed = 0;
+    if (only_logit_rows) {
+      first_needed = FirstLogitRow(input, rows.first_row, rows.row_count) - rows.first_row;
+      if (first_needed == rows.row_count) continue;
+    }
+    sequences.push_back({static_cast<int32_t>(i),
+                         rows.first_row,
+                         rows.row_count,
+                         rows.context + rows.row_count,
+                         table_starts[i],
+                         first_needed,
+                         stored});
+  }
+  return sequences;
+}
 
 void SplitPaged(std::span<const AttentionSequence> sequences,
                 const PagedLimits& limits,
@@ -160,13 +225,10 @@ void SplitPaged(std::span<const AttentionSequence> sequences,
 }
 
 void SplitStreamK(std::span<StreamKRow> rows, int32_t count, std::vector<WorkTile>& work_tiles) {
-  const auto units_of = [](const StreamKRow& row) {
-    return int64_t{(row.end - 1) / kUnitPositions - row.begin / kUnitPositions + 1};
-  };
   int64_t total = 0;
   for (StreamKRow& row : rows) {
-    total += units_of(row);
-    row.work_tiles = 0;
+    total += UnitsOf(row);
+    row.parts = 0;
   }
   const int64_t used = std::clamp<int64_t>(total / kMinUnits, 1, count);
   work_tiles.assign(count, {});
@@ -181,8 +243,9 @@ void SplitStreamK(std::span<StreamKRow> rows, int32_t count, std::vector<WorkTil
     work_tile.unit = static_cast<int32_t>(begin - before);
     for (int64_t row_end = before; row_end < end;) {
       StreamKRow& row = rows[listed];
-      if (row.work_tiles++ == 0) row.first_tile = static_cast<int32_t>(i);
-      row_end = before + units_of(row);
+      if (row.parts++ == 0) row.first_tile = static_cast<int32_t>(i);
+      row.first_partial = row.first_tile + static_cast<int32_t>(listed);
+      row_end = before + UnitsOf(row);
       if (row_end > end) break;
       before = row_end;
       ++listed;
@@ -193,12 +256,44 @@ void SplitStreamK(std::span<StreamKRow> rows, int32_t count, std::vector<WorkTil
   }
 }
 
-std::vector<CombinedRow> RowsInManyTiles(std::span<const StreamKRow> rows, int32_t most) {
+int32_t FixedSplitUnits(int32_t units) {
+  return std::clamp(CeilDiv(units, kFixedSplits), kMinSplitUnits, kMaxSplitUnits);
+}
+
+int32_t SplitFixed(std::span<StreamKRow> rows, int32_t count, std::vector<WorkTile>& work_tiles) {
+  int32_t partials = 0;
+  int64_t total = 0;
+  int32_t largest = 0;  // units of a split
+  for (StreamKRow& row : rows) {
+    const int32_t units = UnitsOf(row);
+    row.split_units = FixedSplitUnits(units);
+    row.parts = CeilDiv(units, row.split_units);
+    row.first_partial = partials;
+    partials += row.parts;
+    total += units;
+    largest = std::max(largest, std::min(units, row.split_units));
+  }
+  // Work tiles that are filled in order to more than `fair` units each hold all splits.
+  const int32_t fair = CeilDiv(total, count);
+  int32_t low = std::max(fair, largest);
+  int32_t high = fair + largest;
+  while (low < high) {
+    const int32_t middle = (low + high) / 2;
+    if (FillWithSplits(rows, middle, count, nullptr)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  work_tiles.assign(count, {});
+  FillWithSplits(rows, low, count, &work_tiles);
+  return partials;
+}
+
+std::vector<CombinedRow> RowsOfManyParts(std::span<const StreamKRow> rows, int32_t most) {
   std::vector<CombinedRow> combined;
-  for (size_t listed = 0; listed < rows.size(); ++listed) {
-    const StreamKRow& row = rows[listed];
-    if (row.work_tiles <= most) continue;
-    combined.push_back({row.row, row.first_tile + static_cast<int32_t>(listed), row.work_tiles});
+  for (const StreamKRow& row : rows) {
+    if (row.parts > most) combined.push_back({row.row, row.first_partial, row.parts});
   }
   return combined;
 }

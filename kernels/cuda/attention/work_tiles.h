@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/step_input.h"
 
 // Splits the attention of a step into work tiles for the kernels. Pure functions of the lengths;
 // the vectors keep their memory from step to step.
@@ -18,7 +19,15 @@ struct AttentionSequence {
   int32_t length = 0;  // positions that its last row sees without a window
   int32_t table_start = 0;
   int32_t first_needed = 0;  // the sequence's rows before this one need not be computed
+  int32_t stored = 0;  // positions whose KV earlier steps have stored; kernels may load it early
 };
+
+// The sequences of `input` that have rows to compute: with `only_logit_rows`, those with logit
+// rows. `table_starts` is where their packed block tables begin. Sequences with the same first
+// block are rows of one sequence that are computed singly, and see KV that this step stores.
+std::vector<AttentionSequence> SequencesToCompute(const StepInput& input,
+                                                  std::span<const int32_t> table_starts,
+                                                  bool only_logit_rows);
 
 struct PagedLimits {
   int32_t tile = 16;        // packed rows in a work tile
@@ -51,12 +60,17 @@ void SplitPaged(std::span<const AttentionSequence> sequences,
                 PagedTiles& out);
 
 // Divides all units of `rows` into `count` work tiles whose sizes differ by at most one unit. When
-// there are few units, the last work tiles are empty. Sets first_tile and the tile count of each
-// row.
+// there are few units, the last work tiles are empty. Sets first_tile and the parts of each row.
+// Fewer than count + rows.size() partial results are used.
 void SplitStreamK(std::span<StreamKRow> rows, int32_t count, std::vector<WorkTile>& work_tiles);
-// The rows in more than `most` work tiles, after SplitStreamK, with their indices in
-// StreamKWork::partial.
-std::vector<CombinedRow> RowsInManyTiles(std::span<const StreamKRow> rows, int32_t most);
+// The same for deterministic mode: divides each row into splits of equal size that depend on the
+// row alone, and all splits in their order into `count` work tiles, so that the largest work tile
+// is as small as possible. Returns the number of partial results.
+int32_t SplitFixed(std::span<StreamKRow> rows, int32_t count, std::vector<WorkTile>& work_tiles);
+// Units of a split of a row with `units` units: an eighth, but 128 to 512 positions.
+int32_t FixedSplitUnits(int32_t units);
+// The rows with more than `most` parts, after one of these functions.
+std::vector<CombinedRow> RowsOfManyParts(std::span<const StreamKRow> rows, int32_t most);
 
 // The arrays of a RaggedWork.
 struct RaggedTiles {

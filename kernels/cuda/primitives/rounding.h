@@ -1,9 +1,10 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
-// Division of non-negative numbers that rounds up, for the host and for kernels.
+// Rounding up of non-negative numbers, for the host and for kernels.
 namespace baton::cuda {
 
 // ⌈whole / part⌉.
@@ -15,6 +16,11 @@ constexpr int32_t CeilDiv(T whole, std::type_identity_t<T> part) {
 // The smallest multiple of `unit` that is at least `value`.
 constexpr int32_t RoundUp(int32_t value, int32_t unit) {
   return CeilDiv(value, unit) * unit;
+}
+
+// The smallest power of two that is at least `value`, and at least 1.
+constexpr int32_t PowerOfTwo(int32_t value) {
+  return value <= 1 ? 1 : static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(value)));
 }
 
 }  // namespace baton::cuda
