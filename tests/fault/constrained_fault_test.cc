@@ -1,4 +1,5 @@
-// A decode worker is killed in the middle of a streamed call of a tool.
+// A decode worker is killed in the middle of a constrained answer: a call of a tool, or an answer
+// by a JSON schema.
 #include <signal.h>
 
 #include <charconv>
@@ -21,9 +22,9 @@ using Json = nlohmann::json;
 constexpr const char* kDecodeWorkers[] = {"decode-0", "decode-1", "decode-2"};
 
 // What a stream has delivered so far.
-struct StreamedCall {
-  std::string name;
-  std::string arguments;  // the fragments, joined
+struct StreamedAnswer {
+  std::string tool;  // the name of the called tool
+  std::string json;  // the fragments of the arguments or of the content, joined
   std::string finish;
   int fragments = 0;
   bool done = false;
@@ -46,8 +47,12 @@ std::string BodyOf(std::string_view answer) {
   return body;
 }
 
-StreamedCall Read(std::string_view answer) {
-  StreamedCall call;
+StreamedAnswer Read(std::string_view answer) {
+  StreamedAnswer read;
+  const auto add = [&](const std::string& fragment) {
+    read.json += fragment;
+    read.fragments += fragment.empty() ? 0 : 1;
+  };
   const std::string body = BodyOf(answer);
   constexpr std::string_view kData = "data: ";
   for (size_t at = body.find(kData); at != std::string::npos; at = body.find(kData, at)) {
@@ -55,50 +60,64 @@ StreamedCall Read(std::string_view answer) {
     const size_t end = body.find("\n\n", at);
     if (end == std::string::npos) break;
     const std::string event = body.substr(at, end - at);
-    call.done = event == "[DONE]";
-    if (call.done) break;
+    read.done = event == "[DONE]";
+    if (read.done) break;
     const Json choice = Json::parse(event).at("choices").at(0);
-    if (choice["finish_reason"].is_string()) call.finish = choice["finish_reason"];
-    for (const Json& delta : choice["delta"].value("tool_calls", Json::array())) {
-      const Json& function = delta.at("function");
-      call.name += function.value("name", "");
-      const std::string fragment = function.value("arguments", "");
-      call.arguments += fragment;
-      call.fragments += fragment.empty() ? 0 : 1;
+    if (choice["finish_reason"].is_string()) read.finish = choice["finish_reason"];
+    const Json& delta = choice.at("delta");
+    if (delta.contains("content") && delta["content"].is_string()) add(delta["content"]);
+    for (const Json& call : delta.value("tool_calls", Json::array())) {
+      const Json& function = call.at("function");
+      read.tool += function.value("name", "");
+      add(function.value("arguments", ""));
     }
   }
-  return call;
+  return read;
 }
 
-class ToolCallFaultTest : public FaultTest {
+// The members of a request that make the model answer with `schema`: as a call, or as the content.
+Json ByTool(const Json& schema) {
+  const Json tool = {{"type", "function"},
+                     {"function", {{"name", "describe"}, {"parameters", schema}}}};
+  return {{"tools", {tool}},
+          {"tool_choice", {{"type", "function"}, {"function", {{"name", "describe"}}}}},
+          {"parallel_tool_calls", false}};
+}
+
+Json ByResponseFormat(const Json& schema) {
+  const Json named = {{"name", "city"}, {"schema", schema}, {"strict", true}};
+  return {{"response_format", {{"type", "json_schema"}, {"json_schema", named}}}};
+}
+
+class ConstrainedFaultTest : public FaultTest {
  protected:
-  static std::string BodyWithSeed(int seed) {
+  using Members = Json (*)(const Json& schema);
+
+  static std::string Body(Members members, int seed) {
     const auto text = [](int least, int most) {
       return Json{{"type", "string"}, {"minLength", least}, {"maxLength", most}};
     };
-    const Json parameters = {
+    const Json schema = {
         {"type", "object"},
         {"properties",
          {{"city", text(3, 20)},
           {"text", text(200, 260)},
           {"tags", {{"type", "array"}, {"items", text(1, 12)}, {"minItems", 3}, {"maxItems", 5}}}}},
-        {"required", {"city", "text", "tags"}}};
-    const Json tool = {{"type", "function"},
-                       {"function", {{"name", "describe"}, {"parameters", parameters}}}};
-    return Json{{"messages", {{{"role", "user"}, {"content", "Describe the city of Paris."}}}},
-                {"tools", {tool}},
-                {"tool_choice", {{"type", "function"}, {"function", {{"name", "describe"}}}}},
-                {"parallel_tool_calls", false},
-                {"stream", true},
-                {"seed", seed},
-                {"temperature", 0.8},
-                {"max_tokens", 600}}
-        .dump();
+        {"required", {"city", "text", "tags"}},
+        {"additionalProperties", false}};
+    Json body = {{"messages", {{{"role", "user"}, {"content", "Describe the city of Paris."}}}},
+                 {"stream", true},
+                 {"seed", seed},
+                 {"temperature", 0.8},
+                 {"max_tokens", 600}};
+    body.update(members(schema));
+    return body.dump();
   }
 
-  // Streams a forced call. Calls `disturb` once, when `after` bytes of the arguments have come.
-  StreamedCall Stream(int seed, size_t after, const std::function<void()>& disturb) {
-    const std::string body = BodyWithSeed(seed);
+  // Streams an answer. Calls `disturb` once, when `after` bytes of its JSON have come.
+  StreamedAnswer Stream(const std::string& body,
+                        size_t after,
+                        const std::function<void()>& disturb) {
     RawConnection connection(http("router"));
     EXPECT_TRUE(connection.Send(
         fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: baton\r\nContent-Type: "
@@ -106,21 +125,21 @@ class ToolCallFaultTest : public FaultTest {
                     body.size(),
                     body)));
     std::string answer;
-    StreamedCall call;
+    StreamedAnswer read;
     bool disturbed = false;
-    for (std::string more; !call.done;) {
+    for (std::string more; !read.done;) {
       more = connection.ReadUntil("\n\n", std::chrono::seconds(60));
       if (more.empty()) break;
       answer += more;
-      call = Read(answer);
-      if (disturbed || call.arguments.size() < after) continue;
-      EXPECT_TRUE(call.finish.empty()) << "the call had ended before the fault";
+      read = Read(answer);
+      if (disturbed || read.json.size() < after) continue;
+      EXPECT_TRUE(read.finish.empty()) << "the answer had ended before the fault";
       disturb();
       disturbed = true;
     }
     EXPECT_TRUE(disturbed);
-    EXPECT_TRUE(call.done) << answer;
-    return call;
+    EXPECT_TRUE(read.done) << answer;
+    return read;
   }
 
   // Kills the decode worker that computes the only request.
@@ -130,33 +149,43 @@ class ToolCallFaultTest : public FaultTest {
       if (Metric(worker, "baton_worker_sequences_running") <= 0) continue;
       return process(worker).Signal(SIGKILL);
     }
-    FAIL() << "no decode worker computes the call";
+    FAIL() << "no decode worker computes the answer";
+  }
+
+  // Compares two answers with the same answers while decode workers are killed: one near the
+  // beginning, another one near the end.
+  void ExpectSameAnswers(Members members, const std::string& tool, const std::string& finish) {
+    const std::string chat_template =
+        std::string(BATON_TEST_DATA) + "/text/templates/qwen25_style.jinja";
+    StartCluster(1, 3, {}, {QuotedOverride("chat_template", chat_template)});
+    StreamedAnswer expected[2];
+    for (int seed = 0; seed < 2; ++seed) {
+      expected[seed] = Stream(Body(members, seed), 0, [] {});
+      EXPECT_EQ(expected[seed].tool, tool);
+      EXPECT_EQ(expected[seed].finish, finish);
+      EXPECT_GT(expected[seed].fragments, 20);
+      EXPECT_GE(Json::parse(expected[seed].json).at("text").get<std::string>().size(), 200u);
+    }
+    EXPECT_NE(expected[0].json, expected[1].json);
+    const size_t moments[] = {40, 230};
+    for (int seed = 0; seed < 2; ++seed) {
+      const StreamedAnswer answer =
+          Stream(Body(members, seed), moments[seed], [&] { KillBusyDecodeWorker(); });
+      EXPECT_EQ(answer.json, expected[seed].json);
+      EXPECT_EQ(answer.tool, expected[seed].tool);
+      EXPECT_EQ(answer.finish, expected[seed].finish);
+    }
+    EXPECT_GE(Metric("router", "baton_router_retries_total"), 2);
+    ExpectNoLeaks({"prefill-0"});
   }
 };
 
-TEST_F(ToolCallFaultTest, TheArgumentsOfAStreamedCallSurviveAKilledDecodeWorker) {
-  const std::string chat_template =
-      std::string(BATON_TEST_DATA) + "/text/templates/qwen25_style.jinja";
-  StartCluster(1, 3, {}, {QuotedOverride("chat_template", chat_template)});
-  StreamedCall expected[2];
-  for (int seed = 0; seed < 2; ++seed) {
-    expected[seed] = Stream(seed, 0, [] {});
-    EXPECT_EQ(expected[seed].name, "describe");
-    EXPECT_EQ(expected[seed].finish, "tool_calls");
-    EXPECT_GT(expected[seed].fragments, 20);
-    EXPECT_GE(Json::parse(expected[seed].arguments).at("text").get<std::string>().size(), 200u);
-  }
-  EXPECT_NE(expected[0].arguments, expected[1].arguments);
-  // One worker is killed in the middle of the first string, another one near the end.
-  const size_t moments[] = {40, 230};
-  for (int seed = 0; seed < 2; ++seed) {
-    const StreamedCall call = Stream(seed, moments[seed], [&] { KillBusyDecodeWorker(); });
-    EXPECT_EQ(call.arguments, expected[seed].arguments);
-    EXPECT_EQ(call.name, expected[seed].name);
-    EXPECT_EQ(call.finish, expected[seed].finish);
-  }
-  EXPECT_GE(Metric("router", "baton_router_retries_total"), 2);
-  ExpectNoLeaks({"prefill-0"});
+TEST_F(ConstrainedFaultTest, TheArgumentsOfAStreamedCallSurviveAKilledDecodeWorker) {
+  ExpectSameAnswers(&ByTool, "describe", "tool_calls");
+}
+
+TEST_F(ConstrainedFaultTest, AnAnswerByAJsonSchemaSurvivesAKilledDecodeWorker) {
+  ExpectSameAnswers(&ByResponseFormat, "", "stop");
 }
 
 }  // namespace
