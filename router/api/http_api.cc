@@ -170,7 +170,7 @@ void HttpApi::Model(HttpExchange& exchange) const {
 void HttpApi::Generate(Reader reader, Error error, const std::shared_ptr<HttpExchange>& exchange) {
   StatusOr<Call> call = Read(reader, exchange->request());
   if (!call.ok()) {
-    frontend_.CountRefused(call.status());
+    frontend_.CountRefused(exchange->request().client, call.status());
     return ReplyError(*exchange, call.status(), error(call.status()));
   }
   ApiRequest& request = call->request;
