@@ -109,6 +109,16 @@ StatusOr<std::shared_ptr<CallerTicket>> CallerLimits::Admit(const std::string& c
   return std::make_shared<CallerTicket>(*this, *std::move(caller), clock_.Now());
 }
 
+void CallerLimits::CountRefused(const std::string& client, const Status& why) {
+  if (callers_ == nullptr) return;
+  const std::optional<Caller> caller = callers_->Find(client);
+  if (!caller.has_value()) return;
+  std::lock_guard lock(mutex_);
+  CallerUsage& usage = usage_[caller->id].total;
+  ++usage.requests;
+  ++usage.errors[why.code()];
+}
+
 Status CallerLimits::CheckRates(Usage& usage, const Caller& caller) {
   const KeyLimits& limits = caller.limits;
   const Time now = clock_.Now();

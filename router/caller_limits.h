@@ -76,6 +76,9 @@ class CallerLimits final {
   // when the key was removed meanwhile.
   StatusOr<std::shared_ptr<CallerTicket>> Admit(const std::string& client);
 
+  // Counts a request of `client` that was refused because of `why` before it asked for a ticket.
+  void CountRefused(const std::string& client, const Status& why);
+
   // The `most` callers with the most requests.
   std::vector<CallerUsage> Top(size_t most) const;
 

@@ -149,7 +149,7 @@ GenerateStream* GenerateStream::Begin(grpc::CallbackServerContext* context,
   const std::shared_ptr<GenerateStream> stream(new GenerateStream(request.echo_tokens()));
   stream->self_ = stream;
   if (!parsed.ok()) {
-    frontend.CountRefused(parsed);
+    frontend.CountRefused(client.value_or(""), parsed);
     stream->end_ = parsed;
     stream->Advance();
     return stream.get();

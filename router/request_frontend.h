@@ -71,7 +71,10 @@ class RequestFrontend final {
                                     std::shared_ptr<GenerationObserver> observer);
 
   // Counts a request that its API refused, so that Start was not called.
-  void CountRefused(const Status& why) { probe_.OnRejected(why); }
+  void CountRefused(const std::string& client, const Status& why) {
+    probe_.OnRejected(why);
+    caller_limits_.CountRefused(client, why);
+  }
 
   const ModelText& text() const { return text_; }
   const CallerLimits& callers() const { return caller_limits_; }

@@ -19,12 +19,12 @@ td { white-space: nowrap; }
 th { font-weight: 600; font-size: .85rem; line-height: 1.2; opacity: .7; vertical-align: bottom; }
 th:first-child, td:first-child,
 th:nth-child(2), td:nth-child(2), th:nth-child(3), td:nth-child(3),
-th:nth-child(4), td:nth-child(4), th:nth-child(5), td:nth-child(5) { text-align: left; }
+.wide th:nth-child(4), .wide td:nth-child(4), .wide th:nth-child(5), .wide td:nth-child(5) { text-align: left; }
 .bad { color: #c33; font-weight: 600; }
 </style></head><body>
 <h1>Baton</h1><p id="sub">waiting for the router…</p>
 <dl id="facts"></dl>
-<div class="scroll"><table><thead><tr><th>worker<th>roles<th>device<th>version<th>state<th>running<th>waiting<th>awaiting KV
+<div class="scroll"><table class="wide"><thead><tr><th>worker<th>roles<th>device<th>version<th>state<th>running<th>waiting<th>awaiting KV
 <th>KV used<th>cached blocks<th>hit rate<th>KV moved<th>prompt tok/s<th>output tok/s
 <th>preemptions<th>leaked blocks<th>quarantined blocks</tr></thead>
 <tbody id="workers"></tbody></table></div>
@@ -32,7 +32,7 @@ th:nth-child(4), td:nth-child(4), th:nth-child(5), td:nth-child(5) { text-align:
 <th>step<th>of it exchange</tr></thead><tbody id="ranks"></tbody></table></div>
 <div class="scroll" id="failing" hidden><h2>Hand-offs that fail</h2><table><thead><tr><th>from<th>to
 <th>because<th>in a row<th>last</tr></thead><tbody id="pairs"></tbody></table></div>
-<div class="scroll" id="asking" hidden><h2>Clients</h2><table><thead><tr><th>tenant / key<th>errors
+<div class="scroll" id="asking" hidden><h2>Clients</h2><table><thead><tr><th>tenant<th>key<th>errors
 <th>running<th>requests<th>tokens</tr></thead><tbody id="callers"></tbody></table></div>
 <div class="scroll" id="strangers" hidden><h2>Refused without proof</h2><table><thead><tr><th>port<th>from
 <th>because<th>times<th>last</tr></thead><tbody id="peers"></tbody></table></div>
@@ -108,7 +108,9 @@ async function refresh() {
     for (const c of s.callers) {
       const row = $('callers').insertRow();
       const errors = Object.entries(c.errors).map(([kind, n]) => n + ' ' + kind).join(', ');
-      cell(row, c.id); cell(row, errors || '-', errors); cell(row, c.running); cell(row, c.requests); cell(row, c.tokens);
+      const slash = c.id.lastIndexOf('/');
+      cell(row, c.id.slice(0, slash)); cell(row, c.id.slice(slash + 1));
+      cell(row, errors || '-', errors); cell(row, c.running); cell(row, c.requests); cell(row, c.tokens);
     }
     $('strangers').hidden = s.refused_peers.length === 0;
     $('peers').replaceChildren();

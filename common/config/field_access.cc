@@ -8,7 +8,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include "common/base/host_port.h"
-#include "proto/config.pb.h"
+#include "proto/config_options.pb.h"
 
 namespace baton {
 namespace {

@@ -9,6 +9,7 @@
 #include "common/security/loopback.h"
 #include "common/worker/config_wire.h"
 #include "kernels/memory_rate.h"
+#include "kvtransfer/tcp/tcp_address.h"
 
 namespace baton {
 namespace {
@@ -60,6 +61,14 @@ StatusOr<KvTransferOptions> TransferSettingsOf(const config::WorkerConfig& confi
   options.transport.listen_address = HostPort{listen.host, tcp_port}.ToString();
   if (!config.kv_advertise().empty()) {
     BATON_ASSIGN_OR_RETURN(const HostPort told, AdvertisedHostPort(config));
+    const auto& names = options.transport.names;
+    if (std::ranges::find(names, "tcp") != names.end() &&
+        !ParseTcpAddress(HostPort{told.host, 0}.ToString()).ok()) {
+      return InvalidArgument(
+          "kv_advertise has the host '{}'; it must be an IP address such as 10.0.0.7, because the "
+          "transport tcp takes no names",
+          told.host);
+    }
     options.transport.advertise_host = told.host;
   }
   options.transport.authenticate_frames = config.transfer().tcp_authenticate_frames();

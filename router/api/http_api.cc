@@ -86,16 +86,17 @@ void HttpApi::AddRoutes(HttpServer& http) {
   AddGeneration(http, "/v1/responses", &HttpApi::ReadResponses, &OpenAiError);
   AddGeneration(http, "/v1/messages", &HttpApi::ReadMessages, &MessagesError);
   using Exchange = std::shared_ptr<HttpExchange>;
-  Route(http, "POST", "/v1/messages/count_tokens", [this](const Exchange& exchange) {
-    HandleCountTokens(frontend_, exchange);
-  });
-  Route(http, "POST", "/tokenize", [this](const Exchange& exchange) {
+  Route(
+      http, "POST", "/v1/messages/count_tokens", &MessagesError, [this](const Exchange& exchange) {
+        HandleCountTokens(frontend_, exchange);
+      });
+  Route(http, "POST", "/tokenize", &OpenAiError, [this](const Exchange& exchange) {
     HandleTokenize(frontend_, exchange);
   });
-  Route(http, "POST", "/detokenize", [this](const Exchange& exchange) {
+  Route(http, "POST", "/detokenize", &OpenAiError, [this](const Exchange& exchange) {
     HandleDetokenize(frontend_, exchange);
   });
-  Route(http, "POST", "/v1/embeddings", [](const Exchange& exchange) {
+  Route(http, "POST", "/v1/embeddings", &OpenAiError, [](const Exchange& exchange) {
     const Status refused = WithReason(
         Status(StatusCode::kFailedPrecondition,
                "/v1/embeddings is not served: this cluster generates text, and its model "
@@ -103,14 +104,14 @@ void HttpApi::AddRoutes(HttpServer& http) {
         reason::kUnsupportedEndpoint);
     ReplyError(*exchange, refused, OpenAiError(refused));
   });
-  Route(http, "GET", "/version", [](const Exchange& exchange) {
+  Route(http, "GET", "/version", &OpenAiError, [](const Exchange& exchange) {
     exchange->Reply(200, kJson, Dump({{"version", Version()}}));
   });
-  Route(http, "GET", "/v1/models", [this](const Exchange& exchange) {
+  Route(http, "GET", "/v1/models", &OpenAiError, [this](const Exchange& exchange) {
     exchange->Reply(
         200, kJson, OpenAiModels(frontend_.model_names(), started_, frontend_.context_length()));
   });
-  Route(http, "GET", std::string(kModelPath) + "*", [this](const Exchange& exchange) {
+  Route(http, "GET", std::string(kModelPath) + "*", &OpenAiError, [this](const Exchange& exchange) {
     Model(*exchange);
   });
 }
@@ -118,6 +119,7 @@ void HttpApi::AddRoutes(HttpServer& http) {
 void HttpApi::Route(HttpServer& http,
                     const std::string& method,
                     const std::string& path,
+                    Error error,
                     HttpServer::Handler handler) {
   http.AddRoute(
       method,
@@ -126,8 +128,8 @@ void HttpApi::Route(HttpServer& http,
         cors_.AddHeaders(*exchange);
         handler(exchange);
       },
-      method == "POST" ? HttpServer::Runner([this](const auto& exchange, auto job) {
-        RunFairly(exchange, std::move(job));
+      method == "POST" ? HttpServer::Runner([this, error](const auto& exchange, auto job) {
+        RunFairly(exchange, error, std::move(job));
       })
                        : nullptr);
   if (!cors_.enabled()) return;
@@ -138,17 +140,23 @@ void HttpApi::Route(HttpServer& http,
 
 // Bodies are parsed on the same threads as templates and texts, so that one client's large bodies
 // do not delay others.
-void HttpApi::RunFairly(const std::shared_ptr<HttpExchange>& exchange, std::function<void()> job) {
+void HttpApi::RunFairly(const std::shared_ptr<HttpExchange>& exchange,
+                        Error error,
+                        std::function<void()> job) {
   const HttpRequest& request = exchange->request();
   if (frontend_.PostTokenizing(request.client, request.body.size(), std::move(job))) return;
   const Status stopped(StatusCode::kUnavailable, "this router is shutting down");
-  ReplyError(*exchange, stopped, OpenAiError(stopped));
+  ReplyError(*exchange, stopped, error(stopped));
 }
 
 void HttpApi::AddGeneration(HttpServer& http, const std::string& path, Reader reader, Error error) {
-  Route(http, "POST", path, [this, reader, error](const std::shared_ptr<HttpExchange>& exchange) {
-    Generate(reader, error, exchange);
-  });
+  Route(http,
+        "POST",
+        path,
+        error,
+        [this, reader, error](const std::shared_ptr<HttpExchange>& exchange) {
+          Generate(reader, error, exchange);
+        });
 }
 
 void HttpApi::Model(HttpExchange& exchange) const {
@@ -162,7 +170,7 @@ void HttpApi::Model(HttpExchange& exchange) const {
 void HttpApi::Generate(Reader reader, Error error, const std::shared_ptr<HttpExchange>& exchange) {
   StatusOr<Call> call = Read(reader, exchange->request());
   if (!call.ok()) {
-    frontend_.CountRefused(call.status());
+    frontend_.CountRefused(exchange->request().client, call.status());
     return ReplyError(*exchange, call.status(), error(call.status()));
   }
   ApiRequest& request = call->request;

@@ -47,8 +47,11 @@ class HttpApi final {
   void Route(HttpServer& http,
              const std::string& method,
              const std::string& path,
+             Error error,
              HttpServer::Handler handler);
-  void RunFairly(const std::shared_ptr<HttpExchange>& exchange, std::function<void()> job);
+  void RunFairly(const std::shared_ptr<HttpExchange>& exchange,
+                 Error error,
+                 std::function<void()> job);
   void AddGeneration(HttpServer& http, const std::string& path, Reader reader, Error error);
   void Generate(Reader reader, Error error, const std::shared_ptr<HttpExchange>& exchange);
   StatusOr<Call> Read(Reader reader, const HttpRequest& http) const;

@@ -122,6 +122,11 @@ TEST_F(RealClients, ChatAndStreamWithTheRealModel) {
   RunScript("real_clients.py", {"http://" + http("router")});
 }
 
+TEST_F(RealClients, AskFromTheCommandLineWithLlm) {
+  StartCluster(1, 1);
+  RunScript("llm_command.py", {"http://" + http("router")});
+}
+
 TEST_F(RealClients, OfferToolsThroughAnotherTemplate) {
   const std::string file = std::string(BATON_TEST_DATA) + "/text/templates/qwen25_style.jinja";
   StartCluster(1, 1, {}, {"chat_template=" + file});

@@ -378,6 +378,9 @@ TEST_F(DoorTest, LimitsOfAKeyAreEnforcedByName) {
   request.set_max_tokens(10);
   request.set_text(std::string(101, 'x'));
   EXPECT_THAT(Ended("key-limited", request).error_message(), HasSubstr("prompt_tokens"));
+  const HttpAnswer broken =
+      Http("POST", "/v1/completions", "x-api-key: key-limited\r\n", R"({"prompt": )");
+  EXPECT_EQ(broken.status, 400);
   const HttpAnswer large =
       Http("POST", "/v1/completions", "x-api-key: key-limited\r\n", std::string(2001, ' '));
   EXPECT_EQ(large.status, 413);
@@ -389,7 +392,7 @@ TEST_F(DoorTest, LimitsOfAKeyAreEnforcedByName) {
   EXPECT_EQ(caller["id"], "of-limited/limited");
   EXPECT_EQ(caller["running"], "0");
   EXPECT_EQ(caller["errors"]["RESOURCE_EXHAUSTED"], "2");
-  EXPECT_EQ(caller["errors"]["INVALID_ARGUMENT"], "2");
+  EXPECT_EQ(caller["errors"]["INVALID_ARGUMENT"], "3");
 }
 
 TEST_F(DoorTest, ARefusalTellsWhenTheLimitHasRoomAgain) {

@@ -139,12 +139,15 @@ TEST_F(CallerLimitsTest, UsageIsCountedByCaller) {
   const auto ticket = *limits_->Admit("t/k");
   Refusal();
   ticket->CountEnd(7, Status(StatusCode::kInternal, "broken"));
+  limits_->CountRefused("t/k", InvalidArgument("not JSON"));
+  limits_->CountRefused("a stranger", InvalidArgument("not JSON"));
   const std::vector<CallerUsage> top = limits_->Top(10);
   ASSERT_EQ(top.size(), 1u);
   EXPECT_EQ(top[0].id, "t/k");
   EXPECT_EQ(top[0].running, 1);
-  EXPECT_EQ(top[0].requests, 2);
+  EXPECT_EQ(top[0].requests, 3);
   EXPECT_EQ(top[0].tokens, 7);
+  EXPECT_EQ(top[0].errors.at(StatusCode::kInvalidArgument), 1);
   EXPECT_EQ(top[0].errors.at(StatusCode::kResourceExhausted), 1);
   EXPECT_EQ(top[0].errors.at(StatusCode::kInternal), 1);
   EXPECT_TRUE(limits_->Top(0).empty());

@@ -54,6 +54,15 @@ TEST(TransferOptions, TcpListensOnItsOwnPortOfTheHostOfKvListen) {
   transfer = TransferOptionsOf(config, **worker);
   ASSERT_TRUE(transfer.ok()) << transfer.status();
   EXPECT_EQ(transfer->transport.listen_address, "[::1]:7091");
+  for (const char* address : {"10.0.0.7", "10.0.0.7:80", "fd00::7", "[fd00::7]:80"}) {
+    config.set_kv_advertise(address);
+    EXPECT_TRUE(TransferOptionsOf(config, **worker).ok()) << address;
+  }
+  config.set_kv_advertise("a-host:80");
+  EXPECT_THAT(std::string(Message(TransferOptionsOf(config, **worker).status())),
+              HasSubstr("kv_advertise has the host 'a-host'; it must be an IP address"));
+  config.mutable_transfer()->add_transports("shm");
+  EXPECT_TRUE(TransferOptionsOf(config, **worker).ok());
 }
 
 TEST(ReceiveRate, IsMeasuredOnlyForHostMemoryWithoutASetting) {
