@@ -79,8 +79,13 @@ std::string DeviceOf(const config::EngineConfig& engine, int rank) {
   return engine.devices().empty() ? engine.device() : engine.devices(rank);
 }
 
-bool IsDeterministic(const config::EngineConfig& engine) {
-  return !OnGpu(engine) || engine.deterministic();
+bool IsDeterministic(const config::EngineConfig& engine, WorkerKind kind) {
+  if (!OnGpu(engine)) return true;
+  if (engine.deterministic() != config::Determinism::AUTO) {
+    return engine.deterministic() == config::Determinism::TRUE;
+  }
+  // Where KV changes hands, tokens must not depend on which worker decodes.
+  return kind != WorkerKind::kUnified;
 }
 
 ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind kind) {
@@ -95,7 +100,7 @@ ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind k
   options.backend.device = DeviceOf(engine, 0);
   options.backend.threads = engine.threads();
   options.backend.cpu_isa = engine.cpu_isa();
-  options.backend.deterministic = engine.deterministic();
+  options.backend.deterministic = OnGpu(engine) && IsDeterministic(engine, kind);
   options.backend.fp8_weights = engine.fp8_weights();
   options.backend.cuda_library = engine.cuda_library();
   options.backend.kernel_cache = KernelCacheOf(engine);
@@ -134,7 +139,7 @@ EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kin
                      ? AdmissionPolicy::kGuaranteedNoEvict
                      : AdmissionPolicy::kMaxUtilization;
   to.prefix_cache = from.prefix_cache();
-  to.repeat_output_singly = OnGpu(from) && from.deterministic();
+  to.repeat_output_singly = OnGpu(from) && IsDeterministic(from, kind);
   to.mask_threads = from.mask_threads();
   to.hash_secret = config.hash_secret();
   return to;

@@ -21,7 +21,7 @@ std::string Name(WorkerKind kind);
 // The device on which this rank computes.
 std::string DeviceOf(const config::EngineConfig& engine, int rank);
 // WorkerInfo::deterministic.
-bool IsDeterministic(const config::EngineConfig& engine);
+bool IsDeterministic(const config::EngineConfig& engine, WorkerKind kind);
 ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind kind);
 KvOptions KvOptionsOf(const config::WorkerConfig& config);
 EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kind);

@@ -85,7 +85,7 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   options.tokenizer = service->model_->tokenizer();
   BATON_ASSIGN_OR_RETURN(options.admin_address, ReachableHttp(config, context.http.address()));
   options.program_version = Version();
-  options.deterministic = IsDeterministic(config.engine());
+  options.deterministic = IsDeterministic(config.engine(), kind);
   options.engine = EngineOptionsOf(config, kind);
   options.limits = RpcLimitsOf(config.process());
   context.security.SecurePeers(options.limits);

@@ -247,24 +247,24 @@ StatusOr<StreamKWork> Attention::PlanStreamK(const AttentionShape& shape,
     stream_k_rows_.push_back({s.row, s.table_start, begin, s.length, s.stored});
   }
   const bool fixed_splits = options_.deterministic;
-  int32_t partials = 0;  // upper bound for every step of the same class, as most_combined
-  int32_t most_combined = 0;
+  int32_t partials = 0;  // upper bound for every step of the same class, as max_combined
+  int32_t max_combined = 0;
   if (fixed_splits) {
     partials = SplitFixed(stream_k_rows_, work.count, work_tiles_);
     if (step.recorded) partials = PowerOfTwo(partials);
-    most_combined = step.rows;
+    max_combined = step.rows;
   } else {
     SplitStreamK(stream_k_rows_, work.count, work_tiles_);
     const auto rows = step.recorded ? step.rows : static_cast<int32_t>(stream_k_rows_.size());
     partials = work.count + rows;
     // Neighbours have one work tile in common.
-    most_combined = (work.count - 1) / kMaxPartsCombinedInKernel;
+    max_combined = (work.count - 1) / kMaxPartsCombinedInKernel;
   }
   std::vector<CombinedRow> combined =
       RowsOfManyParts(stream_k_rows_, fixed_splits ? 1 : kMaxPartsCombinedInKernel);
   if (step.recorded) {
     stream_k_rows_.resize(step.rows);
-    if (!combined.empty()) combined.resize(most_combined);
+    if (!combined.empty()) combined.resize(max_combined);
   }
   work.list = Write(fixed, stream_k_rows_);
   work.work_tiles = Write(fixed, work_tiles_);

@@ -112,8 +112,8 @@ struct StreamKRow {
   int32_t first_tile = 0;  // the work tile that holds its first part
   int32_t parts = 1;
   int32_t first_partial = 0;
-  int32_t split_units =
-      0;  // units of a split, of which the last may be shorter; 0: parts are not splits
+  // Units of a split; the last split may be shorter. 0: parts are not splits.
+  int32_t split_units = 0;
 };
 // A stream-K work tile: `units` consecutive units, starting in one row and continuing in the rows
 // listed after it.

@@ -50,7 +50,6 @@ TEST(ConfigWireTest, DefaultsOfAGpuDependOnTheRole) {
   }
   const BackendOptions backend = ModelOptionsOf(config, WorkerKind::kDecode).backend;
   EXPECT_EQ(backend.device, "cuda:1");
-  EXPECT_FALSE(backend.deterministic);
   EXPECT_EQ(backend.kernel_cache, HomeFolder() + "/kernels");
 }
 
@@ -64,13 +63,24 @@ TEST(ConfigWireTest, AGroupOfGpusHasTheDefaultsOfAGpu) {
   EXPECT_EQ(KvOptionsOf(config).dtype, DType::kBF16);
 }
 
-TEST(ConfigWireTest, AWorkerIsDeterministicOnCpusAndWhereAskedOnGpus) {
-  EXPECT_TRUE(IsDeterministic(Configured({}).engine()));
-  EXPECT_FALSE(IsDeterministic(Configured({"engine.device=cuda:0"}).engine()));
-  EXPECT_TRUE(
-      IsDeterministic(Configured({"engine.device=cuda:0", "engine.deterministic=true"}).engine()));
-  EXPECT_FALSE(IsDeterministic(
-      Configured({"engine.tensor_parallel=2", "engine.devices=[\"cuda:0\",\"cuda:1\"]"}).engine()));
+TEST(ConfigWireTest, GpusThatHandOffAreDeterministicUnlessTheyAreToldOtherwise) {
+  const auto is = [](const std::vector<std::string>& overrides, WorkerKind kind) {
+    const config::WorkerConfig config = Configured(overrides);
+    const bool deterministic = IsDeterministic(config.engine(), kind);
+    const bool gpu = !overrides.empty();
+    EXPECT_EQ(ModelOptionsOf(config, kind).backend.deterministic, gpu && deterministic);
+    EXPECT_EQ(EngineOptionsOf(config, kind).repeat_output_singly, gpu && deterministic);
+    return deterministic;
+  };
+  for (const WorkerKind kind : {WorkerKind::kPrefill, WorkerKind::kDecode, WorkerKind::kUnified}) {
+    SCOPED_TRACE(Name(kind));
+    EXPECT_TRUE(is({}, kind));
+    EXPECT_EQ(is({"engine.device=cuda:0"}, kind), kind != WorkerKind::kUnified);
+    EXPECT_EQ(is({"engine.tensor_parallel=2", "engine.devices=[\"cuda:0\",\"cuda:1\"]"}, kind),
+              kind != WorkerKind::kUnified);
+    EXPECT_TRUE(is({"engine.device=cuda:0", "engine.deterministic=true"}, kind));
+    EXPECT_FALSE(is({"engine.device=cuda:0", "engine.deterministic=false"}, kind));
+  }
 }
 
 TEST(ConfigWireTest, WhatIsSaidWins) {
