@@ -107,8 +107,9 @@ void CpuOps::WriteKvRow(const float* row,
   for (int32_t head = 0; head < heads.kv_heads; ++head) {
     std::byte* to_k = kv_.Key(block, layer, head) + slot * width;
     std::byte* to_v = kv_.Value(block, layer, head) + slot * heads.head_dim * width;
-    kernels_.write_kv(k + head * heads.head_dim, heads.head_dim, kind, kv_.block_tokens, to_k);
-    kernels_.write_kv(v + head * heads.head_dim, heads.head_dim, kind, 1, to_v);
+    kernels_.write_kv(
+        k + int64_t{head} * heads.head_dim, heads.head_dim, kind, kv_.block_tokens, to_k);
+    kernels_.write_kv(v + int64_t{head} * heads.head_dim, heads.head_dim, kind, 1, to_v);
   }
 }
 
