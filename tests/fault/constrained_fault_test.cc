@@ -120,10 +120,7 @@ class ConstrainedFaultTest : public FaultTest {
                         const std::function<void()>& disturb) {
     RawConnection connection(http("router"));
     EXPECT_TRUE(connection.Send(
-        fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: baton\r\nContent-Type: "
-                    "application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-                    body.size(),
-                    body)));
+        PostRequest("/v1/chat/completions", body, "Content-Type: application/json\r\n")));
     std::string answer;
     StreamedAnswer read;
     bool disturbed = false;

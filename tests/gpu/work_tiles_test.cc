@@ -166,16 +166,28 @@ TEST(AttentionPiecesTest, KnowsWhatEarlierStepsStored) {
   EXPECT_EQ(few[2].first_needed, 3);
 }
 
+// Up to 70 rows that see up to `longest` positions: from the first one on, or, in a window, from a
+// later one.
+std::vector<StreamKRow> RandomRows(std::mt19937& random, int32_t longest, bool windows) {
+  std::vector<StreamKRow> rows;
+  for (size_t r = 0; r < 1 + random() % 70; ++r) {
+    const auto end = static_cast<int32_t>(1 + random() % longest);
+    const auto begin = static_cast<int32_t>(windows ? random() % end : 0);
+    rows.push_back({static_cast<int32_t>(r), 0, begin, end, 0});
+  }
+  return rows;
+}
+
+// The units of 16 positions that the row sees.
+int32_t UnitsOf(const StreamKRow& row) {
+  return (row.end - 1) / 16 - row.begin / 16 + 1;
+}
+
 TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
   std::mt19937 random(4);
   std::vector<WorkTile> work_tiles;
   for (int i = 0; i < 200; ++i) {
-    std::vector<StreamKRow> rows;
-    for (size_t r = 0; r < 1 + random() % 70; ++r) {
-      const auto end = static_cast<int32_t>(1 + random() % (i % 2 == 0 ? 4000 : 20));
-      const auto begin = static_cast<int32_t>(i % 3 == 0 ? random() % end : 0);
-      rows.push_back({static_cast<int32_t>(r), 0, begin, end, 0});
-    }
+    std::vector<StreamKRow> rows = RandomRows(random, i % 2 == 0 ? 4000 : 20, i % 3 == 0);
     const auto count = static_cast<int32_t>(1 + random() % 132);
     SplitStreamK(rows, count, work_tiles);
     ASSERT_EQ(work_tiles.size(), static_cast<size_t>(count));
@@ -199,7 +211,7 @@ TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
         const StreamKRow& row = rows.at(listed);
         ASSERT_TRUE(seen[listed].insert(unit).second);
         owners[listed].insert(at);
-        if (++unit > (row.end - 1) / 16 - row.begin / 16) {
+        if (++unit == UnitsOf(row)) {
           ++listed;
           unit = 0;
         }
@@ -207,8 +219,7 @@ TEST(AttentionPiecesTest, SharesCoverEveryUnitOnceAndEvenly) {
     }
     EXPECT_LE(most - least, 1);
     for (size_t r = 0; r < rows.size(); ++r) {
-      EXPECT_EQ(static_cast<int32_t>(seen[r].size()),
-                (rows[r].end - 1) / 16 - rows[r].begin / 16 + 1);
+      EXPECT_EQ(static_cast<int32_t>(seen[r].size()), UnitsOf(rows[r]));
       EXPECT_EQ(rows[r].first_tile, *owners[r].begin());
       EXPECT_EQ(rows[r].parts, static_cast<int32_t>(owners[r].size()));
       EXPECT_EQ(*owners[r].rbegin(), rows[r].first_tile + rows[r].parts - 1);
@@ -240,12 +251,7 @@ TEST(AttentionPiecesTest, FixedSplitsCoverEveryUnitOnce) {
   std::mt19937 random(5);
   std::vector<WorkTile> work_tiles;
   for (int i = 0; i < 200; ++i) {
-    std::vector<StreamKRow> rows;
-    for (size_t r = 0; r < 1 + random() % 70; ++r) {
-      const auto end = static_cast<int32_t>(1 + random() % (i % 2 == 0 ? 9000 : 300));
-      const auto begin = static_cast<int32_t>(i % 3 == 0 ? random() % end : 0);
-      rows.push_back({static_cast<int32_t>(r), 0, begin, end, 0});
-    }
+    std::vector<StreamKRow> rows = RandomRows(random, i % 2 == 0 ? 9000 : 300, i % 3 == 0);
     const auto count = static_cast<int32_t>(1 + random() % 132);
     const int32_t partials = SplitFixed(rows, count, work_tiles);
     ASSERT_EQ(work_tiles.size(), static_cast<size_t>(count));
@@ -253,7 +259,7 @@ TEST(AttentionPiecesTest, FixedSplitsCoverEveryUnitOnce) {
     int32_t largest_split = 0;
     int32_t next_partial = 0;
     for (const StreamKRow& row : rows) {
-      const int32_t units = (row.end - 1) / 16 - row.begin / 16 + 1;
+      const int32_t units = UnitsOf(row);
       EXPECT_EQ(row.split_units, FixedSplitUnits(units));
       EXPECT_EQ(row.parts, CeilDiv(units, row.split_units));
       EXPECT_EQ(row.first_partial, next_partial);
@@ -278,7 +284,7 @@ TEST(AttentionPiecesTest, FixedSplitsCoverEveryUnitOnce) {
         if (unit == 0) {
           EXPECT_EQ(rows[listed].first_tile, at);
         }
-        if (++unit > (rows[listed].end - 1) / 16 - rows[listed].begin / 16) {
+        if (++unit == UnitsOf(rows[listed])) {
           ++listed;
           unit = 0;
         }

@@ -22,12 +22,7 @@ class OpenAiApiTest : public RouterServiceTest {
   using RouterServiceTest::RouterServiceTest;
 
   static std::string PostOf(const std::string& path, const Json& body) {
-    const std::string text = body.dump();
-    return fmt::format(
-        "POST {} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-        path,
-        text.size(),
-        text);
+    return PostRequest(path, body.dump());
   }
 
   // Sends the request on another thread, because its answer depends on messages of fake workers.

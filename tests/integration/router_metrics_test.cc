@@ -73,12 +73,7 @@ TEST_F(RouterServiceTest, MetricsTellFaultsFromWhatClientsDid) {
 TEST_F(RouterServiceTest, RequestsThatTheirApiRefusesAreCounted) {
   for (const std::string body : {"{", R"({"prompt": "a", "n": "two"})"}) {
     const HttpAnswer answer =
-        HttpSend(router_->http(),
-                 fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-                             "Content-Length: {}\r\n\r\n{}",
-                             body.size(),
-                             body),
-                 kCallLimit);
+        HttpSend(router_->http(), PostRequest("/v1/completions", body), kCallLimit);
     EXPECT_EQ(answer.status, 400) << answer.body;
   }
   EXPECT_EQ(router_->Metric("baton_router_requests_total{outcome=\"invalid\"}"), 2);

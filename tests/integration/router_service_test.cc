@@ -272,12 +272,7 @@ TEST_F(RouterServiceTest, APromptBeyondEveryArenaIsInvalid) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("the prompt of 200 tokens does not fit"));
   const std::string body = R"({"prompt": ")" + std::string(200, 'x') + R"("})";
-  const HttpAnswer answer =
-      HttpSend(router_->http(),
-               fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-                           "Content-Length: {}\r\n\r\n{}",
-                           body.size(),
-                           body));
+  const HttpAnswer answer = HttpSend(router_->http(), PostRequest("/v1/completions", body));
   EXPECT_EQ(answer.status, 400);
   EXPECT_THAT(answer.head, Not(HasSubstr("Retry-After")));
   EXPECT_THAT(answer.body, HasSubstr("invalid_request_error"));

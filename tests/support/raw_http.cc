@@ -82,4 +82,15 @@ HttpAnswer HttpGet(const std::string& address, const std::string& path) {
                   fmt::format("GET {} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n", path));
 }
 
+std::string PostRequest(const std::string& path,
+                        const std::string& body,
+                        const std::string& headers) {
+  return fmt::format(
+      "POST {} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{}Content-Length: {}\r\n\r\n{}",
+      path,
+      headers,
+      body.size(),
+      body);
+}
+
 }  // namespace baton

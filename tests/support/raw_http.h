@@ -40,6 +40,10 @@ struct HttpAnswer {
 
 // Sends one GET on a new connection.
 HttpAnswer HttpGet(const std::string& address, const std::string& path);
+// The text of a POST, for HttpSend. `headers`: further lines, each with its line end.
+std::string PostRequest(const std::string& path,
+                        const std::string& body,
+                        const std::string& headers = "");
 // Sends `request` unchanged and parses the answer. `request` must contain "Connection: close".
 HttpAnswer HttpSend(const std::string& address,
                     const std::string& request,

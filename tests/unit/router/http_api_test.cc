@@ -18,12 +18,7 @@ using Json = nlohmann::json;
 
 HttpAnswer Post(const std::string& address, const std::string& path) {
   const std::string body = R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})";
-  return HttpSend(address,
-                  fmt::format("POST {} HTTP/1.1\r\nHost: baton\r\nConnection: close\r\n"
-                              "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
-                              path,
-                              body.size(),
-                              body));
+  return HttpSend(address, PostRequest(path, body, "Content-Type: application/json\r\n"));
 }
 
 TEST(HttpApi, TellsTheClientsOfEachApiInItsOwnFormThatTheRouterStops) {
