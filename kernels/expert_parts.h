@@ -5,10 +5,11 @@
 
 namespace baton {
 
-// The order of additions in Ops::Experts, which is the same for every number of ranks: the experts
-// of a layer are divided into parts of consecutive experts; the outputs of a part's experts are
-// added in the order of the experts, and the sums of the parts in the order of the parts. A rank
-// holds whole parts.
+// The order of additions in Ops::Experts of a backend of ExchangeMode::kGather, which is the same
+// for every number of ranks: the experts of a layer are divided into parts of consecutive experts;
+// the outputs of a part's experts are added in the order of the experts, and then the sums of the
+// parts: on CPUs in the order of the parts, on GPUs as a binary tree, of which 2, 4 or 8 ranks have
+// whole subtrees. A rank holds whole parts.
 inline constexpr int32_t kMaxExpertParts = 8;
 
 inline int32_t ExpertParts(int32_t experts) {
@@ -18,6 +19,12 @@ inline int32_t ExpertParts(int32_t experts) {
 // The first expert of part `part`; for part ExpertParts(experts), the number of experts.
 inline int32_t FirstOfPart(int32_t experts, int32_t part) {
   return static_cast<int32_t>(int64_t{experts} * part / ExpertParts(experts));
+}
+
+// The part that has expert `expert`.
+constexpr int32_t PartOfExpert(int32_t experts, int32_t expert) {
+  const int32_t parts = experts < kMaxExpertParts ? experts : kMaxExpertParts;
+  return ((expert + 1) * parts - 1) / experts;
 }
 
 // How many parts lie before expert `expert`, which is the first of a part (or the number of

@@ -32,6 +32,22 @@ struct ReduceOp {
   bool operator==(const ReduceOp&) const = default;
 };
 
+// Sends this rank's part of a sum of two tensor ranks to the other rank by a copy engine, beside
+// the ops that follow. A kernel adds the parts after AwaitPartOp.
+struct CopyPartOp {
+  Tensor part;        // without gaps
+  int32_t place = 0;  // in which the other rank receives it (PeerSlots::Place)
+  int32_t half = 0;   // of the slots, for the mark that tells the other rank that it has arrived
+  bool operator==(const CopyPartOp&) const = default;
+};
+
+// Later ops run when the other rank's part has arrived in a place, and this rank's part may be
+// overwritten.
+struct AwaitPartOp {
+  int32_t place = 0;
+  bool operator==(const AwaitPartOp&) const = default;
+};
+
 // Tensor rank r has columns ends[r − 1] … ends[r] − 1 of `whole`. Gathers all columns on tensor
 // rank 0, or on all tensor ranks.
 struct GatherColumnsOp {
@@ -69,6 +85,7 @@ struct ShareTokensOp {
   bool operator==(const ShareTokensOp&) const = default;
 };
 
-using ExchangeOp = std::variant<ReduceOp, GatherColumnsOp, BarrierOp, StageOp, ShareTokensOp>;
+using ExchangeOp = std::
+    variant<ReduceOp, CopyPartOp, AwaitPartOp, GatherColumnsOp, BarrierOp, StageOp, ShareTokensOp>;
 
 }  // namespace baton::cuda

@@ -121,6 +121,15 @@ Status GroupExchange::Run(const ReduceOp& op, cudaStream_t stream) {
   return OkStatus();
 }
 
+Status GroupExchange::Run(const CopyPartOp& /*op*/, cudaStream_t /*stream*/) const {
+  return MakeStatus(StatusCode::kInternal, "a part of a sum is copied without a slot for its mark");
+}
+
+Status GroupExchange::Run(const AwaitPartOp& op, cudaStream_t stream) const {
+  BATON_CUDA_RETURN_IF_ERROR(peers_->Launch(op, stream));
+  return OkStatus();
+}
+
 Status GroupExchange::ReduceSlices(const ReduceOp& op, cudaStream_t stream) {
   const int64_t numbers = op.x.rows * op.x.cols / op.ranks;
   const size_t bytes = BytesOf(op.x, numbers);

@@ -23,6 +23,9 @@ class ListedExchange final : public Exchange {
   };
   struct Options {
     RankPlace place;
+    // kReduce: a rank multiplies by whole weights of its heads, so that activations are exchanged
+    // twice in a layer, not four times.
+    ExchangeMode mode = ExchangeMode::kReduce;
     size_t slot_bytes = 0;  // PeerExchange::part_bytes; 0 without slots
     std::string description = {};
   };
@@ -39,9 +42,7 @@ class ListedExchange final : public Exchange {
 
   const RankPlace& place() const override { return options_.place; }
   std::string description() const override { return options_.description; }
-  // A rank multiplies by whole weights of its heads, so that activations are exchanged twice in a
-  // layer, not four times.
-  ExchangeMode mode() const override { return ExchangeMode::kReduce; }
+  ExchangeMode mode() const override { return options_.mode; }
   void AllGather(const Tensor& whole, std::span<const int64_t> ends) override;
   void GatherToFirst(const Tensor& whole, std::span<const int64_t> ends) override;
   void AllReduce(const Tensor& x) override;

@@ -4,8 +4,12 @@ namespace baton::cuda {
 
 StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host) {
   BATON_ASSIGN_OR_RETURN(auto slots, PeerSlots::Create(host));
-  return std::unique_ptr<PeerExchange>(
+  std::unique_ptr<PeerExchange> exchange(
       new PeerExchange(std::move(slots), host.rank(), host.size()));
+  if (exchange->place_bytes() > 0) {
+    BATON_ASSIGN_OR_RETURN(exchange->copies_, PartCopies::Create());
+  }
+  return exchange;
 }
 
 cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const {
@@ -13,6 +17,16 @@ cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const 
   const PeerParts parts = slots_->Parts(op.half);
   return op.gather_only ? LaunchPeerPush(op.x, to, parts, stream)
                         : LaunchPeerSum(op.x, to, parts, stream);
+}
+
+cudaError_t PeerExchange::Launch(const CopyPartOp& op, cudaStream_t stream) const {
+  return copies_->Copy(op.part, slots_->OtherPlace(op.place), op.place, stream, [&](auto side) {
+    return Copy({}, op.half, side);
+  });
+}
+
+cudaError_t PeerExchange::Launch(const AwaitPartOp& op, cudaStream_t stream) const {
+  return copies_->Await(op.place, stream);
 }
 
 cudaError_t PeerExchange::Launch(const GatherColumnsOp& op, cudaStream_t stream) const {

@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "kernels/cuda/exchange/exchange_ops.h"
+#include "kernels/cuda/exchange/part_copies.h"
 #include "kernels/cuda/exchange/peer_slots.h"
 
 namespace baton::cuda {
@@ -22,8 +23,14 @@ class PeerExchange final {
   // What a kernel behind a ReduceOp with `gather_only` needs to add the parts.
   PeerParts Parts(int half) const { return slots_->Parts(half); }
 
+  // Where this rank receives the parts of CopyPartOp, and the bytes of each place; 0: nowhere.
+  std::byte* place(int index) const { return slots_->Place(index); }
+  size_t place_bytes() const { return slots_->place_bytes(); }
+
   // Issue ops with a half of the slots. A graph can capture them.
   cudaError_t Launch(const ReduceOp& op, cudaStream_t stream) const;
+  cudaError_t Launch(const CopyPartOp& op, cudaStream_t stream) const;
+  cudaError_t Launch(const AwaitPartOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const GatherColumnsOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const BarrierOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const ShareTokensOp& op, cudaStream_t stream) const;
@@ -38,6 +45,7 @@ class PeerExchange final {
   size_t PlaceOf(int rank) const { return static_cast<size_t>(rank - (rank > rank_ ? 1 : 0)); }
 
   const std::unique_ptr<PeerSlots> slots_;
+  std::unique_ptr<PartCopies> copies_;  // of two ranks
   const int rank_;
   const int ranks_;
 };

@@ -14,6 +14,9 @@ namespace {
 constexpr size_t kPartBytesOfTwo = size_t{64} << 20;
 constexpr size_t kPartBytesOfMore = size_t{1} << 20;
 
+// Half of the part of a prompt of 8,192 tokens with 8,192 activations.
+constexpr size_t kPlaceBytes = size_t{64} << 20;
+
 // Tells ranks that are threads of one process from ranks in other processes.
 uint64_t ProcessId() {
   static const uint64_t id = RandomId();
@@ -48,6 +51,7 @@ PeerSlots::PeerSlots(int rank, int ranks)
     : rank_(rank),
       ranks_(ranks),
       part_bytes_(ranks == 2 ? kPartBytesOfTwo : kPartBytesOfMore),
+      place_bytes_(ranks == 2 ? kPlaceBytes : 0),
       peers_(static_cast<size_t>(ranks)) {}
 
 PeerSlots::~PeerSlots() {
@@ -95,7 +99,7 @@ Status PeerSlots::Allocate() {
   BATON_RETURN_IF_ERROR(aborted_.Reserve(sizeof(int32_t)));
   std::memset(aborted_.data(), 0, sizeof(int32_t));
   const size_t bytes = kHalves * HalfBytes();
-  BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(reinterpret_cast<void**>(&own_), bytes + sizeof(int32_t)));
+  BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(reinterpret_cast<void**>(&own_), PlaceOffset(kPlaces)));
   BATON_CUDA_RETURN_IF_ERROR(cudaMemset(own_, static_cast<int>(kEmptySlot & 0xff), bytes));
   BATON_CUDA_RETURN_IF_ERROR(cudaMemset(own_ + bytes, 0, sizeof(int32_t)));
   // The other ranks' stores do not wait for the default stream.

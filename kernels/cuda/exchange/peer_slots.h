@@ -23,9 +23,14 @@ namespace baton::cuda {
 // receives something from each other rank. When a rank has received it, the other rank has finished
 // the exchange before, whose slots are therefore empty again. All ranks make the same exchanges in
 // the same order, each on one stream. One thread, except Abort.
+//
+// Two ranks also have places, into which the other rank's copy engines write parts of large sums.
+// The places are used in turn, and a mark through the slots tells that a place has been filled. A
+// part in a place has been read before this rank's second next mark.
 class PeerSlots final {
  public:
   static constexpr int kHalves = 2;
+  static constexpr int kPlaces = 4;
 
   // Gives the ranks of `host` access to each other's slots, for the current device. Errors, equal
   // on all ranks: Unavailable when a rank's device cannot reach another's memory,
@@ -37,6 +42,13 @@ class PeerSlots final {
 
   // The largest part in bytes.
   size_t part_bytes() const { return part_bytes_; }
+  // The bytes of a place; 0 with more than two ranks.
+  size_t place_bytes() const { return place_bytes_; }
+  // A place in this rank's memory, and in the other rank's memory.
+  std::byte* Place(int place) const { return own_ + PlaceOffset(place); }
+  std::byte* OtherPlace(int place) const {
+    return peers_[static_cast<size_t>(1 - rank_)] + PlaceOffset(place);
+  }
   // This rank's slots in the memory of the other ranks, by rank without this one.
   PeerTargets Targets(int half) const;
   // The slots of the other ranks in this rank's memory.
@@ -45,6 +57,8 @@ class PeerSlots final {
   void Abort();
 
  private:
+  static constexpr size_t kFlagBytes = 256;  // for PeerParts::gave_up
+
   // What another rank needs to access this rank's slots.
   struct Address;
 
@@ -52,12 +66,17 @@ class PeerSlots final {
   Status Allocate();
   StatusOr<std::byte*> Open(const Address& peer);
   size_t HalfBytes() const { return part_bytes_ * static_cast<size_t>(ranks_ - 1); }
+  size_t PlaceOffset(int place) const {
+    return kHalves * HalfBytes() + kFlagBytes + static_cast<size_t>(place) * place_bytes_;
+  }
 
   const int rank_;
   const int ranks_;
   const size_t part_bytes_;
+  const size_t place_bytes_;
   int device_ = 0;
-  std::byte* own_ = nullptr;          // [halves][ranks − 1][part_bytes], then PeerParts::gave_up
+  // [halves][ranks − 1][part_bytes], then PeerParts::gave_up, then [places][place_bytes].
+  std::byte* own_ = nullptr;
   std::vector<std::byte*> peers_;     // the other ranks' memory, by rank; null for this rank
   std::vector<std::byte*> imported_;  // those of them that must be closed
   PinnedMemory aborted_;

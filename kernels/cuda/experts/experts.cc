@@ -26,8 +26,10 @@ constexpr int64_t kFewScoreRows = 4;
 ExpertResults ResultsIn(const ExpertScratch& scratch, const PreparedExperts& experts) {
   return {.results = scratch.results,
           .slots = scratch.pair_slots,
+          .experts = scratch.pair_experts,
           .weights = scratch.pair_weights,
           .per_token = experts.per_token,
+          .layer_experts = experts.experts,
           .cols = experts.hidden};
 }
 

@@ -37,7 +37,8 @@ class Experts final {
   // shapes that do not match, sizes that are not multiples of 8, a router in FP8, or experts that
   // are stored in different types; ResourceExhausted.
   StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first = 0);
-  // `x` and `out` are [rows][hidden] in bf16, with rows aligned to 16 bytes. Launches kernels only,
+  // `x` and `out` are [rows][hidden] in bf16, with rows aligned to 16 bytes; `out` may be float32,
+  // for a rank's part of a sum. Launches kernels only,
   // so that a graph can capture it. If `out` has no data, the results are not added up: ResultsOf
   // says where they are.
   cudaError_t Launch(const Tensor& x,

@@ -145,7 +145,8 @@ cudaError_t LaunchQuantizeInner(int64_t rows,
                                 const PreparedExperts& experts,
                                 const ExpertScratch& scratch,
                                 cudaStream_t stream);
-// out = Σ weight · result over each row's pairs that have a slot, in the order of experts.
+// out = Σ weight · result over each row's pairs that have a slot, in the order of SumOfResults;
+// `out` is bf16 or float32.
 cudaError_t LaunchCombine(const ExpertResults& results, const Tensor& out, cudaStream_t stream);
 
 }  // namespace baton::cuda

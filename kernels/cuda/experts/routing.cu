@@ -251,14 +251,18 @@ __global__ void __launch_bounds__(kGroupThreads) ChooseAndGroup(int32_t rows,
   }
 }
 
-// Adds up the weighted results of each row's held experts. One thread block for each row.
+// Adds up the weighted results of each row's held experts. One thread block for each row. T is
+// bf16, or float32 for a rank's part of a sum.
+template <class T>
 __global__ void __launch_bounds__(kCombineThreads)
-    CombineResults(const ExpertResults results, __nv_bfloat16* out, int64_t stride) {
+    CombineResults(const ExpertResults results, T* out, int64_t stride) {
   ReleaseSuccessor();
   WaitForPredecessor();
   const int64_t row = blockIdx.x;
   for (int64_t col = 8 * threadIdx.x; col < results.cols; col += 8 * kCombineThreads) {
-    Store8(out + row * stride + col, SumOfResults(results, row, col));
+    float sum[8];
+    SumOfResults(results, row, col, sum);
+    Write8(out + row * stride + col, sum);
   }
 }
 
@@ -337,14 +341,18 @@ cudaError_t LaunchRouting(int64_t row_count,
 }
 
 cudaError_t LaunchCombine(const ExpertResults& results, const Tensor& out, cudaStream_t stream) {
-  return LaunchOverlapped(CombineResults,
-                          dim3(static_cast<uint32_t>(out.rows)),
-                          dim3(kCombineThreads),
-                          0,
-                          stream,
-                          results,
-                          reinterpret_cast<__nv_bfloat16*>(out.data),
-                          out.stride);
+  const auto launch = [&]<class T>(T* to) {
+    return LaunchOverlapped(CombineResults<T>,
+                            dim3(static_cast<uint32_t>(out.rows)),
+                            dim3(kCombineThreads),
+                            0,
+                            stream,
+                            results,
+                            to,
+                            out.stride);
+  };
+  return out.dtype == DType::kF32 ? launch(reinterpret_cast<float*>(out.data))
+                                  : launch(reinterpret_cast<__nv_bfloat16*>(out.data));
 }
 
 }  // namespace baton::cuda

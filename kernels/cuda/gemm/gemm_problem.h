@@ -49,4 +49,16 @@ inline size_t OutBytes(const GemmProblem& problem, int32_t rows) {
   return static_cast<size_t>(rows * problem.out_stride) * ShapeOf(problem.out_dtype).bytes;
 }
 
+// `problem` for rows `first` … `first` + `rows` - 1 alone.
+inline GemmProblem RowsOf(GemmProblem problem, int64_t first, int64_t rows) {
+  const auto x_bytes =
+      first * problem.x_stride * static_cast<int64_t>(ShapeOf(problem.x_dtype).bytes);
+  problem.x = static_cast<const std::byte*>(problem.x) + x_bytes;
+  problem.out =
+      static_cast<std::byte*>(problem.out) + OutBytes(problem, static_cast<int32_t>(first));
+  if (problem.x_scales != nullptr) problem.x_scales += first;
+  problem.rows = static_cast<int32_t>(rows);
+  return problem;
+}
+
 }  // namespace baton::cuda

@@ -28,16 +28,6 @@ Status Fill(const DeviceMemory& memory, size_t bytes, uint32_t seed, cudaStream_
                   "filling memory for trials");
 }
 
-// The problem with rows `first` … `first` + `rows` - 1 only.
-GemmProblem Slice(const GemmProblem& problem, int32_t first, int32_t rows) {
-  GemmProblem slice = problem;
-  slice.rows = rows;
-  slice.x = static_cast<const std::byte*>(problem.x) +
-            first * problem.x_stride * static_cast<int64_t>(NumberBytes(problem));
-  slice.out = static_cast<std::byte*>(problem.out) + OutBytes(problem, first);
-  return slice;
-}
-
 }  // namespace
 
 bool SequentialGemmSupports(const GemmProblem& problem) {
@@ -50,7 +40,8 @@ cudaError_t LaunchSequentialGemm(const GemmProblem& problem, int sm_count, cudaS
   limits.cluster = 1;
   limits.matrices = 1;  // one warp group
   for (int32_t first = 0; first < problem.rows; first += kSkinnyMaxRows) {
-    const GemmProblem slice = Slice(problem, first, std::min(problem.rows - first, kSkinnyMaxRows));
+    const GemmProblem slice =
+        RowsOf(problem, first, std::min(problem.rows - first, kSkinnyMaxRows));
     const cudaError_t error = LaunchSkinnyGemm(slice, PlanSkinnyGemm(slice, limits), stream);
     if (error != cudaSuccess) return error;
   }

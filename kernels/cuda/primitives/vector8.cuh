@@ -35,6 +35,11 @@ __device__ __forceinline__ Packed8 Pack(const float (&from)[8]) {
   return to;
 }
 
+// Rounds the numbers as a store in bf16 and a load would.
+__device__ __forceinline__ void RoundToBf16(float (&numbers)[8]) {
+  Unpack(Pack(numbers), numbers);
+}
+
 // Eight consecutive numbers, stored as bf16 or float32, as float32.
 __device__ __forceinline__ void Read8(const __nv_bfloat16* from, float (&to)[8]) {
   Unpack(Load8(from), to);

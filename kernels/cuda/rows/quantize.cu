@@ -47,6 +47,8 @@ __global__ void AnyQuantizeKernel(
   }
 }
 
+// Rounds where the separate ops would: ranks that exchange the rows in bf16 before they are
+// quantized get the same bits.
 template <int kVectors, bool kScales>
 __global__ void SiluMulQuantizeKernel(const __nv_bfloat16* gate_up,
                                       int64_t stride,
@@ -66,21 +68,22 @@ __global__ void SiluMulQuantizeKernel(const __nv_bfloat16* gate_up,
     float up[8];
     Read8(gates + at, values[vector]);
     Read8(gates + cols + at, up);
-    float gate_scales[8];
-    float up_scales[8];
     if (kScales) {
+      float gate_scales[8];
+      float up_scales[8];
       Read8(in.cols + at, gate_scales);
       Read8(in.cols + cols + at, up_scales);
-    }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      float gate = values[vector][i];
-      if (kScales) {
-        gate *= row_scale * gate_scales[i];
+      for (int i = 0; i < 8; ++i) {
+        values[vector][i] *= row_scale * gate_scales[i];
         up[i] *= row_scale * up_scales[i];
       }
-      values[vector][i] = SiluMul(gate, up[i]);
+      RoundToBf16(values[vector]);
+      RoundToBf16(up);
     }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) values[vector][i] = SiluMul(values[vector][i], up[i]);
+    RoundToBf16(values[vector]);
   }
   const float largest = LargestOfBlock(LargestOf(values));
   QuantizeRow(values, largest, cols, out + blockIdx.x * int64_t{cols}, scales + blockIdx.x);

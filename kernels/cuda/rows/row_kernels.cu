@@ -71,7 +71,7 @@ struct NormArguments {
   ExpertResults expert_results;
   int64_t delta_stride;
   int32_t delta_parts;
-  int64_t delta_part;  // numbers of a part
+  int64_t delta_part;  // numbers from one part to the next
   PeerParts peers;
   OutputScales delta_scales;
   const float* weight;
@@ -86,11 +86,12 @@ struct NormArguments {
 // What the kernel adds to the residual.
 enum class Delta { kNone, kOne, kParts, kPeers, kExperts };
 
-// Eight numbers of a row of delta. The sum of parts is rounded as a separate op would store it.
+// Eight numbers of a row of delta. A sum is rounded as a separate op would store it.
 template <Delta kDelta>
 __device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float (&to)[8]) {
   if constexpr (kDelta == Delta::kExperts) {
-    Unpack(SumOfResults(a.expert_results, blockIdx.x, at), to);
+    SumOfResults(a.expert_results, blockIdx.x, at, to);
+    RoundToBf16(to);
     return;
   }
   const __nv_bfloat16* from = a.delta + blockIdx.x * a.delta_stride + at;
@@ -106,7 +107,7 @@ __device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float 
 #pragma unroll
       for (int i = 0; i < 8; ++i) to[i] = rank == 0 ? more[i] : to[i] + more[i];
     }
-    Unpack(Pack(to), to);
+    RoundToBf16(to);
     return;
   }
   Read8(from, to);
@@ -117,7 +118,7 @@ __device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float 
 #pragma unroll
       for (int i = 0; i < 8; ++i) to[i] += more[i];
     }
-    Unpack(Pack(to), to);
+    RoundToBf16(to);
   }
 }
 
@@ -153,6 +154,7 @@ __global__ void NormKernel(const NormArguments a) {
       if (scaled) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) more[i] *= row_scale * delta_scales[vector][i];
+        RoundToBf16(more);
       }
 #pragma unroll
       for (int i = 0; i < 8; ++i) values[vector][i] += more[i];
@@ -202,7 +204,10 @@ __global__ void AnyNormKernel(const NormArguments a) {
         more += __bfloat162float(delta[part * a.delta_part]);
       }
       if (a.delta_parts > 1) more = __bfloat162float(__float2bfloat16(more));
-      if (scales.rows != nullptr) more *= scales.rows[blockIdx.x] * scales.cols[i];
+      if (scales.rows != nullptr) {
+        more =
+            __bfloat162float(__float2bfloat16(more * (scales.rows[blockIdx.x] * scales.cols[i])));
+      }
       x[i] += more;
     }
     squares = fmaf(x[i], x[i], squares);
@@ -239,6 +244,18 @@ __global__ void SiluMulKernel(const __nv_bfloat16* gate_up,
     out[row * out_stride + i] =
         __float2bfloat16(SiluMul(__bfloat162float(gates[i]), __bfloat162float(gates[cols + i])));
   }
+}
+
+__global__ void RoundKernel(
+    const float* x, int64_t stride, __nv_bfloat16* out, int64_t out_stride, int cols) {
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  const int64_t row = blockIdx.y;
+  const int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * 8;
+  if (at >= cols) return;
+  float values[8];
+  Read8(x + row * stride + at, values);
+  Write8(out + row * out_stride + at, values);
 }
 
 // Copies rows of `units` Units. Strides are in Units.
@@ -344,7 +361,8 @@ cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
       .expert_results = launch.expert_results,
       .delta_stride = launch.delta.stride,
       .delta_parts = launch.delta_parts,
-      .delta_part = launch.delta.rows * launch.delta.cols,
+      .delta_part =
+          launch.delta_part != 0 ? launch.delta_part : launch.delta.rows * launch.delta.cols,
       .peers = launch.peers,
       .delta_scales = launch.delta_scales,
       .weight = launch.weight,
@@ -376,6 +394,21 @@ cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t
                           stream,
                           In(gate_up),
                           gate_up.stride,
+                          Out(out),
+                          out.stride,
+                          static_cast<int>(out.cols));
+}
+
+cudaError_t LaunchRound(const Tensor& x, const Tensor& out, cudaStream_t stream) {
+  constexpr unsigned kThreads = 256;
+  if (out.rows == 0) return cudaSuccess;
+  return LaunchOverlapped(RoundKernel,
+                          dim3(CeilDiv(CeilDiv(out.cols, 8), kThreads), Rows(out)),
+                          dim3(kThreads),
+                          0,
+                          stream,
+                          Floats(x),
+                          x.stride,
                           Out(out),
                           out.stride,
                           static_cast<int>(out.cols));

@@ -28,14 +28,17 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
 // residual += delta · delta_scales, if `delta` has data; then
 // out = residual / √(mean(residual²) + epsilon) · weight. The result goes to `fp8_out` instead of
 // `out` if `fp8_out` has data. With several parts, `delta` is the first of `delta_parts` tensors
-// without gaps, one behind the other; their sum, as LaunchRankSum would store it, is added. With
+// without gaps, `delta_part` numbers apart (0: one behind the other); their sum, as LaunchRankSum
+// would store it, is added. With
 // slots in `peers`, `delta` is this rank's part, without gaps, and the slots have the others. If
-// `expert_results` has results, `delta` has no data, and their sum is added instead.
+// `expert_results` has results, `delta` has no data, and their sum is added instead. What is added
+// is rounded to bf16 first, as separate ops would store it.
 struct NormLaunch {
   Tensor residual;
   Tensor delta;
   ExpertResults expert_results{};
   int32_t delta_parts = 1;
+  int64_t delta_part = 0;
   PeerParts peers{};
   OutputScales delta_scales{};
   const float* weight = nullptr;
@@ -49,6 +52,9 @@ bool NormReadsWholeRows(const Tensor& residual, const Tensor& delta);
 
 // out = silu(gate) · up, with gate_up = [gate | up].
 cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream);
+
+// `out` in bf16 = `x` in float32; both have the same rows and columns, a multiple of 8.
+cudaError_t LaunchRound(const Tensor& x, const Tensor& out, cudaStream_t stream);
 
 // out[i] = x[rows[i]]; `x` and `out` are of the same type, which may be any.
 cudaError_t LaunchGather(const Tensor& x,

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "common/base/check.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/step/trace_range.h"
@@ -78,18 +80,20 @@ Status CudaOps::Create() {
 Status CudaOps::ConnectRanks() {
   if (PlaceIn(options_.groups) == RankPlace{}) return OkStatus();
   BATON_ASSIGN_OR_RETURN(exchange_, GroupExchange::Create(options_.groups));
+  row_split_ = RowSplit::Between(*exchange_);
   listed_ = std::make_unique<ListedExchange>(
-      ListedExchange::Options{.place = exchange_->place(),
-                              .slot_bytes = exchange_->slot_bytes(),
-                              .description = exchange_->description()},
+      ListedExchange::Options{
+          .place = exchange_->place(),
+          // A rank's outputs then have the bits that one GPU gives them.
+          .mode = options_.deterministic ? ExchangeMode::kGather : ExchangeMode::kReduce,
+          .slot_bytes = exchange_->slot_bytes(),
+          .description = exchange_->description()},
       ListedExchange::Step{
           .pad = [this](const Tensor& tensor) { return Padded(tensor); },
-          .scratch = [this](size_t bytes) -> std::byte* {
-            const auto room = exchanged_.Get(bytes);
-            if (room.ok()) return *room;
-            error_ = Annotate(room.status(), "scratch memory for an exchange");
-            return nullptr;
-          },
+          .scratch =
+              [this](size_t bytes) {
+                return Scratch(exchanged_, static_cast<int64_t>(bytes), "an exchange");
+              },
           .add = [this](ExchangeOp op) { ops_list_.emplace_back(std::move(op)); }});
   return OkStatus();
 }
@@ -212,6 +216,7 @@ Status CudaOps::PlanOps() {
 
 Status CudaOps::PlanStep() {
   const TraceRange range("plan step");
+  if (!layout_.recorded) SplitRows(ops_list_, layout_.rows, row_split_);
   FuseOps(ops_list_, *gemm_);
   BATON_RETURN_IF_ERROR(PlanOps());
   for (;;) {
@@ -255,6 +260,13 @@ OpContext CudaOps::context() {
 
 // ---- ops
 
+std::byte* CudaOps::Scratch(ScratchMemory& memory, int64_t bytes, std::string_view what) {
+  const auto room = memory.Get(static_cast<size_t>(bytes));
+  if (room.ok()) return *room;
+  error_ = Annotate(room.status(), fmt::format("scratch memory for {}", what));
+  return nullptr;
+}
+
 Tensor CudaOps::Padded(const Tensor& tensor) const {
   Tensor padded = tensor;
   if (layout_.recorded && std::cmp_equal(tensor.rows, input_.tokens.size())) {
@@ -290,10 +302,7 @@ void CudaOps::AddRmsNorm(const Tensor& residual,
                                 .out = Padded(out)});
 }
 
-void CudaOps::Multiply(const Tensor& x,
-                       const Matrix& weight,
-                       const Vector* bias,
-                       const Tensor& out) {
+void CudaOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out) {
   BATON_CHECK(x.cols == weight.cols() && out.cols == weight.rows() && x.rows == out.rows,
               "GEMM of {}×{} by a weight of {}×{} into {}×{}: the shapes do not match",
               x.rows,
@@ -332,13 +341,12 @@ void CudaOps::MatMulFp8(GemmProblem problem,
     ops_list_.emplace_back(MatMulOp{problem});
     return;
   }
-  const auto room = quantized_[next_quantized_].Get(Fp8Rows::Bytes(problem.rows, problem.k));
+  const size_t bytes = Fp8Rows::Bytes(problem.rows, problem.k);
+  std::byte* const room =
+      Scratch(quantized_[next_quantized_], static_cast<int64_t>(bytes), "FP8 activations");
   next_quantized_ = 1 - next_quantized_;
-  if (!room.ok()) {
-    error_ = Annotate(room.status(), "scratch memory for FP8 activations");
-    return;
-  }
-  const Fp8Rows rows = Fp8Rows::At(*room, problem.rows, problem.k);
+  if (room == nullptr) return;
+  const Fp8Rows rows = Fp8Rows::At(room, problem.rows, problem.k);
   ops_list_.emplace_back(QuantizeOp{Padded(x), rows});
   problem.x = rows.data;
   problem.x_dtype = DType::kFp8;
@@ -356,25 +364,14 @@ void CudaOps::MatMulFp8(GemmProblem problem,
   ops_list_.emplace_back(rescale);
 }
 
-void CudaOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out) {
-  Multiply(x, weight, bias, out);
-}
-
 void CudaOps::MatMulSiluMul(const Tensor& x,
                             const Matrix& gate_up,
                             const Vector* bias,
                             const Tensor& out) {
-  const auto room = gate_up_.Get(static_cast<size_t>(Padded(x).rows * gate_up.rows()) * 2);
-  if (!room.ok()) {
-    error_ = Annotate(room.status(), "scratch memory for gate and up");
-    return;
-  }
-  const Tensor both = {.data = *room,
-                       .dtype = DType::kBF16,
-                       .rows = x.rows,
-                       .cols = gate_up.rows(),
-                       .stride = gate_up.rows()};
-  Multiply(x, gate_up, bias, both);
+  const int64_t cols = gate_up.rows();
+  std::byte* const room = Scratch(gate_up_, Padded(x).rows * cols * 2, "gate and up");
+  const Tensor both = {room, DType::kBF16, x.rows, cols, cols};
+  MatMul(x, gate_up, bias, both);
   ops_list_.emplace_back(SiluMulOp{.gate_up = Padded(both), .out = Padded(out)});
 }
 
@@ -387,8 +384,18 @@ void CudaOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out
     error_ = prepared.status();
     return;
   }
-  ops_list_.emplace_back(ExpertsOp{Padded(x), *prepared, Padded(out)});
-  if (!args.rank_ends.empty() && listed_ != nullptr) listed_->AllReduce(out);
+  const bool shared = !args.rank_ends.empty() && listed_ != nullptr;
+  // A sum of rounded parts would depend on the number of ranks.
+  const bool exact = shared && listed_->mode() == ExchangeMode::kGather;
+  Tensor sum = out;
+  if (exact) {
+    sum.data = Scratch(expert_sums_, Padded(out).rows * out.cols * 4, "the sums of experts");
+    sum.dtype = DType::kF32;
+    sum.stride = out.cols;
+  }
+  ops_list_.emplace_back(ExpertsOp{Padded(x), *prepared, Padded(sum)});
+  if (shared) listed_->AllReduce(sum);
+  if (exact) ops_list_.emplace_back(RoundOp{Padded(sum), Padded(out)});
 }
 
 void CudaOps::RopeAndWriteKv(const Tensor& qkv,
@@ -400,15 +407,12 @@ void CudaOps::RopeAndWriteKv(const Tensor& qkv,
                          : static_cast<int32_t>(args.inverse_frequencies->size());
   const Tensor padded = Padded(qkv);
   // One buffer is enough: the rope ops that follow an AnglesOp use the angles of that op.
-  const auto room = angles_.Get(static_cast<size_t>(padded.rows * pairs) * sizeof(float2));
-  if (!room.ok()) {
-    error_ = Annotate(room.status(), "scratch memory for the angles of rope");
-    return;
-  }
+  constexpr auto kAngleBytes = static_cast<int64_t>(sizeof(float2));
+  std::byte* const room = Scratch(angles_, padded.rows * pairs * kAngleBytes, "the angles of rope");
   const AnglesOp angles = {.inverse_frequencies = DataOf(args.inverse_frequencies),
                            .pairs = pairs,
                            .magnitude = args.magnitude,
-                           .angles = reinterpret_cast<float2*>(*room)};
+                           .angles = reinterpret_cast<float2*>(room)};
   const auto same = [](const StepOp& call) { return std::holds_alternative<AnglesOp>(call); };
   const auto last = std::find_if(ops_list_.rbegin(), ops_list_.rend(), same);
   if (pairs > 0 && (last == ops_list_.rend() || !(std::get<AnglesOp>(*last) == angles))) {
@@ -439,13 +443,9 @@ void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tens
                      .scale = args.scale,
                      .only_logit_rows = args.only_logit_rows && !layout_.recorded};
   if (call.out.stride != call.out.cols) {
-    const auto room = packed_.Get(static_cast<size_t>(call.out.rows * call.out.cols) * 2);
-    if (!room.ok()) {
-      error_ = Annotate(room.status(), "scratch memory for the result of attention");
-      return;
-    }
     call.packed = call.out;
-    call.packed.data = *room;
+    call.packed.data =
+        Scratch(packed_, call.out.rows * call.out.cols * 2, "the result of attention");
     call.packed.stride = call.out.cols;
   }
   ops_list_.emplace_back(call);

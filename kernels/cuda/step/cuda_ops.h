@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cuda/device/cuda_device.h"
@@ -20,6 +21,7 @@
 #include "kernels/cuda/step/graph_cache.h"
 #include "kernels/cuda/step/model_check.h"
 #include "kernels/cuda/step/pending_step.h"
+#include "kernels/cuda/step/split_rows.h"
 #include "kernels/cuda/step/step_ops.h"
 #include "kernels/ops.h"
 
@@ -100,7 +102,8 @@ class CudaOps final : public Ops {
   size_t oldest() const { return (next_ + pending_.size() - under_way_) % pending_.size(); }
   // `tensor` with the padded number of rows, when it has one row for each row of the step.
   Tensor Padded(const Tensor& tensor) const;
-  void Multiply(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out);
+  // Memory for `what`. Null, with error_ set, when there is none.
+  std::byte* Scratch(ScratchMemory& memory, int64_t bytes, std::string_view what);
   // Lists the ops that compute `problem` with an FP8 weight.
   void MatMulFp8(GemmProblem problem, const Fp8Rows& weight, const Tensor& x, const Tensor& out);
   // Fuses the listed ops, plans attention and sampling for the step's sequences, and uploads the
@@ -131,6 +134,7 @@ class CudaOps final : public Ops {
   // Both null when this rank is the only one.
   std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<ListedExchange> listed_;
+  RowSplit row_split_;
   GraphCache graphs_;  // destroyed before exchange_
 
   // Used in turn: at most two steps run at a time.
@@ -151,6 +155,7 @@ class CudaOps final : public Ops {
   ScratchMemory gate_up_;
   ScratchMemory angles_;
   ScratchMemory packed_;
+  ScratchMemory expert_sums_;
   ScratchMemory exchanged_;
   // FP8 operands of GEMMs, used in turn: a kernel that writes one operand may still read the scales
   // of the operand before.

@@ -277,6 +277,7 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
                  .delta = c.delta,
                  .expert_results = c.expert_results,
                  .delta_parts = c.delta_parts,
+                 .delta_part = c.delta_part,
                  .peers = c.peers_half < 0 ? PeerParts{}
                                            : context.exchange->peers()->Parts(c.peers_half),
                  .delta_scales = c.delta_scales,
@@ -295,6 +296,7 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
                        : LaunchSiluMul(c.gate_up, c.out, stream);
           },
           [&](const ExpertsOp& c) { return context.experts.Launch(c.x, c.experts, c.out, stream); },
+          [&](const RoundOp& c) { return LaunchRound(c.x, c.out, stream); },
           [&](const AnglesOp& c) {
             return LaunchAngles(c.inverse_frequencies,
                                 c.pairs,

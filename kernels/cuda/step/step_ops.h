@@ -56,6 +56,7 @@ struct NormOp {
   Tensor delta;                       // without data: none
   ExpertResults expert_results{};     // as NormLaunch::expert_results
   int32_t delta_parts = 1;            // as NormLaunch::delta_parts
+  int64_t delta_part = 0;             // as NormLaunch::delta_part
   int32_t peers_half = kThroughNccl;  // the half of the slots that has the other ranks' parts
   OutputScales delta_scales{};
   const float* weight = nullptr;
@@ -85,6 +86,13 @@ struct ExpertsOp {
   PreparedExperts experts;
   Tensor out;  // without data: the next op adds up the results
   bool operator==(const ExpertsOp&) const = default;
+};
+
+// out = x, rounded from float32 to bf16.
+struct RoundOp {
+  Tensor x;
+  Tensor out;
+  bool operator==(const RoundOp&) const = default;
 };
 
 // Computes the cosines and sines that the rope ops after this one use.
@@ -149,6 +157,7 @@ using StepOp = std::variant<EmbedOp,
                             MatMulOp,
                             SiluMulOp,
                             ExpertsOp,
+                            RoundOp,
                             AnglesOp,
                             RopeOp,
                             AttentionOp,
