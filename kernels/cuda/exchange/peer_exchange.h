@@ -20,8 +20,9 @@ class PeerExchange final {
 
   // The most bytes that one rank sends in an exchange.
   size_t part_bytes() const { return slots_->part_bytes(); }
-  // What a kernel behind a ReduceOp with `gather_only` needs to add the parts.
+  // What a kernel that pushes and adds the parts itself needs, in place of a ReduceOp.
   PeerParts Parts(int half) const { return slots_->Parts(half); }
+  PeerTargets Targets(int half) const { return slots_->Targets(half); }
 
   // Where this rank receives the parts of CopyPartOp, and the bytes of each place; 0: nowhere.
   std::byte* place(int index) const { return slots_->Place(index); }

@@ -14,13 +14,6 @@ constexpr int kThreads = 256;
 // each of 132 SMs.
 constexpr int64_t kMaxBlocks = 528;
 
-__device__ __forceinline__ uint32_t Pushed(uint32_t word) {
-  return word == kEmptySlot ? kPushedNan : word;
-}
-__device__ __forceinline__ uint4 Pushed(const uint4& value) {
-  return make_uint4(Pushed(value.x), Pushed(value.y), Pushed(value.z), Pushed(value.w));
-}
-
 // Rows of vectors of 16 bytes.
 struct VectorRows {
   uint4* data;

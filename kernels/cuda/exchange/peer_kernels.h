@@ -13,9 +13,6 @@
 // bytes, as are its address and its stride, unless a comment says otherwise.
 namespace baton::cuda {
 
-// The slots of the other ranks that receive what this rank pushes.
-using PeerTargets = std::array<uint4*, kMaxPeerRanks - 1>;
-
 // Stores the numbers of `x`, without gaps between its rows, in the slots of the other ranks. The
 // next kernel on the stream takes the parts of the others (TakePart).
 cudaError_t LaunchPeerPush(const Tensor& x,

@@ -45,6 +45,14 @@ __device__ __forceinline__ void Empty(uint32_t* slot) {
   *slot = kEmptySlot;
 }
 
+// What is pushed for a number: any bits but those of an empty slot.
+__device__ __forceinline__ uint32_t Pushed(uint32_t word) {
+  return word == kEmptySlot ? kPushedNan : word;
+}
+__device__ __forceinline__ uint4 Pushed(const uint4& value) {
+  return make_uint4(Pushed(value.x), Pushed(value.y), Pushed(value.z), Pushed(value.w));
+}
+
 // Waits until unit `at` of the part of `rank`, which is not this rank, has arrived. Returns it and
 // empties its place. A unit is a vector of 16 bytes or a word.
 template <class Unit = uint4>

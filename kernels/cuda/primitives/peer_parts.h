@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 
 namespace baton::cuda {
@@ -19,6 +20,9 @@ struct PeerParts {
 };
 
 inline constexpr int kMaxPeerRanks = 8;
+
+// The slots of the other ranks that receive what this rank pushes.
+using PeerTargets = std::array<uint4*, kMaxPeerRanks - 1>;
 
 // As bf16 or float32 this is NaN. A number with these bits is pushed as another NaN.
 inline constexpr uint32_t kEmptySlot = 0xffffffff;

@@ -73,6 +73,7 @@ struct NormArguments {
   int32_t delta_parts;
   int64_t delta_part;  // numbers from one part to the next
   PeerParts peers;
+  PeerTargets to;
   OutputScales delta_scales;
   const float* weight;
   float epsilon;
@@ -122,6 +123,23 @@ __device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float 
   }
 }
 
+// Pushes this rank's part of the row. A row waits for no other row of this rank, so thread blocks
+// that start late delay nobody for ever.
+template <int kVectors>
+__device__ __forceinline__ void PushRow(const NormArguments& a) {
+  const auto* const part = reinterpret_cast<const uint4*>(a.delta);
+#pragma unroll
+  for (int vector = 0; vector < kVectors; ++vector) {
+    const int at = static_cast<int>(vector * blockDim.x + threadIdx.x) * 8;
+    if (at >= a.cols) continue;
+    const int64_t index = (blockIdx.x * a.delta_stride + at) / 8;
+    const uint4 value = Pushed(part[index]);
+    for (int32_t peer = 0; peer + 1 < a.peers.ranks; ++peer) {
+      StoreVolatile(a.to[static_cast<size_t>(peer)] + index, value);
+    }
+  }
+}
+
 // One thread block for each row. A thread holds kVectors vectors of 8 numbers in registers, so that
 // the row is read once.
 template <int kVectors, Delta kDelta, bool kQuantize>
@@ -139,6 +157,7 @@ __global__ void NormKernel(const NormArguments a) {
     if (scaled) Read8(a.delta_scales.cols + at, delta_scales[vector]);
   }
   WaitForPredecessor();
+  if constexpr (kDelta == Delta::kPeers) PushRow<kVectors>(a);
   float* x = a.residual + blockIdx.x * a.residual_stride;
   float values[kVectors][8] = {};
   float squares = 0;
@@ -364,6 +383,7 @@ cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
       .delta_part =
           launch.delta_part != 0 ? launch.delta_part : launch.delta.rows * launch.delta.cols,
       .peers = launch.peers,
+      .to = launch.to,
       .delta_scales = launch.delta_scales,
       .weight = launch.weight,
       .epsilon = launch.epsilon,

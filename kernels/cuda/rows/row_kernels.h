@@ -30,7 +30,8 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
 // `out` if `fp8_out` has data. With several parts, `delta` is the first of `delta_parts` tensors
 // without gaps, `delta_part` numbers apart (0: one behind the other); their sum, as LaunchRankSum
 // would store it, is added. With
-// slots in `peers`, `delta` is this rank's part, without gaps, and the slots have the others. If
+// slots in `peers`, `delta` is this rank's part, without gaps: the kernel pushes the part to `to`,
+// and adds the parts of the other ranks when they have arrived. If
 // `expert_results` has results, `delta` has no data, and their sum is added instead. What is added
 // is rounded to bf16 first, as separate ops would store it.
 struct NormLaunch {
@@ -40,6 +41,7 @@ struct NormLaunch {
   int32_t delta_parts = 1;
   int64_t delta_part = 0;
   PeerParts peers{};
+  PeerTargets to{};
   OutputScales delta_scales{};
   const float* weight = nullptr;
   float epsilon = 0;

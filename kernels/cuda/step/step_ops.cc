@@ -131,9 +131,9 @@ bool FusesQuantize(std::vector<StepOp>& ops, const QuantizeOp& quantize) {
 }
 
 // Of larger sums through slots, a kernel adds the first numbers while it pushes the last ones.
-constexpr int64_t kMaxNumbersInNorm = int64_t{512} << 10;
+constexpr int64_t kMaxNumbersInNorm = int64_t{1} << 20;
 
-// Lets a norm add up the parts of all ranks.
+// Lets a norm add up the parts of all ranks, and push this rank's part.
 void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
   auto* const exchange = ops.empty() ? nullptr : std::get_if<ExchangeOp>(&ops.back());
   auto* const reduce = exchange == nullptr ? nullptr : std::get_if<ReduceOp>(exchange);
@@ -147,8 +147,8 @@ void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
         reduce->x.rows * reduce->x.cols > kMaxNumbersInNorm) {
       return;
     }
-    reduce->gather_only = true;
     norm.peers_half = reduce->half;
+    ops.pop_back();
     return;
   }
   reduce->gather_only = true;
@@ -280,6 +280,8 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
                  .delta_part = c.delta_part,
                  .peers = c.peers_half < 0 ? PeerParts{}
                                            : context.exchange->peers()->Parts(c.peers_half),
+                 .to = c.peers_half < 0 ? PeerTargets{}
+                                        : context.exchange->peers()->Targets(c.peers_half),
                  .delta_scales = c.delta_scales,
                  .weight = c.weight,
                  .epsilon = c.epsilon,
