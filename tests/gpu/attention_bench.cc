@@ -1,8 +1,10 @@
 // Times attention with the shape of Llama-3.1-8B (32 query heads over 8 KV heads of size 128, bf16,
-// KV blocks of 16 tokens) as a CUDA graph of 32 layers. Prints one JSON object on each line. With
-// an argument, only cases whose names contain the argument run.
+// KV blocks of 16 tokens) as a CUDA graph of 32 layers, and some decoding steps with the heads that
+// a rank holds under tensor parallelism, and with KV in FP8. Prints one JSON object on each line.
+// With an argument, only cases whose names contain the argument run.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -78,6 +80,33 @@ std::vector<Case> Cases() {
   };
 }
 
+// The KV heads that a rank holds, with four query heads each.
+struct Rank {
+  int32_t kv_heads;
+  DType kv_dtype;
+
+  bool IsWhole() const { return kv_heads == 8 && kv_dtype == DType::kBF16; }
+  std::string Suffix() const {
+    if (IsWhole()) return "";
+    return ", " + std::to_string(kv_heads) + " KV heads" +
+           (kv_dtype == DType::kFp8 ? " in fp8" : "");
+  }
+};
+
+std::vector<Case> CasesOf(const Rank& rank) {
+  std::vector<Case> cases = Cases();
+  if (rank.IsWhole()) return cases;
+  const std::vector<std::string> names = {"decode 1 x 1024",
+                                          "decode 1 x 8192",
+                                          "decode 64 x 2100",
+                                          "decode 64 ragged 128..3968",
+                                          "decode 256 x 520"};
+  std::erase_if(cases,
+                [&](const Case& which) { return std::ranges::count(names, which.name) == 0; });
+  for (Case& which : cases) which.name += rank.Suffix();
+  return cases;
+}
+
 double PlanMicroseconds(Fixture& fixture, const AttentionShape& shape) {
   auto fixed = *StepBuffer::Create(size_t{4} << 20);
   std::vector<double> times;
@@ -112,7 +141,8 @@ void Measure(Fixture& fixture, const FixtureShape& shape, const Case& which, con
     tokens += context + rows;
     pairs += static_cast<double>(rows) * context + 0.5 * rows * (rows + 1);
   }
-  const double bytes = tokens * 4 * shape.shape.kv_heads * shape.shape.head_dim;
+  const double number_bytes = shape.kv_dtype == DType::kFp8 ? 1 : 2;
+  const double bytes = tokens * 2 * number_bytes * shape.shape.kv_heads * shape.shape.head_dim;
   const double flops = 4 * pairs * shape.shape.q_heads * shape.shape.head_dim;
   std::printf(
       "{\"bench\": \"attention\", \"case\": \"%s\", \"mode\": \"%s\", \"us_per_layer\": %.2f, "
@@ -135,14 +165,11 @@ void Measure(Fixture& fixture, const FixtureShape& shape, const Case& which, con
   std::fflush(stdout);
 }
 
-int Run(std::string_view filter) {
-  if (!HaveGpu()) {
-    std::fprintf(stderr, "gpu_attention_bench: there is no GPU of sm_80 or newer\n");
-    return 1;
-  }
+void RunRank(const Rank& rank, std::string_view filter) {
   FixtureShape shape;
-  shape.shape.q_heads = 32;
-  shape.shape.kv_heads = 8;
+  shape.shape.q_heads = 4 * rank.kv_heads;
+  shape.shape.kv_heads = rank.kv_heads;
+  shape.kv_dtype = rank.kv_dtype;
   shape.shape.head_dim = 128;
   shape.shape.scale = 0.08838835f;
   shape.layers = kLayers;
@@ -156,12 +183,22 @@ int Run(std::string_view filter) {
   };
   for (const auto& [mode, options] : modes) {
     Fixture fixture(shape, options);
-    for (const Case& which : Cases()) {
+    for (const Case& which : CasesOf(rank)) {
       if (which.name.find(filter) == std::string::npos) continue;
       const bool decode = which.name.starts_with("decode");
       if (!decode && options.decode != DecodeKernel::kAuto) continue;
       Measure(fixture, shape, which, mode);
     }
+  }
+}
+
+int Run(std::string_view filter) {
+  if (!HaveGpu()) {
+    std::fprintf(stderr, "gpu_attention_bench: there is no GPU of sm_80 or newer\n");
+    return 1;
+  }
+  for (const DType dtype : {DType::kBF16, DType::kFp8}) {
+    for (const int32_t kv_heads : {8, 4, 2, 1}) RunRank({kv_heads, dtype}, filter);
   }
   return 0;
 }

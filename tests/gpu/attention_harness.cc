@@ -8,7 +8,6 @@
 #include <string>
 
 #include "kernels/dequantize.h"
-#include "tests/gpu/attention_reference.h"
 
 namespace baton::cuda::testing {
 namespace {
@@ -32,6 +31,18 @@ bool HaveGpu() {
          major >= 8;
 }
 
+bool IsHopper() {
+  int major = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  return major == 9;
+}
+
+int32_t TokensOf(const Lengths& lengths) {
+  int32_t tokens = 256;
+  for (const auto& [context, rows] : lengths) tokens += (context + rows + 255) / 256 * 256;
+  return tokens;
+}
+
 void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
@@ -53,6 +64,7 @@ Memory::~Memory() {
 }
 
 Fixture::Fixture(const FixtureShape& shape, const AttentionOptions& options) : shape_(shape) {
+  if (shape_.heads.all == 0) shape_.heads.all = shape.shape.kv_heads;
   auto attention = Attention::Create(options);
   Check(attention.status(), "Attention::Create");
   attention_ = *std::move(attention);
@@ -68,7 +80,7 @@ Fixture::Fixture(const FixtureShape& shape, const AttentionOptions& options) : s
   kv_.kv_heads = shape.shape.kv_heads;
   kv_.head_dim = shape.shape.head_dim;
   kv_.block_tokens = shape.block_tokens;
-  const int64_t bytes = shape.kv_dtype == DType::kF32 ? 4 : 2;
+  const auto bytes = static_cast<int64_t>(ShapeOf(shape.kv_dtype).bytes);
   kv_.head_stride = bytes * shape.block_tokens * shape.shape.head_dim;
   kv_.value_offset = kv_.head_stride * shape.shape.kv_heads;
   kv_.layer_stride = 2 * kv_.value_offset;
@@ -78,6 +90,22 @@ Fixture::Fixture(const FixtureShape& shape, const AttentionOptions& options) : s
   kv_.base = arena_->data();
   for (int32_t i = 0; i < kv_.blocks; ++i) shuffled_.push_back(i);
   std::shuffle(shuffled_.begin(), shuffled_.end(), std::mt19937(5));
+  if (shape.kv_dtype != DType::kFp8) return;
+  std::vector<float> scales;
+  for (const float first : {0.5f, 0.75f}) {  // of K, then of V
+    for (int32_t i = 0; i < kv_.kv_heads; ++i) {
+      scales.push_back(first + 0.07f * static_cast<float>(shape_.heads.first + i));
+    }
+  }
+  kv_scales_ = std::make_unique<Memory>(scales.size() * sizeof(float));
+  Check(
+      cudaMemcpy(
+          kv_scales_->data(), scales.data(), scales.size() * sizeof(float), cudaMemcpyHostToDevice),
+      "kv_scales");
+}
+
+const float* Fixture::kv_scales() const {
+  return kv_scales_ == nullptr ? nullptr : reinterpret_cast<const float*>(kv_scales_->data());
 }
 
 void Fixture::Begin(const Lengths& lengths,
@@ -128,8 +156,9 @@ void Fixture::Begin(const Lengths& lengths,
     const SequenceRows& s = sequences_[i];
     const int number = numbers.empty() ? static_cast<int>(i) : numbers[i];
     const auto* blocks = reinterpret_cast<const int32_t*>(table.data()) + s.first_block;
-    WriteKv(kv_, blocks, number, s.context + s.row_count, stream_);
+    WriteKv(kv_, shape_.heads, blocks, number, s.context + s.row_count, stream_);
     WriteQkv(shape,
+             shape_.heads,
              qkv_->data() + int64_t{2} * s.first_row * width,
              width,
              number,
@@ -173,6 +202,7 @@ void Fixture::LaunchTo(const AttentionPlan& plan, int32_t layer, const Fp8Rows& 
   Check(attention_->Launch(plan,
                            {.kv = kv_,
                             .layer = layer,
+                            .kv_scales = kv_scales(),
                             .qkv = qkv_view_,
                             .out = out_view_,
                             .fp8_out = fp8_out,
@@ -181,14 +211,24 @@ void Fixture::LaunchTo(const AttentionPlan& plan, int32_t layer, const Fp8Rows& 
 }
 
 std::vector<float> Fixture::LaunchFp8(const AttentionPlan& plan, int32_t layer) {
+  return Fp8Numbers([&](const Fp8Rows& fp8_out) { LaunchTo(plan, layer, fp8_out); });
+}
+
+std::vector<float> Fixture::QuantizedOut() {
+  return Fp8Numbers([&](const Fp8Rows& fp8_out) {
+    Check(LaunchQuantize(out_view_, fp8_out, stream_), "LaunchQuantize");
+  });
+}
+
+std::vector<float> Fixture::Fp8Numbers(const std::function<void(const Fp8Rows&)>& write) {
   const int64_t cols = out_view_.cols;
   const Memory memory(Fp8Rows::Bytes(out_view_.rows, cols));
   FillNan(memory.data(), memory.size(), stream_);
-  LaunchTo(plan, layer, Fp8Rows::At(memory.data(), out_view_.rows, cols));
+  write(Fp8Rows::At(memory.data(), out_view_.rows, cols));
   std::vector<std::byte> bytes(memory.size());
   Check(cudaMemcpyAsync(bytes.data(), memory.data(), bytes.size(), cudaMemcpyDeviceToHost, stream_),
-        "LaunchQuantized");
-  Check(cudaStreamSynchronize(stream_), "LaunchQuantized");
+        "Fp8Numbers");
+  Check(cudaStreamSynchronize(stream_), "Fp8Numbers");
   const Fp8Rows copy = Fp8Rows::At(bytes.data(), out_view_.rows, cols);
   std::vector<float> numbers(static_cast<size_t>(rows() * cols));
   Dequantize(DType::kFp8, {copy.data, numbers.size()}, numbers);
@@ -234,6 +274,7 @@ double Fixture::Error(int32_t layer) {
       computed.out_stride = out_view_.stride;
       Compare(shape,
               kv_,
+              kv_scales(),
               layer,
               computed,
               reinterpret_cast<float*>(scores.data()),

@@ -3,11 +3,13 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "kernels/cuda/attention/attention.h"
+#include "tests/gpu/attention_reference.h"
 
 // Code that the test and the benchmark of attention share: an arena with known keys and values,
 // steps that use it, and a comparison with a simple reference.
@@ -15,6 +17,8 @@ namespace baton::cuda::testing {
 
 // Whether there is a GPU that can run the kernels (sm_80 or newer).
 bool HaveGpu();
+// Whether it is an sm_90, the only one with stream-K and FlashAttention 3.
+bool IsHopper();
 
 // Aborts the program with a message when `error` is not cudaSuccess.
 void Check(cudaError_t error, const char* what);
@@ -42,13 +46,19 @@ struct FixtureShape {
   int32_t block_tokens = 16;
   int32_t layers = 2;
   int32_t tokens = 0;  // capacity of the arena; a block holds tokens of one sequence only
+  // The KV heads of the shape, as a part of a model's. None of a model: the model has no others.
+  HeldHeads heads = {0, 0};
 };
 
 // (context, rows) of each sequence of a step.
 using Lengths = std::vector<std::pair<int32_t, int32_t>>;
+// The capacity of an arena that holds the sequences in blocks of up to 256 tokens.
+int32_t TokensOf(const Lengths& lengths);
 
 // An arena whose blocks are allocated in shuffled order. The key and the value of (sequence,
-// position) are a hash of the two; all other memory is NaN.
+// position) are a hash of the two; all other memory is NaN. KV in FP8 has a scale for each head,
+// which rows do not apply that read K and V from qkv: only single rows, and all rows in
+// deterministic mode, then match the reference.
 class Fixture {
  public:
   Fixture(const FixtureShape& shape, const AttentionOptions& options);
@@ -64,6 +74,8 @@ class Fixture {
   // As Launch, with a result in FP8. Returns the result times its scales, [row][q head][dim]
   // without padding.
   std::vector<float> LaunchFp8(const AttentionPlan& plan, int32_t layer);
+  // The result of the last Launch, converted to FP8 by LaunchQuantize, in the form of LaunchFp8.
+  std::vector<float> QuantizedOut();
   // Fills `out` with a pattern that PaddingUntouched recognises.
   void ClearOut();
 
@@ -83,12 +95,17 @@ class Fixture {
 
  private:
   void LaunchTo(const AttentionPlan& plan, int32_t layer, const Fp8Rows& fp8_out);
+  // Calls write(fp8_out) and returns the numbers that it wrote times their scales.
+  std::vector<float> Fp8Numbers(const std::function<void(const Fp8Rows&)>& write);
+  // The scales of K and V of each head; null unless KV is in FP8.
+  const float* kv_scales() const;
 
   FixtureShape shape_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<Memory> arena_;
   std::unique_ptr<Memory> qkv_;
   std::unique_ptr<Memory> out_;
+  std::unique_ptr<Memory> kv_scales_;
   std::unique_ptr<StepBuffer> fixed_;
   std::unique_ptr<StepBuffer> lists_;
   cudaStream_t stream_ = nullptr;

@@ -1,5 +1,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include "tests/gpu/attention_reference.h"
 #include "tests/gpu/random_number.cuh"
@@ -15,6 +16,7 @@ __device__ __nv_bfloat16 Number(int sequence, int position, int column) {
 __device__ float Load(const std::byte* p, DType dtype, int i) {
   if (dtype == DType::kF32) return reinterpret_cast<const float*>(p)[i];
   if (dtype == DType::kF16) return __half2float(reinterpret_cast<const __half*>(p)[i]);
+  if (dtype == DType::kFp8) return float(reinterpret_cast<const __nv_fp8_e4m3*>(p)[i]);
   return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(p)[i]);
 }
 
@@ -22,13 +24,15 @@ __device__ void Store(std::byte* p, DType dtype, int i, float x) {
   if (dtype == DType::kF32) reinterpret_cast<float*>(p)[i] = x;
   if (dtype == DType::kF16) reinterpret_cast<__half*>(p)[i] = __float2half(x);
   if (dtype == DType::kBF16) reinterpret_cast<__nv_bfloat16*>(p)[i] = __float2bfloat16(x);
+  if (dtype == DType::kFp8) reinterpret_cast<__nv_fp8_e4m3*>(p)[i] = __nv_fp8_e4m3(x);
 }
 
 struct Place {
   KvView kv;
   int element_bytes;
 
-  explicit Place(const KvView& view) : kv(view), element_bytes(view.dtype == DType::kF32 ? 4 : 2) {}
+  explicit Place(const KvView& view)
+      : kv(view), element_bytes(static_cast<int>(ShapeOf(view.dtype).bytes)) {}
   __device__ std::byte* At(
       const int32_t* table, int position, int layer, int part, int head) const {
     return kv.base + table[position / kv.block_tokens] * kv.block_stride + layer * kv.layer_stride +
@@ -37,30 +41,39 @@ struct Place {
   }
 };
 
+// The column of K (part 0) or V (part 1) of all heads of the model in which the rank's column `i`
+// is.
+__device__ int KvColumn(const HeldHeads& heads, int head_dim, int part, int i, int layer) {
+  return (part * heads.all + heads.first) * head_dim + i + 4096 * (1 + 8 * layer);
+}
+
 // Grid [position][layer].
-__global__ void WriteKvKernel(Place place, const int32_t* table, int number) {
-  const int width = place.kv.kv_heads * place.kv.head_dim;
+__global__ void WriteKvKernel(Place place, HeldHeads heads, const int32_t* table, int number) {
+  const int dim = place.kv.head_dim;
+  const int width = place.kv.kv_heads * dim;
   for (int i = threadIdx.x; i < 2 * width; i += blockDim.x) {
-    const int head = i % width / place.kv.head_dim;
-    std::byte* at = place.At(table, blockIdx.x, blockIdx.y, i / width, head);
-    Store(at,
-          place.kv.dtype,
-          i % place.kv.head_dim,
-          __bfloat162float(Number(number, blockIdx.x, i + 4096 * (1 + 8 * blockIdx.y))));
+    std::byte* at = place.At(table, blockIdx.x, blockIdx.y, i / width, i % width / dim);
+    const int column = KvColumn(heads, dim, i / width, i % width, blockIdx.y);
+    Store(at, place.kv.dtype, i % dim, __bfloat162float(Number(number, blockIdx.x, column)));
   }
 }
 
 // Grid [row]. Writes query, key and value of layer `layer` for positions from `first_position` on.
 __global__ void WriteQkvKernel(__nv_bfloat16* qkv,
                                int64_t stride,
-                               int q_width,
-                               int kv_width,
+                               AttentionShape shape,
+                               HeldHeads heads,
                                int first_position,
                                int number,
                                int layer) {
   const int position = first_position + blockIdx.x;
+  const int dim = shape.head_dim;
+  const int q_width = shape.q_heads * dim;
+  const int kv_width = shape.kv_heads * dim;
   for (int i = threadIdx.x; i < q_width + 2 * kv_width; i += blockDim.x) {
-    const int column = i < q_width ? i + 2048 * 1024 : i - q_width + 4096 * (1 + 8 * layer);
+    const int at = i - q_width;  // in K and V
+    const int column = at < 0 ? heads.first * q_width / shape.kv_heads + i + 2048 * 1024
+                              : KvColumn(heads, dim, at / kv_width, at % kv_width, layer);
     qkv[blockIdx.x * stride + i] = Number(number, position, column);
   }
 }
@@ -91,6 +104,7 @@ __device__ float BlockReduce(float x, bool maximum) {
 // Grid [row of a sequence][q head], 256 threads. Computes the relative error of one head of one
 // row.
 __global__ void CompareKernel(Place place,
+                              const float* kv_scales,
                               const int32_t* table,
                               int layer,
                               AttentionShape shape,
@@ -104,6 +118,8 @@ __global__ void CompareKernel(Place place,
                               float* errors) {
   const int head = blockIdx.y;
   const int kv_head = head / (shape.q_heads / shape.kv_heads);
+  const float key_scale = kv_scales != nullptr ? kv_scales[kv_head] : 1;
+  const float value_scale = kv_scales != nullptr ? kv_scales[shape.kv_heads + kv_head] : 1;
   const int dim = shape.head_dim;
   const int end = first_position + blockIdx.x + 1;
   const int begin = shape.window > 0 ? max(0, end - shape.window) : 0;
@@ -117,8 +133,8 @@ __global__ void CompareKernel(Place place,
     for (int d = 0; d < dim; ++d) {
       score += __bfloat162float(query[d]) * Load(key, place.kv.dtype, d);
     }
-    mine[p - begin] = score * shape.scale;
-    largest = fmaxf(largest, score * shape.scale);
+    mine[p - begin] = score * shape.scale * key_scale;
+    largest = fmaxf(largest, mine[p - begin]);
   }
   largest = BlockReduce(largest, true);
   float sum = 0;
@@ -135,7 +151,7 @@ __global__ void CompareKernel(Place place,
       value += mine[p - begin] *
                Load(place.At(table, p, layer, 1, kv_head), place.kv.dtype, threadIdx.x);
     }
-    value /= sum;
+    value *= value_scale / sum;
     const float got = __bfloat162float(out[blockIdx.x * out_stride + head * dim + threadIdx.x]);
     error = (got - value) * (got - value);
     size = value * value;
@@ -147,12 +163,17 @@ __global__ void CompareKernel(Place place,
 
 }  // namespace
 
-void WriteKv(
-    const KvView& kv, const int32_t* table, int32_t number, int32_t length, cudaStream_t stream) {
-  WriteKvKernel<<<dim3(length, kv.layers), 256, 0, stream>>>(Place(kv), table, number);
+void WriteKv(const KvView& kv,
+             const HeldHeads& heads,
+             const int32_t* table,
+             int32_t number,
+             int32_t length,
+             cudaStream_t stream) {
+  WriteKvKernel<<<dim3(length, kv.layers), 256, 0, stream>>>(Place(kv), heads, table, number);
 }
 
 void WriteQkv(const AttentionShape& shape,
+              const HeldHeads& heads,
               std::byte* qkv,
               int64_t stride,
               int32_t number,
@@ -160,13 +181,8 @@ void WriteQkv(const AttentionShape& shape,
               int32_t rows,
               int32_t layer,
               cudaStream_t stream) {
-  WriteQkvKernel<<<rows, 256, 0, stream>>>(reinterpret_cast<__nv_bfloat16*>(qkv),
-                                           stride,
-                                           shape.q_heads * shape.head_dim,
-                                           shape.kv_heads * shape.head_dim,
-                                           first_position,
-                                           number,
-                                           layer);
+  WriteQkvKernel<<<rows, 256, 0, stream>>>(
+      reinterpret_cast<__nv_bfloat16*>(qkv), stride, shape, heads, first_position, number, layer);
 }
 
 void FillNan(std::byte* memory, size_t bytes, cudaStream_t stream) {
@@ -175,6 +191,7 @@ void FillNan(std::byte* memory, size_t bytes, cudaStream_t stream) {
 
 void Compare(const AttentionShape& shape,
              const KvView& kv,
+             const float* kv_scales,
              int32_t layer,
              const Computed& computed,
              float* scores,
@@ -182,6 +199,7 @@ void Compare(const AttentionShape& shape,
              cudaStream_t stream) {
   CompareKernel<<<dim3(computed.rows, shape.q_heads), 256, 0, stream>>>(
       Place(kv),
+      kv_scales,
       computed.table,
       layer,
       shape,

@@ -28,12 +28,6 @@ FixtureShape Shape(int32_t q_heads, int32_t kv_heads, int32_t head_dim, int32_t 
   return fixture;
 }
 
-int32_t TokensOf(const Lengths& lengths) {
-  int32_t tokens = 256;  // lengths are rounded up to blocks of up to 256 tokens
-  for (const auto& [context, rows] : lengths) tokens += (context + rows + 255) / 256 * 256;
-  return tokens;
-}
-
 class AttentionTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -53,12 +47,6 @@ class AttentionTest : public ::testing::Test {
     return plan;
   }
 };
-
-bool IsHopper() {
-  int major = 0;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-  return major == 9;
-}
 
 const Lengths kOddLengths = {{0, 1},
                              {1, 1},
@@ -87,6 +75,18 @@ const Lengths kMixed = {{0, 1},
                         {333, 5},
                         {64, 1},
                         {2000, 130}};
+
+Lengths Ragged(int32_t rows) {
+  Lengths lengths;
+  for (int32_t i = 0; i < rows; ++i) lengths.emplace_back(128 + 61 * i, 1);
+  return lengths;
+}
+
+Lengths OneLong() {
+  Lengths lengths(40, {10, 1});
+  lengths[7] = {60000, 1};
+  return lengths;
+}
 
 struct Heads {
   int32_t q, kv, dim;
@@ -146,7 +146,11 @@ TEST_F(AttentionTest, DecodesInShares) {
                          {4, 4, 128},
                          {28, 4, 128},
                          {24, 12, 128},
-                         {32, 32, 128}}) {
+                         {32, 32, 128},
+                         {8, 2, 128},
+                         {24, 6, 128},
+                         {4, 1, 128},
+                         {9, 3, 128}}) {
     SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads");
     FixtureShape shape = Shape(h.q, h.kv, h.dim, 0);
     for (const AttentionOptions& options : {kStreamK, kDeterministic}) {
@@ -167,15 +171,78 @@ TEST_F(AttentionTest, DecodesInShares) {
 TEST_F(AttentionTest, DecodesManyInShares) {
   if (!IsHopper()) GTEST_SKIP() << "equal shares need sm_90";
   for (const AttentionOptions& options : {kStreamK, kDeterministic}) {
-    SCOPED_TRACE(options.deterministic);
-    Lengths lengths;
-    for (int32_t i = 0; i < 64; ++i) lengths.emplace_back(128 + 61 * i, 1);
-    Run(Shape(32, 8, 128, 0), lengths, options);
-    lengths.assign(256, {500, 1});
-    Run(Shape(32, 8, 128, 0), lengths, options);
-    lengths.assign(40, {10, 1});
-    lengths[7] = {60000, 1};
-    Run(Shape(32, 8, 128, 0), lengths, options);
+    for (const DType dtype : {DType::kBF16, DType::kFp8}) {
+      for (const int32_t kv_heads : {8, 6, 4, 2, 1}) {
+        SCOPED_TRACE(::testing::Message() << kv_heads << " heads in " << Name(dtype)
+                                          << (options.deterministic ? ", deterministic" : ""));
+        FixtureShape shape = Shape(4 * kv_heads, kv_heads, 128, 0);
+        shape.kv_dtype = dtype;
+        for (const Lengths& lengths :
+             {kOddLengths, Ragged(64), Lengths(256, {500, 1}), OneLong()}) {
+          EXPECT_GT(Run(shape, lengths, options).work_tiles.count, 0);
+        }
+      }
+    }
+  }
+}
+
+// A rank with some of a model's KV heads gives the bits of one that has all of them.
+TEST_F(AttentionTest, HeadsDoNotDependOnTheRank) {
+  if (!IsHopper()) GTEST_SKIP() << "equal shares need sm_90";
+  const auto rows_of = [](FixtureShape shape, const Lengths& lengths) {
+    shape.tokens = TokensOf(lengths);
+    Fixture fixture(shape, kDeterministic);
+    fixture.Begin(lengths, 0);
+    fixture.Launch(fixture.Plan(), shape.layers - 1);
+    return fixture.Rows(0, fixture.rows());
+  };
+  for (const DType dtype : {DType::kBF16, DType::kFp8}) {
+    for (const Heads& h : {Heads{32, 8, 128}, {64, 8, 128}, {36, 12, 128}, {32, 8, 64}}) {
+      const auto group = static_cast<size_t>(h.q / h.kv);
+      for (const Lengths& lengths :
+           {kOddLengths, kMixed, Ragged(64), Lengths(256, {519, 1}), {{30000, 1}}}) {
+        FixtureShape shape = Shape(h.q, h.kv, h.dim, 0);
+        shape.kv_dtype = dtype;
+        const std::vector<uint16_t> whole = rows_of(shape, lengths);
+        for (const int32_t held : {6, 4, 3, 2, 1}) {
+          if (h.kv % held != 0) continue;
+          for (const int32_t first : {0, h.kv - held}) {
+            SCOPED_TRACE(::testing::Message() << held << " of " << h.kv << " heads from " << first
+                                              << ", " << Name(dtype) << ", " << lengths.size());
+            shape.shape.q_heads = h.q / h.kv * held;
+            shape.shape.kv_heads = held;
+            shape.heads = {first, h.kv};
+            const std::vector<uint16_t> part = rows_of(shape, lengths);
+            const size_t cols = group * held * h.dim;
+            for (size_t row = 0; row < part.size() / cols; ++row) {
+              const auto* want = &whole[(row * h.kv + first) * group * h.dim];
+              EXPECT_TRUE(std::equal(want, want + cols, &part[row * cols])) << "row " << row;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The stream-K kernel writes the numbers in FP8 that LaunchQuantize makes of its result in bf16.
+TEST_F(AttentionTest, RoundsToBf16BeforeFp8) {
+  if (!IsHopper()) GTEST_SKIP() << "E4M3 needs sm_89, equal shares sm_90";
+  Lengths lengths;  // rows of one split, which no other kernel combines
+  for (int32_t i = 0; i < 128; ++i) lengths.emplace_back(i, 1);
+  for (const DType dtype : {DType::kBF16, DType::kFp8}) {
+    for (const int32_t kv_heads : {8, 6, 4, 2, 1}) {
+      SCOPED_TRACE(::testing::Message() << kv_heads << " heads in " << Name(dtype));
+      FixtureShape shape = Shape(4 * kv_heads, kv_heads, 128, TokensOf(lengths));
+      shape.kv_dtype = dtype;
+      Fixture fixture(shape, kDeterministic);
+      fixture.Begin(lengths, 0);
+      const AttentionPlan plan = fixture.Plan();
+      EXPECT_EQ(plan.work_tiles.combine.rows, 0);
+      fixture.Launch(plan, 0);
+      const std::vector<float> want = fixture.QuantizedOut();
+      EXPECT_TRUE(fixture.LaunchFp8(plan, 0) == want);
+    }
   }
 }
 
@@ -211,14 +278,11 @@ TEST_F(AttentionTest, GivesRowsInFp8) {
       }
     }
   };
-  Lengths ragged;
-  for (int32_t i = 0; i < 50; ++i) ragged.emplace_back(128 + 61 * i, 1);
-  Lengths one_long(40, {10, 1});
-  one_long[7] = {60000, 1};
-  for (const Heads& h : {Heads{32, 8, 128}, {64, 8, 128}, {4, 4, 128}, {28, 4, 128}}) {
+  for (const Heads& h :
+       {Heads{32, 8, 128}, {64, 8, 128}, {4, 4, 128}, {28, 4, 128}, {8, 2, 128}, {4, 1, 128}}) {
     expect_near(h, kOddLengths, 0, kStreamK);
-    expect_near(h, ragged, 64, kStreamK);
-    expect_near(h, one_long, 0, kStreamK);
+    expect_near(h, Ragged(50), 64, kStreamK);
+    expect_near(h, OneLong(), 0, kStreamK);
   }
   expect_near({24, 12, 128}, kOddLengths, 0, kStreamK);
   expect_near({32, 8, 128}, kOddLengths, 16, kCluster);
@@ -238,18 +302,14 @@ TEST_F(AttentionTest, DecodesOneSequence) {
 }
 
 TEST_F(AttentionTest, DecodesManySequences) {
-  Lengths lengths;
-  for (int32_t i = 0; i < 64; ++i) lengths.emplace_back(128 + 61 * i, 1);
-  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths, kFlash2).rows.combine.rows, 0);
-  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).work_tiles.count > 0, IsHopper());
-  lengths.assign(256, {500, 1});
-  Run(Shape(32, 8, 128, 0), lengths, kFlash2);
-  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).work_tiles.count > 0, IsHopper());
-  lengths.assign(40, {10, 1});
-  lengths[7] = {60000, 1};
+  const FixtureShape shape = Shape(32, 8, 128, 0);
+  EXPECT_EQ(Run(shape, Ragged(64), kFlash2).rows.combine.rows, 0);
+  EXPECT_EQ(Run(shape, Ragged(64)).work_tiles.count > 0, IsHopper());
+  Run(shape, Lengths(256, {500, 1}), kFlash2);
+  EXPECT_EQ(Run(shape, Lengths(256, {500, 1})).work_tiles.count > 0, IsHopper());
   // A separate kernel combines the partial results of the long row.
-  EXPECT_EQ(Run(Shape(32, 8, 128, 0), lengths).work_tiles.combine.rows > 0, IsHopper());
-  EXPECT_GT(Run(Shape(32, 8, 128, 0), lengths, kFlash2).rows.combine.rows, 0);
+  EXPECT_EQ(Run(shape, OneLong()).work_tiles.combine.rows > 0, IsHopper());
+  EXPECT_GT(Run(shape, OneLong(), kFlash2).rows.combine.rows, 0);
 }
 
 TEST_F(AttentionTest, ComputesChunks) {
@@ -336,10 +396,12 @@ TEST_F(AttentionTest, PortableTakesLongContexts) {
 
 // A captured graph computes steps of other lengths of the same class.
 TEST_F(AttentionTest, RepeatsRecordedSteps) {
-  for (const int32_t dim : {64, 128, 256, 96}) {
+  for (const Heads& h :
+       {Heads{32, 8, 64}, {32, 8, 128}, {8, 2, 128}, {4, 1, 128}, {32, 8, 256}, {32, 8, 96}}) {
     for (const AttentionOptions& options : {kFlash2, kCluster, kStreamK, kDeterministic}) {
-      SCOPED_TRACE(::testing::Message() << dim << (options.deterministic ? " deterministic" : ""));
-      FixtureShape shape = Shape(32, 8, dim, 200000);
+      SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads of " << h.dim
+                                        << (options.deterministic ? ", deterministic" : ""));
+      FixtureShape shape = Shape(h.q, h.kv, h.dim, 200000);
       Fixture fixture(shape, options);
       const int32_t layer = shape.layers - 1;
       fixture.Begin({{3000, 1}, {2500, 1}, {4000, 1}}, 4);
@@ -385,9 +447,10 @@ TEST_F(AttentionTest, RecordsFewPlans) {
 
 // In deterministic mode a row has the same bits alone, in a batch, and in chunks.
 TEST_F(AttentionTest, RowsDoNotDependOnTheBatch) {
-  for (const int32_t dim : {64, 128, 256, 80}) {
-    SCOPED_TRACE(dim);
-    FixtureShape shape = Shape(16, 4, dim, 60000);
+  for (const Heads& h :
+       {Heads{16, 4, 64}, {16, 4, 128}, {8, 2, 128}, {4, 1, 128}, {16, 4, 256}, {16, 4, 80}}) {
+    SCOPED_TRACE(::testing::Message() << h.q << " over " << h.kv << " heads of " << h.dim);
+    FixtureShape shape = Shape(h.q, h.kv, h.dim, 60000);
     Fixture fixture(shape, kDeterministic);
     const int32_t layer = shape.layers - 1;
     const auto run = [&](const Lengths& lengths, const std::vector<int32_t>& numbers) {

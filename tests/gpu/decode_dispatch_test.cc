@@ -21,10 +21,10 @@ DecodeLimits Limits() {
   return limits;
 }
 
-// The shape of Llama 3.1 8B, with `kv_heads` KV heads.
+// The shape of Llama 3.1 8B on a rank with `kv_heads` KV heads.
 AttentionShape Shape(int32_t kv_heads = 8) {
   AttentionShape shape;
-  shape.q_heads = 32;
+  shape.q_heads = 4 * kv_heads;
   shape.kv_heads = kv_heads;
   shape.head_dim = 128;
   return shape;
@@ -100,16 +100,52 @@ TEST(DecodeChoice, FollowsWhatTheMachineAndTheShapeAllow) {
   limits.architecture = 80;
   EXPECT_EQ(ChooseDecodeKernel({}, limits, Shape(), View(Shape()), RowsOf({{1, 1024}})),
             DecodeKernel::kFlash2);
-  for (const int32_t kv_heads : {1, 2}) {  // stream-K needs a multiple of 4 KV heads
+  AttentionShape shape = Shape();
+  shape.head_dim = 64;  // stream-K needs heads of 128
+  const KvView kv = View(shape);
+  EXPECT_NE(ChooseDecodeKernel({}, Limits(), shape, kv, rows), DecodeKernel::kStreamK);
+  EXPECT_EQ(ChooseDecodeKernel({.decode = DecodeKernel::kStreamK}, Limits(), shape, kv, rows),
+            DecodeKernel::kFlash2);
+  EXPECT_EQ(ChooseDecodeKernel({.deterministic = true}, Limits(), shape, kv, rows),
+            DecodeKernel::kCluster);
+}
+
+// A rank's KV heads are divided into groups of 8, 4, 2 or 1. Small groups share an SM, so that it
+// has four consumer warps, and eight with KV in fp8.
+TEST(DecodeChoice, DividesTheWorkAmongAllSms) {
+  struct Expected {
+    int32_t kv_heads, groups, tiles, tiles_of_fp8;
+  };
+  for (const Expected& expected : {Expected{8, 1, 132, 132},
+                                   {32, 4, 33, 33},
+                                   {4, 1, 132, 132},
+                                   {12, 3, 44, 44},
+                                   {2, 1, 264, 528},
+                                   {6, 3, 88, 176},
+                                   {1, 1, 528, 1056},
+                                   {3, 3, 176, 352}}) {
+    SCOPED_TRACE(expected.kv_heads);
+    const AttentionShape shape = Shape(expected.kv_heads);
+    EXPECT_EQ(StreamKHeadGroups(shape), expected.groups);
+    EXPECT_EQ(StreamKTileCount(Limits(), shape, View(shape)), expected.tiles);
+    EXPECT_EQ(StreamKTileCount(Limits(), shape, View(shape, DType::kFp8)), expected.tiles_of_fp8);
+  }
+}
+
+// With few KV heads, too, stream-K serves many rows and very long ones.
+TEST(DecodeChoice, UsesStreamKForFewHeads) {
+  for (const int32_t kv_heads : {1, 2}) {
     SCOPED_TRACE(kv_heads);
-    AttentionShape shape = Shape(kv_heads);
-    shape.q_heads = 8 * kv_heads;
-    const KvView kv = View(shape);
-    EXPECT_NE(ChooseDecodeKernel({}, Limits(), shape, kv, rows), DecodeKernel::kStreamK);
-    EXPECT_EQ(ChooseDecodeKernel({.decode = DecodeKernel::kStreamK}, Limits(), shape, kv, rows),
-              DecodeKernel::kFlash2);
-    EXPECT_EQ(ChooseDecodeKernel({.deterministic = true}, Limits(), shape, kv, rows),
-              DecodeKernel::kCluster);
+    const AttentionShape shape = Shape(kv_heads);
+    const auto choose = [&](const std::vector<Rows>& rows, DType dtype = DType::kBF16) {
+      return ChooseDecodeKernel({}, Limits(), shape, View(shape, dtype), RowsOf(rows));
+    };
+    EXPECT_EQ(choose({{1, 1024}}), DecodeKernel::kCluster);
+    EXPECT_EQ(choose({{1, 131072}}), DecodeKernel::kStreamK);
+    EXPECT_EQ(choose({{256, 512}}), DecodeKernel::kStreamK);
+    EXPECT_EQ(choose({{512, 2048}}), DecodeKernel::kStreamK);
+    EXPECT_EQ(choose({{512, 2048}}, DType::kFp8), DecodeKernel::kCluster);
+    EXPECT_EQ(choose({{512, 512}}, DType::kFp8), DecodeKernel::kStreamK);
   }
 }
 
@@ -117,9 +153,12 @@ TEST(DecodeChoice, FollowsWhatTheMachineAndTheShapeAllow) {
 TEST(DecodeChoice, DependsOnTheShapeAloneInDeterministicMode) {
   for (const DType dtype : {DType::kBF16, DType::kFp8}) {
     for (const DecodeBatch& rows : {RowsOf({{1, 1}}), RowsOf({{1, 131072}}), RowsOf({{512, 64}})}) {
-      EXPECT_EQ(ChooseDecodeKernel(
-                    {.deterministic = true}, Limits(), Shape(), View(Shape(), dtype), rows),
-                DecodeKernel::kStreamK);
+      for (const int32_t kv_heads : {8, 6, 4, 2, 1}) {  // the same kernel at every parallel degree
+        const AttentionShape shape = Shape(kv_heads);
+        const KvView kv = View(shape, dtype);
+        EXPECT_EQ(ChooseDecodeKernel({.deterministic = true}, Limits(), shape, kv, rows),
+                  DecodeKernel::kStreamK);
+      }
     }
   }
 }

@@ -252,7 +252,7 @@ TEST(AttentionPiecesTest, FixedSplitsCoverEveryUnitOnce) {
   std::vector<WorkTile> work_tiles;
   for (int i = 0; i < 200; ++i) {
     std::vector<StreamKRow> rows = RandomRows(random, i % 2 == 0 ? 9000 : 300, i % 3 == 0);
-    const auto count = static_cast<int32_t>(1 + random() % 132);
+    const auto count = static_cast<int32_t>(1 + random() % (i % 4 < 2 ? 132 : 1056));
     const int32_t partials = SplitFixed(rows, count, work_tiles);
     ASSERT_EQ(work_tiles.size(), static_cast<size_t>(count));
     int32_t total = 0;
@@ -293,6 +293,52 @@ TEST(AttentionPiecesTest, FixedSplitsCoverEveryUnitOnce) {
     EXPECT_EQ(listed, rows.size());
     EXPECT_EQ(unit, 0);
   }
+}
+
+// An SM runs several work tiles: neighbours in the list, or every 132nd. Either way, no SM gets
+// many more units than another.
+TEST(AttentionPiecesTest, SpreadsFixedSplitsOverSms) {
+  constexpr int32_t kSms = 132;
+  std::mt19937 random(6);
+  std::vector<WorkTile> work_tiles;
+  for (const int32_t blocks_per_sm : {2, 4, 8}) {
+    for (const int32_t longest : {128, 2100, 4000}) {
+      const int32_t count = kSms * blocks_per_sm;
+      std::vector<StreamKRow> rows;
+      int32_t total = 0;
+      for (int32_t i = 0; i < 200; ++i) {
+        rows.push_back({i, 0, 0, longest - static_cast<int32_t>(random() % (longest / 2)), 0});
+        total += UnitsOf(rows.back());
+      }
+      SplitFixed(rows, count, work_tiles);
+      using Place = std::tuple<int32_t, int32_t, int32_t>;  // row, unit, units
+      const auto places = [&] {
+        std::set<Place> all;
+        for (const WorkTile& tile : work_tiles) {
+          if (tile.units > 0) all.emplace(tile.row.row, tile.unit, tile.units);
+        }
+        return all;
+      };
+      const std::set<Place> before = places();
+      SpreadOverSms(work_tiles);
+      EXPECT_EQ(places(), before);
+      ASSERT_EQ(work_tiles.size(), static_cast<size_t>(count));
+      std::vector<int32_t> of_neighbours(kSms);
+      std::vector<int32_t> of_distant(kSms);
+      int32_t largest = 0;
+      for (int32_t at = 0; at < count; ++at) {
+        of_neighbours[at / blocks_per_sm] += work_tiles[at].units;
+        of_distant[at % kSms] += work_tiles[at].units;
+        largest = std::max(largest, work_tiles[at].units);
+      }
+      SCOPED_TRACE(::testing::Message() << blocks_per_sm << " of up to " << largest);
+      EXPECT_LE(std::ranges::max(of_neighbours), total / kSms + 2 * largest);
+      EXPECT_LE(std::ranges::max(of_distant), total / kSms + largest);
+    }
+  }
+  work_tiles.assign(1, {});
+  SpreadOverSms(work_tiles);
+  EXPECT_EQ(work_tiles.size(), 1u);
 }
 
 TEST(AttentionPiecesTest, RaggedPiecesLeaveOutRowsThatAreNotNeeded) {

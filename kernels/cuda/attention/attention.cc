@@ -186,7 +186,7 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   if (decode == DecodeKernel::kCluster) {
     plan.cluster = PlanCluster(shape, step, kv, rows, fixed);
   } else if (decode == DecodeKernel::kStreamK) {
-    BATON_ASSIGN_OR_RETURN(plan.work_tiles, PlanStreamK(shape, step, fixed));
+    BATON_ASSIGN_OR_RETURN(plan.work_tiles, PlanStreamK(shape, step, kv, fixed));
   } else {
     few_.insert(few_.end(), singles_.begin(), singles_.end());
   }
@@ -238,9 +238,10 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
 
 StatusOr<StreamKWork> Attention::PlanStreamK(const AttentionShape& shape,
                                              const StepLayout& step,
+                                             const KvView& kv,
                                              StepBuffer& fixed) {
   StreamKWork work;
-  work.count = StreamKTileCount(limits_, shape);
+  work.count = StreamKTileCount(limits_, shape, kv);
   stream_k_rows_.clear();
   for (const AttentionSequence& s : singles_) {
     const int32_t begin = s.length - VisiblePositions(s.length, shape.window);
@@ -251,6 +252,7 @@ StatusOr<StreamKWork> Attention::PlanStreamK(const AttentionShape& shape,
   int32_t max_combined = 0;
   if (fixed_splits) {
     partials = SplitFixed(stream_k_rows_, work.count, work_tiles_);
+    if (StreamKBlocksPerSm(shape, kv) > 1) SpreadOverSms(work_tiles_);
     if (step.recorded) partials = PowerOfTwo(partials);
     max_combined = step.rows;
   } else {
@@ -400,8 +402,7 @@ cudaError_t Attention::Launch(const AttentionPlan& plan, AttentionLaunch call) {
   }
   call.shape = shape;
   call.overlapped = limits_.architecture >= 90;
-  // In deterministic mode all rows are rounded to bf16 first, as those of the combine kernel.
-  const bool writes_fp8 = !options_.deterministic && OnlyStreamK(plan) && StreamKWritesFp8(shape);
+  const bool writes_fp8 = OnlyStreamK(plan) && StreamKWritesFp8(shape);
   if (call.fp8_out.data != nullptr && !writes_fp8) {
     const Fp8Rows fp8_out = std::exchange(call.fp8_out, {});
     const cudaError_t error = LaunchKernels(plan, call);

@@ -75,6 +75,7 @@ class Attention final {
                           StepBuffer& fixed);
   StatusOr<StreamKWork> PlanStreamK(const AttentionShape& shape,
                                     const StepLayout& step,
+                                    const KvView& kv,
                                     StepBuffer& fixed);
   StatusOr<PagedWork> PlanPaged(const AttentionShape& shape,
                                 const StepLayout& step,

@@ -109,7 +109,7 @@ struct StreamKRow {
   int32_t begin = 0;  // the row sees positions [begin, end)
   int32_t end = 0;
   int32_t stored = 0;      // AttentionSequence::stored
-  int32_t first_tile = 0;  // the work tile that holds its first part
+  int32_t first_tile = 0;  // the work tile that holds its first part; not for splits
   int32_t parts = 1;
   int32_t first_partial = 0;
   // Units of a split; the last split may be shorter. 0: parts are not splits.
@@ -232,12 +232,15 @@ cudaError_t PrepareClusterAttention();
 // Prepare.
 cudaError_t CountActiveClusters(int32_t head_dim, int32_t splits, int32_t* clusters);
 cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionLaunch& call);
-// Whether the stream-K kernel supports the shape: heads of 128, a multiple of 4 KV heads, blocks of
-// one unit. It needs sm_90.
+// Whether the stream-K kernel supports the shape: heads of 128, blocks of one unit. It needs sm_90.
 bool SupportsStreamK(const AttentionShape& shape, const KvView& kv);
-// Groups of KV heads. Each group has its own work tiles.
+// Groups of up to 8 KV heads, one for each thread block. Each group has its own work tiles. A
+// head's result has the same bits in a group of any size.
 int32_t StreamKHeadGroups(const AttentionShape& shape);
-// Whether the stream-K kernel writes AttentionLaunch::fp8_out.
+// Thread blocks that share an SM.
+int32_t StreamKBlocksPerSm(const AttentionShape& shape, const KvView& kv);
+// Whether the stream-K kernel writes AttentionLaunch::fp8_out: what LaunchQuantize would make of
+// its result in bf16.
 bool StreamKWritesFp8(const AttentionShape& shape);
 cudaError_t PrepareStreamKAttention();
 cudaError_t LaunchStreamKAttention(const StreamKWork& work, const AttentionLaunch& call);

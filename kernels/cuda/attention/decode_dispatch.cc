@@ -32,8 +32,9 @@ bool SuitsCluster(const DecodeLimits& limits,
 
 bool SuitsStreamK(const DecodeLimits& limits,
                   const AttentionShape& shape,
+                  const KvView& kv,
                   const DecodeBatch& rows) {
-  const int64_t work_tile = rows.total / StreamKTileCount(limits, shape);
+  const int64_t work_tile = rows.total / StreamKTileCount(limits, shape, kv);
   return work_tile >= kLongTile || rows.longest <= work_tile * kFewTiles;
 }
 
@@ -77,7 +78,7 @@ DecodeKernel ChooseDecodeKernel(const AttentionOptions& options,
   // With fp8 and long contexts, loads are faster than the few warps of stream-K convert fp8 to
   // half.
   const bool suits_stream_k =
-      supports_stream_k && (!fp8 || are_short) && SuitsStreamK(limits, shape, rows);
+      supports_stream_k && (!fp8 || are_short) && SuitsStreamK(limits, shape, kv, rows);
   const int32_t most = MaxClusterSplits(limits, shape, rows);
   if (most > 0 && SuitsCluster(limits, shape, rows, most) &&
       !(suits_stream_k && rows.longest > kLargestClusterContext)) {
@@ -101,8 +102,11 @@ int32_t MaxClusterSplits(const DecodeLimits& limits,
   return clusters <= limits.sm_count ? 1 : 0;
 }
 
-int32_t StreamKTileCount(const DecodeLimits& limits, const AttentionShape& shape) {
-  return std::max(1, limits.sm_count / StreamKHeadGroups(shape));
+int32_t StreamKTileCount(const DecodeLimits& limits,
+                         const AttentionShape& shape,
+                         const KvView& kv) {
+  const int32_t blocks = limits.sm_count * StreamKBlocksPerSm(shape, kv);
+  return std::max(1, blocks / StreamKHeadGroups(shape));
 }
 
 }  // namespace baton::cuda

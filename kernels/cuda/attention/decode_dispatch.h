@@ -60,6 +60,6 @@ int32_t MaxClusterSplits(const DecodeLimits& limits,
 // For kCluster: positions that keep a thread block busy.
 inline constexpr int32_t kShortClusterSplit = 128;
 // For kStreamK: the number of thread blocks, hence work tiles, for each group of KV heads.
-int32_t StreamKTileCount(const DecodeLimits& limits, const AttentionShape& shape);
+int32_t StreamKTileCount(const DecodeLimits& limits, const AttentionShape& shape, const KvView& kv);
 
 }  // namespace baton::cuda

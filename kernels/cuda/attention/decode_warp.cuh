@@ -321,21 +321,25 @@ class DecodeWarp {
   __device__ __forceinline__ void WriteRows(__nv_bfloat16* rows, int group, float scale) const {
     ForEachEight(group, scale, [&](int at, const float(&eight)[8]) { Write8(rows + at, eight); });
   }
-  // The same in fp8, also times `factor`.
+  // Writes the numbers of the rows in bf16, times `factor`, in fp8.
   __device__ __forceinline__ void WriteRows(uint8_t* rows,
                                             int group,
                                             float scale,
                                             float factor) const {
     ForEachEight(group, scale, [&](int at, const float(&eight)[8]) {
-      *reinterpret_cast<uint2*>(rows + at) = PackFp8(eight, factor);
+      float rounded[8];
+      Unpack(Pack(eight), rounded);
+      *reinterpret_cast<uint2*>(rows + at) = PackFp8(rounded, factor);
     });
   }
-  // The largest magnitude that WriteRows writes, in all lanes.
+  // The largest magnitude of the rows in bf16, in all lanes.
   __device__ __forceinline__ float LargestOfRows(int group, float scale) const {
     float largest = 0;
     ForEachEight(group, scale, [&](int, const float(&eight)[8]) {
+      float rounded[8];
+      Unpack(Pack(eight), rounded);
 #pragma unroll
-      for (const float value : eight) largest = fmaxf(largest, fabsf(value));
+      for (const float value : rounded) largest = fmaxf(largest, fabsf(value));
     });
     return LargestOverWarp(largest);
   }

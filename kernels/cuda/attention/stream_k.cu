@@ -10,10 +10,13 @@
 #include "kernels/cuda/primitives/warp_reduce.cuh"
 #include "kernels/cuda/rows/quantize.cuh"
 
-// Stream-K attention of single rows: one thread block per SM. Each block streams its work tile of
-// all units through a ring in shared memory. A stage holds a unit of K or V with all its KV heads,
-// which are contiguous in an arena block; such large reads are about 10% faster than reading each
-// head by itself. The block's last warp is the producer; each other warp consumes one KV head.
+// Stream-K attention of single rows. Each thread block streams its work tile of all units through a
+// ring in shared memory. A stage holds a unit of K or V with all its KV heads, which are contiguous
+// in an arena block; such large reads are about 10% faster than reading each head by itself. The
+// block's last warp is the producer; each other warp consumes one KV head. An SM runs one block of
+// eight or four KV heads, or several of two or one, which divide its shared memory. A head's warp
+// computes in the same order whatever the number of heads: in deterministic mode, a head has the
+// same bits on a rank with all KV heads of a model and on a rank with one of them.
 //
 // KV from earlier steps is loaded before the kernel waits for its predecessor, which writes the
 // queries and the KV of this step. The last work tile of a row to arrive combines its partial
@@ -24,7 +27,12 @@ namespace {
 
 constexpr int kHeadDim = 128;
 constexpr int kQueryBytes = kHeadDim * static_cast<int>(sizeof(__nv_bfloat16));
+// Shared memory of an SM: all of it, and the rings of its thread blocks.
+constexpr int kSharedBytesOfSm = 228 << 10;
 constexpr int kRingBytes = 160 << 10;
+// Shared memory of a thread block beside Memory::kBytes: the barriers, the Exchange and 1 KB that
+// the system reserves.
+constexpr int kOtherBytes = 2 << 10;
 constexpr int kMaxStages = 10;
 constexpr int kQuerySlots = 2;
 
@@ -88,17 +96,34 @@ struct Exchange {
   float largest[2][kHeads];
 };
 
+// KV heads of a thread block.
+int HeadsOfBlock(int kv_heads) {
+  for (const int heads : {8, 4, 2}) {
+    if (kv_heads % heads == 0) return heads;
+  }
+  return 1;
+}
+
+// Thread blocks on an SM. One or two KV heads are few consumer warps: an SM then has enough blocks
+// for four consumer warps with KV in bf16, as with blocks of four heads, and for eight with KV in
+// fp8, because the memory delivers twice as many numbers, and each must be converted.
+constexpr int BlocksPerSm(int heads, bool fp8) {
+  return heads >= 4 ? 1 : (fp8 ? 8 : 4) / heads;
+}
+
 // Shared memory of a thread block. Every slot has two barriers. The ring's stages hold K or V of a
 // unit; two more slots hold the queries of one row and of the next.
 template <class Kv, int kHeads>
 struct Memory {
+  static constexpr int kBlocksPerSm = BlocksPerSm(kHeads, kIsFp8<Kv>);
   static constexpr int kUnitBytes = kUnit * kHeadDim * static_cast<int>(sizeof(Kv));
   static constexpr int kStageBytes = kHeads * kUnitBytes;
-  static constexpr int kStages =
-      kRingBytes / kStageBytes < kMaxStages ? kRingBytes / kStageBytes : kMaxStages;
+  static constexpr int kFittingStages = kRingBytes / kBlocksPerSm / kStageBytes;
+  static constexpr int kStages = kFittingStages < kMaxStages ? kFittingStages : kMaxStages;
   static constexpr int kSlots = kStages + kQuerySlots;
   static constexpr int kQueriesBytes = kHeads * kMaxQueries * kQueryBytes;
   static constexpr int kBytes = kStages * kStageBytes + kQuerySlots * kQueriesBytes;
+  static_assert(kBlocksPerSm * (kBytes + kOtherBytes) <= kSharedBytesOfSm);
 
   uint32_t barriers;
   uint32_t ring;
@@ -399,7 +424,7 @@ class Consumer {
 
 // Grid [work tile][group of KV heads], block [lane][KV head, then the producer].
 template <class Kv, int kHeads>
-__global__ void __launch_bounds__((kHeads + 1) * 32, 1)
+__global__ void __launch_bounds__((kHeads + 1) * 32, Memory<Kv, kHeads>::kBlocksPerSm)
     StreamKAttention(const __grid_constant__ Arguments a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using M = Memory<Kv, kHeads>;
@@ -431,8 +456,12 @@ struct Kernel {
   static constexpr int kSharedBytes = Memory<Kv, kHeads>::kBytes;
 
   static cudaError_t Prepare() {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kFunction, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+    if (error != cudaSuccess || Memory<Kv, kHeads>::kBlocksPerSm == 1) return error;
+    // All blocks of an SM must find room in its shared memory.
     return cudaFuncSetAttribute(
-        kFunction, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+        kFunction, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   }
 
   static cudaError_t Launch(const Arguments& a, const AttentionLaunch& call) {
@@ -445,22 +474,25 @@ struct Kernel {
   }
 };
 
-// Calls `use` with the kernel for the KV heads of a thread block.
+// Calls `use` with the kernel for thread blocks of `heads` KV heads.
+template <class Kv, class Use>
+cudaError_t With(int heads, const Use& use) {
+  if (heads == 8) return use(Kernel<Kv, 8>());
+  if (heads == 4) return use(Kernel<Kv, 4>());
+  if (heads == 2) return use(Kernel<Kv, 2>());
+  return use(Kernel<Kv, 1>());
+}
 template <class Use>
-cudaError_t With(const AttentionShape& shape, bool fp8, const Use& use) {
-  const bool eight = shape.kv_heads % 8 == 0;
-  if (fp8) {
-    return eight ? use(Kernel<__nv_fp8_e4m3, 8>()) : use(Kernel<__nv_fp8_e4m3, 4>());
-  }
-  return eight ? use(Kernel<__nv_bfloat16, 8>()) : use(Kernel<__nv_bfloat16, 4>());
+cudaError_t With(int heads, bool fp8, const Use& use) {
+  return fp8 ? With<__nv_fp8_e4m3>(heads, use) : With<__nv_bfloat16>(heads, use);
 }
 
 }  // namespace
 
 bool SupportsStreamK(const AttentionShape& shape, const KvView& kv) {
   const auto head_bytes = kUnit * kHeadDim * static_cast<int64_t>(ShapeOf(kv.dtype).bytes);
-  return SupportsSingleRows(shape, kv) && shape.head_dim == kHeadDim && shape.kv_heads % 4 == 0 &&
-         kv.block_tokens == kUnit && kv.head_stride == head_bytes;
+  return SupportsSingleRows(shape, kv) && shape.head_dim == kHeadDim && kv.block_tokens == kUnit &&
+         kv.head_stride == head_bytes;
 }
 
 bool StreamKWritesFp8(const AttentionShape& shape) {
@@ -468,15 +500,17 @@ bool StreamKWritesFp8(const AttentionShape& shape) {
 }
 
 int32_t StreamKHeadGroups(const AttentionShape& shape) {
-  return shape.kv_heads % 8 == 0 ? shape.kv_heads / 8 : shape.kv_heads / 4;
+  return shape.kv_heads / HeadsOfBlock(shape.kv_heads);
+}
+
+int32_t StreamKBlocksPerSm(const AttentionShape& shape, const KvView& kv) {
+  return BlocksPerSm(HeadsOfBlock(shape.kv_heads), kv.dtype == DType::kFp8);
 }
 
 cudaError_t PrepareStreamKAttention() {
-  for (const int32_t kv_heads : {4, 8}) {
-    AttentionShape shape;
-    shape.kv_heads = kv_heads;
+  for (const int heads : {1, 2, 4, 8}) {
     for (const bool fp8 : {false, true}) {
-      const cudaError_t error = With(shape, fp8, [](auto kernel) { return kernel.Prepare(); });
+      const cudaError_t error = With(heads, fp8, [](auto kernel) { return kernel.Prepare(); });
       if (error != cudaSuccess) return error;
     }
   }
@@ -488,7 +522,7 @@ cudaError_t LaunchStreamKAttention(const StreamKWork& work, const AttentionLaunc
                        DecodeArgumentsOf(call, work.tables),
                        reinterpret_cast<uint8_t*>(call.fp8_out.data),
                        call.fp8_out.scales};
-  return With(call.shape, call.kv.dtype == DType::kFp8, [&](auto kernel) {
+  return With(HeadsOfBlock(call.shape.kv_heads), call.kv.dtype == DType::kFp8, [&](auto kernel) {
     return kernel.Launch(a, call);
   });
 }

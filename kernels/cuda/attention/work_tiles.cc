@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <queue>
 
 #include "kernels/cuda/primitives/rounding.h"
@@ -288,6 +289,24 @@ int32_t SplitFixed(std::span<StreamKRow> rows, int32_t count, std::vector<WorkTi
   work_tiles.assign(count, {});
   FillWithSplits(rows, low, count, &work_tiles);
   return partials;
+}
+
+void SpreadOverSms(std::vector<WorkTile>& work_tiles) {
+  const auto count = static_cast<int64_t>(work_tiles.size());
+  // The first multiples of a step near the golden section, modulo the count, lie evenly among
+  // neighbours and among places at a regular distance.
+  auto step = static_cast<int64_t>(0.618 * static_cast<double>(count));
+  while (std::gcd(step, count) != 1) ++step;
+  std::vector<uint64_t> order;  // by falling size, then by place
+  for (uint64_t i = 0; i < work_tiles.size(); ++i) {
+    order.push_back(static_cast<uint64_t>(INT32_MAX - work_tiles[i].units) << 32 | i);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<WorkTile> spread(work_tiles.size());
+  for (int64_t i = 0; i < count; ++i) {
+    spread[i * step % count] = work_tiles[order[i] & UINT32_MAX];
+  }
+  work_tiles.swap(spread);
 }
 
 std::vector<CombinedRow> RowsOfManyParts(std::span<const StreamKRow> rows, int32_t most) {

@@ -67,6 +67,10 @@ void SplitStreamK(std::span<StreamKRow> rows, int32_t count, std::vector<WorkTil
 // row alone, and all splits in their order into `count` work tiles, so that the largest work tile
 // is as small as possible. Returns the number of partial results.
 int32_t SplitFixed(std::span<StreamKRow> rows, int32_t count, std::vector<WorkTile>& work_tiles);
+// Reorders the work tiles of SplitFixed for SMs that run several of them. Whether an SM runs
+// neighbours in the list or work tiles at a regular distance, all SMs get about the same number of
+// units.
+void SpreadOverSms(std::vector<WorkTile>& work_tiles);
 // Units of a split of a row with `units` units: an eighth, but 128 to 512 positions.
 int32_t FixedSplitUnits(int32_t units);
 // The rows with more than `most` parts, after one of these functions.
