@@ -95,8 +95,9 @@ WorkerCounts WorkersOf(const Options& options, Kind kind, int unified) {
   workers.decode = 1;
   workers.decode_ranks = options.prefill_ranks;
   const std::vector<std::string>& devices = options.unified_devices;
-  for (int rank = 0; rank < options.prefill_ranks.ranks(); ++rank) {
-    const auto index = static_cast<size_t>(unified * options.prefill_ranks.ranks() + rank);
+  const auto ranks = static_cast<size_t>(options.prefill_ranks.ranks());
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const size_t index = static_cast<size_t>(unified) * ranks + rank;
     workers.decode_devices.push_back(devices[index % devices.size()]);
   }
   return workers;
