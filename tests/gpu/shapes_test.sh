@@ -10,7 +10,7 @@
 #   DEVICES ("cuda:0 cuda:1 cuda:2 cuda:3"): prefill workers take the first ones; when too few are left, the decode worker takes
 #     the last ones and shares them. With CPUs there is no device_lost.
 #   REQUESTS (200), FAULT_REQUESTS (64): of a round; TOKENS (64), CONCURRENT (32), SENTENCES (26), STEP_TOKENS (256: of prompts)
-#   PREEMPT_BLOCKS (200): KV blocks of the decode worker in the round "preempted"
+#   PREEMPT_BLOCKS (160): KV blocks of the decode worker in the round "preempted"
 #   REFERENCE (unified; undisturbed: answers after a fault must equal those of the undisturbed round only)
 #   TRANSPORT (cuda_ipc; empty: any), WORKER_SET (further --set, separated by blanks), LIMIT (seconds of a wait, 90),
 #   TIME_LIMIT (seconds after which no round begins, 540)
@@ -21,7 +21,8 @@ readonly BIN=$1 MODEL=$2 OUT=$3
 read -ra DEVICES <<<"${DEVICES-cuda:0 cuda:1 cuda:2 cuda:3}"
 SHAPES=${SHAPES-1-2 2-2 1+1-2 1-4 2-1}
 FAULTS=${FAULTS-prefill_leader prefill_rank decode_leader decode_rank device_lost preempted}
-REQUESTS=${REQUESTS-200} FAULT_REQUESTS=${FAULT_REQUESTS-64} STEP_TOKENS=${STEP_TOKENS-256} PREEMPT_BLOCKS=${PREEMPT_BLOCKS-200}
+REQUESTS=${REQUESTS-200} FAULT_REQUESTS=${FAULT_REQUESTS-64} STEP_TOKENS=${STEP_TOKENS-256} PREEMPT_BLOCKS=${PREEMPT_BLOCKS-160}
+((FAULT_REQUESTS <= REQUESTS)) || FAULT_REQUESTS=$REQUESTS # the others have no answer to compare with
 readonly TOKENS=${TOKENS-64} LIMIT=${LIMIT-90} TIME_LIMIT=${TIME_LIMIT-540} REFERENCE=${REFERENCE-unified}
 readonly TRANSPORT=${TRANSPORT-cuda_ipc} WORKER_SET=${WORKER_SET-}
 # shellcheck disable=SC2034  # cluster.sh reads them
