@@ -1,9 +1,10 @@
 // Runs an engine with a whole model in this process and prints a JSON object for each case.
-//   engine_bench --model PATH [--device cpu] [--dummy 1: random weights in the model's shape]
+//   engine_bench --model PATH [--device cpu | cuda:0 | one for each rank: cuda:0,cuda:1]
+//                [--dummy 1: random weights in the model's shape]
 //                [--cpu_isa auto] [--threads 2] [--budget 512] [--itl_target_ms 0] [--repeat 1]
 //                [--deterministic 1] [--emitted 0: tokens at a prompt's end that are output]
 //                [--weights fp8] [--kv fp8 | bf16 | f16 | f32]
-//                [--pipeline 1: stages, each a process with --threads threads; CPUs only]
+//                [--tensor 1: ranks of a stage] [--pipeline 1: stages]
 //                [--grammar fields | FILE: a JSON schema]
 //                [--cases STREAMSxPROMPTxOUTPUT[+INTRUDER],…]
 // A case submits STREAMS prompts of PROMPT tokens at once and generates OUTPUT tokens for each.

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/serving/load_client.h"
+#include "bench/serving/open_load.h"
+#include "bench/serving/spread.h"
 #include "cli/local_cluster.h"
 #include "common/base/check.h"
 #include "common/base/quantile.h"
@@ -35,9 +36,11 @@ constexpr auto kRest = std::chrono::milliseconds(700);
 struct Options {
   std::string model;
   bool dummy = false;
-  std::string prefill_device = "cuda:0";
-  std::string decode_device = "cuda:1";
-  std::string unified_device = "cuda:0";
+  std::vector<std::string> prefill_devices = {"cuda:0"};
+  std::vector<std::string> decode_devices = {"cuda:1"};
+  std::vector<std::string> unified_devices = {"cuda:0"};
+  RankCounts prefill_ranks;  // also of unified workers
+  RankCounts decode_ranks;
   std::string transport = "cuda_ipc";
   std::string log_folder;
   std::vector<std::string> worker_set;
@@ -51,18 +54,9 @@ struct Options {
   int stream_output = 1200;
   int intruder = 8192;
   int intruders = 6;
-  int open_prompt = 4096;
-  int open_output = 256;
-  double rate = 7;
-  double seconds = 15;
+  std::vector<double> rates = {7};
+  OpenLoad open;
 };
-
-Json Spread(const std::vector<double>& values) {
-  return {{"p50", Median(values)},
-          {"p99", Quantile(values, 0.99)},
-          {"min", Quantile(values, 0)},
-          {"max", Quantile(values, 1)}};
-}
 
 const RequestTrace& Finished(LoadCall& call) {
   const RequestTrace& trace = call.Await();
@@ -70,71 +64,118 @@ const RequestTrace& Finished(LoadCall& call) {
   return trace;
 }
 
-// Which workers a cluster has.
+// Which workers a cluster has. Each worker takes as many of its role's devices as it has ranks.
 enum class Kind {
-  kUnified,  // one unified worker
-  kSplit,    // one prefill worker and one decode worker
+  kUnified,  // unified workers
+  kSplit,    // prefill workers and decode workers
   // One unified worker and one decode worker. The router alternates: the unified worker serves
   // every second request alone and hands the others over. The two kinds of requests then differ
   // only by the hand-off: the prefill runs in the same process, in the same memory.
   kTurns,
 };
 
-// A cluster of processes and a client of this cluster.
+// The workers that these devices hold: at least one, as devices may be shared.
+int Count(const std::vector<std::string>& devices, const RankCounts& ranks) {
+  return std::max(1, static_cast<int>(devices.size()) / ranks.ranks());
+}
+
+// The workers of a cluster, without the decode worker of kTurns. `unified`: which unified worker.
+WorkerCounts WorkersOf(const Options& options, Kind kind, int unified) {
+  WorkerCounts workers;
+  if (kind == Kind::kSplit) {
+    workers.prefill_devices = options.prefill_devices;
+    workers.prefill_ranks = options.prefill_ranks;
+    workers.prefill = Count(options.prefill_devices, options.prefill_ranks);
+    workers.decode_devices = options.decode_devices;
+    workers.decode_ranks = options.decode_ranks;
+    workers.decode = Count(options.decode_devices, options.decode_ranks);
+    return workers;
+  }
+  workers.unified = true;
+  workers.decode = 1;
+  workers.decode_ranks = options.prefill_ranks;
+  const std::vector<std::string>& devices = options.unified_devices;
+  const auto ranks = static_cast<size_t>(options.prefill_ranks.ranks());
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const size_t index = static_cast<size_t>(unified) * ranks + rank;
+    workers.decode_devices.push_back(devices[index % devices.size()]);
+  }
+  return workers;
+}
+
+LocalClusterOptions ClusterOf(const Options& options,
+                              const std::string& model,
+                              Kind kind,
+                              int unified) {
+  LocalClusterOptions cluster;
+  cluster.binary_folder = BinaryFolder();
+  cluster.model = model;
+  cluster.log_folder = options.log_folder;
+  if (!cluster.log_folder.empty()) {
+    cluster.log_folder += kind == Kind::kSplit     ? "/split"
+                          : kind == Kind::kUnified ? "/unified-" + std::to_string(unified)
+                                                   : "/turns";
+    std::filesystem::create_directories(cluster.log_folder);
+  }
+  cluster.workers = WorkersOf(options, kind, unified);
+  if (kind == Kind::kSplit) cluster.decode_set = options.decode_set;
+  if (kind == Kind::kTurns) cluster.router_set = {"policy=round_robin"};
+  if (kind != Kind::kUnified && !options.transport.empty()) {
+    cluster.worker_set.push_back("transfer.require_transport=" + options.transport);
+  }
+  if (options.dummy) {
+    cluster.worker_set.push_back("model.load_format=dummy");
+    cluster.router_set.push_back("model.load_format=dummy");
+  }
+  cluster.worker_set.insert(
+      cluster.worker_set.end(), options.worker_set.begin(), options.worker_set.end());
+  return cluster;
+}
+
+// A cluster of processes and a client of this cluster. Several unified workers are several
+// clusters, to which requests are dealt in turn: one router would let unified workers hand over to
+// each other.
 class Side final {
  public:
   Side(const Options& options, const std::string& model, int32_t vocabulary, Kind kind) {
-    LocalClusterOptions cluster;
-    cluster.binary_folder = BinaryFolder();
-    cluster.model = model;
-    cluster.log_folder = options.log_folder;
-    if (!cluster.log_folder.empty()) {
-      cluster.log_folder += kind == Kind::kSplit     ? "/split"
-                            : kind == Kind::kUnified ? "/unified"
-                                                     : "/turns";
-      std::filesystem::create_directories(cluster.log_folder);
-    }
-    cluster.workers.decode = 1;
-    cluster.workers.unified = kind != Kind::kSplit;
-    cluster.workers.decode_devices = {kind == Kind::kSplit ? options.decode_device
-                                                           : options.unified_device};
-    if (kind == Kind::kSplit) {
-      cluster.workers.prefill = 1;
-      cluster.workers.prefill_devices = {options.prefill_device};
-      cluster.decode_set = options.decode_set;
-    }
-    if (kind == Kind::kTurns) cluster.router_set = {"policy=round_robin"};
-    if (kind != Kind::kUnified && !options.transport.empty()) {
-      cluster.worker_set.push_back("transfer.require_transport=" + options.transport);
-    }
-    if (options.dummy) {
-      cluster.worker_set.push_back("model.load_format=dummy");
-      cluster.router_set.push_back("model.load_format=dummy");
-    }
-    cluster.worker_set.insert(
-        cluster.worker_set.end(), options.worker_set.begin(), options.worker_set.end());
+    const int count =
+        kind == Kind::kUnified ? Count(options.unified_devices, options.prefill_ranks) : 1;
     const Time start = SteadyClock().Now();
-    auto started = LocalCluster::Start(cluster, kStartLimit);
-    BATON_CHECK(started.ok(), "{}", Message(started.status()));
+    for (int i = 0; i < count; ++i) {
+      auto started = LocalCluster::Start(ClusterOf(options, model, kind, i), kStartLimit);
+      BATON_CHECK(started.ok(), "{}", Message(started.status()));
+      clusters_.push_back(*std::move(started));
+    }
     start_seconds_ = ToSeconds(SteadyClock().Now() - start);
-    cluster_ = *std::move(started);
     if (kind == Kind::kTurns) {
-      const WorkerPlan decoding = {
-          "decode", "decode-1", {QuotedOverride("engine.device", options.decode_device)}, false};
-      const Status joined = cluster_->AddWorker(decoding, kStartLimit);
+      WorkerPlan decoding = PlanWorkers({.prefill = 0,
+                                         .decode = 1,
+                                         .prefill_ranks = {},
+                                         .decode_ranks = options.decode_ranks,
+                                         .prefill_devices = {},
+                                         .decode_devices = options.decode_devices,
+                                         .unified = false})
+                                .front();
+      decoding.name = "decode-1";
+      const Status joined = clusters_.front()->AddWorker(decoding, kStartLimit);
       BATON_CHECK(joined.ok(), "{}", Message(joined));
     }
-    client_.emplace(cluster_->server(), vocabulary);
+    for (const std::unique_ptr<LocalCluster>& cluster : clusters_) {
+      clients_.push_back(std::make_unique<LoadClient>(cluster->server(), vocabulary));
+    }
   }
-  ~Side() { cluster_->Drain(kDrainLimit); }
+  ~Side() {
+    for (const std::unique_ptr<LocalCluster>& cluster : clusters_) cluster->Drain(kDrainLimit);
+  }
 
-  LoadClient& client() { return *client_; }
+  LoadClient& client() { return *clients_[sent_++ % clients_.size()]; }
   double start_seconds() const { return start_seconds_; }
 
  private:
   double start_seconds_ = 0;
-  std::unique_ptr<LocalCluster> cluster_;
-  std::optional<LoadClient> client_;
+  std::vector<std::unique_ptr<LocalCluster>> clusters_;
+  std::vector<std::unique_ptr<LoadClient>> clients_;
+  size_t sent_ = 0;
 };
 
 void Print(const std::string& name, Json result) {
@@ -241,7 +282,9 @@ Json Latency(const Options& options, Side& turns, int prompt) {
           {"exposed_transfer_ms",
            Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_ms(); }))},
           {"kv_bytes", handed.back().timings.transfer_bytes()},
-          {"transport", handed.back().timings.transport()}};
+          {"transport", handed.back().timings.transport()},
+          {"prefill_tp", options.prefill_ranks.tensor_parallel},
+          {"decode_tp", options.decode_ranks.tensor_parallel}};
 }
 
 // Latency of requests with a hand-off only, to compare transfer settings.
@@ -258,6 +301,12 @@ Json SplitLatency(const Options& options, Side& split, int prompt) {
           {"kv_gigabytes_per_second",
            Spread(Figures(
                handed, [](const Sample& s) { return s.timings.transfer_gigabytes_per_second(); }))},
+          {"exposed_transfer_ms",
+           Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_ms(); }))},
+          {"kv_bytes", handed.back().timings.transfer_bytes()},
+          {"transport", handed.back().timings.transport()},
+          {"prefill_tp", options.prefill_ranks.tensor_parallel},
+          {"decode_tp", options.decode_ranks.tensor_parallel},
           {"worker_set", options.worker_set}};
 }
 
@@ -323,49 +372,26 @@ Json Gaps(const Options& options, Side& side) {
           {"worst_gap_above_undisturbed_ms", Median(disturbed) - Median(quiet)}};
 }
 
-// ---- open loop: arrivals do not wait for answers
-
-Json OpenLoop(const Options& options, Side& side) {
-  // A Poisson process with a fixed number of arrivals.
-  std::mt19937_64 random(7);
-  std::uniform_real_distribution<double> within(0, options.seconds);
-  std::vector<double> arrivals(static_cast<size_t>(options.rate * options.seconds));
-  for (double& at : arrivals) at = within(random);
-  std::ranges::sort(arrivals);
-  std::vector<LoadCall*> calls;
-  const Time start = SteadyClock().Now();
-  for (const double at : arrivals) {
-    std::this_thread::sleep_until(start + FromSeconds(at));
-    calls.push_back(side.client().Send(options.open_prompt, options.open_output));
+void PrintOpen(const std::string& name, const Options& options, Side& side) {
+  const auto send = [&](int prompt, int output) { return side.client().Send(prompt, output); };
+  OpenLoad load = options.open;
+  // Before the first run, so that all pairs of workers have met.
+  load.rate = options.rates.front();
+  load.seconds = std::min(2.0, load.seconds);
+  (void)RunOpenLoad(load, send);
+  load.seconds = options.open.seconds;
+  for (const double rate : options.rates) {
+    load.rate = rate;
+    Json result = RunOpenLoad(load, send);
+    if (name == "open") {
+      result["prefill_devices"] = options.prefill_devices;
+      result["decode_devices"] = options.decode_devices;
+      result["decode_set"] = options.decode_set;
+    } else {
+      result["unified_devices"] = options.unified_devices;
+    }
+    Print(name, std::move(result));
   }
-  std::vector<double> ttft;
-  std::vector<double> tpot;
-  std::vector<double> worst;
-  std::vector<double> worst_later;
-  size_t alone = 0;  // requests whose prompt the decode worker computed
-  for (LoadCall* const call : calls) {
-    const RequestTrace& trace = Finished(*call);
-    ttft.push_back(trace.FirstMs());
-    if (trace.timings.transport().empty()) ++alone;
-    const auto gaps = static_cast<double>(trace.tokens.size() - 1);
-    tpot.push_back(ToMillis(trace.tokens.back() - trace.tokens.front()) / gaps);
-    double later = 0;
-    for (size_t i = 2; i < trace.tokens.size(); ++i) later = std::max(later, trace.GapMs(i));
-    worst_later.push_back(later);
-    worst.push_back(std::max(later, trace.GapMs(1)));
-  }
-  return {{"prompt", options.open_prompt},
-          {"output", options.open_output},
-          {"rate", options.rate},
-          {"seconds", options.seconds},
-          {"arrivals", "poisson"},
-          {"decode_set", options.decode_set},
-          {"served_alone", alone},
-          {"requests", calls.size()},
-          {"ttft_ms", Spread(ttft)},
-          {"tpot_ms", Spread(tpot)},
-          {"worst_gap_ms", Spread(worst)},
-          {"worst_gap_after_second_token_ms", Spread(worst_later)}};
 }
 
 int Run(const Options& options) {
@@ -411,8 +437,8 @@ int Run(const Options& options) {
   }
   if (wanted("gaps")) Print("gaps", Gaps(options, *split));
   if (wanted("gaps_unified")) Print("gaps_unified", Gaps(options, *unified));
-  if (wanted("open")) Print("open", OpenLoop(options, *split));
-  if (wanted("open_unified")) Print("open_unified", OpenLoop(options, *unified));
+  if (wanted("open")) PrintOpen("open", options, *split);
+  if (wanted("open_unified")) PrintOpen("open_unified", options, *unified);
   return 0;
 }
 
@@ -426,9 +452,17 @@ int main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   app.add_option("model", options.model, "GGUF file or Hugging Face directory")->required();
   app.add_flag("--dummy", options.dummy, "use random weights and a byte tokenizer");
-  app.add_option("--prefill-device", options.prefill_device, "device of the prefill worker");
-  app.add_option("--decode-device", options.decode_device, "device of the decode worker");
-  app.add_option("--unified-device", options.unified_device, "device of the unified worker");
+  app.add_option("--prefill-device", options.prefill_devices, "devices of prefill workers")
+      ->delimiter(',');
+  app.add_option("--decode-device", options.decode_devices, "devices of decode workers")
+      ->delimiter(',');
+  app.add_option("--unified-device", options.unified_devices, "devices of unified workers")
+      ->delimiter(',');
+  app.add_option("--prefill-tp",
+                 options.prefill_ranks.tensor_parallel,
+                 "tensor ranks of each prefill worker and of each unified worker");
+  app.add_option(
+      "--decode-tp", options.decode_ranks.tensor_parallel, "tensor ranks of each decode worker");
   app.add_option("--transport", options.transport, "KV transport to require; empty: any");
   app.add_option(
       "--log-folder", options.log_folder, "folder for the processes' logs; empty: stderr");
@@ -450,10 +484,15 @@ int main(int argc, char** argv) {
   app.add_option("--stream-output", options.stream_output, "gaps: their output tokens");
   app.add_option("--intruder", options.intruder, "gaps: tokens of each long prompt");
   app.add_option("--intruders", options.intruders, "gaps: long prompts, one after the other");
-  app.add_option("--open-prompt", options.open_prompt, "open: prompt tokens");
-  app.add_option("--open-output", options.open_output, "open: output tokens");
-  app.add_option("--rate", options.rate, "open: requests per second");
-  app.add_option("--seconds", options.seconds, "open: duration of the arrivals in seconds");
+  app.add_option("--open-prompt", options.open.prompt, "open: prompt tokens");
+  app.add_option("--open-output", options.open.output, "open: output tokens");
+  app.add_option("--rate", options.rates, "open: requests per second, one run for each rate")
+      ->delimiter(',');
+  app.add_option("--seconds", options.open.seconds, "open: duration of the arrivals in seconds");
+  app.add_option("--ttft-goal", options.open.ttft_goal_ms, "open: the longest good TTFT in ms");
+  app.add_option("--itl-goal",
+                 options.open.itl_goal_ms,
+                 "open: the longest good p99 of a request's ITL in ms");
   CLI11_PARSE(app, argc, argv);
   return baton::Run(options);
 }

@@ -1,6 +1,7 @@
 # Functions that the scripts of this folder share: starting the processes of a cluster, sending requests, comparing answers.
 # The caller sets BIN, MODEL, OUT, REQUESTS, TOKENS, LIMIT (seconds) and WORKER_SET (further --set of workers, separated by
-# blanks). It may set PRELOAD, a library to load into workers.
+# blanks). It may set PRELOAD (a library to load into workers), DETERMINISTIC (engine.deterministic of workers, true), SENTENCES
+# (above the most of a prompt), SAMPLING (mixed: not only greedy requests) and CONCURRENT (requests at a time).
 # shellcheck shell=bash
 
 declare -A pids http
@@ -12,14 +13,18 @@ fail() { say "FAILED: $*"; failures=$((failures + 1)); }
 stop_all() { for name in "${!pids[@]}"; do kill -9 "${pids[$name]}" 2>/dev/null; wait "${pids[$name]}" 2>/dev/null; done; pids=(); http=(); }
 trap stop_all EXIT
 
-# start NAME COMMAND…: runs the command and waits until it prints its line `ready {…}` into $OUT/NAME.ready.
-start() {
+# launch NAME COMMAND…: runs the command, whose output goes to $OUT/NAME.ready.
+launch() {
   local name=$1
   shift
   : >"$OUT/$name.ready"
   "$@" >"$OUT/$name.ready" 2>>"$OUT/$name.log" &
   pids[$name]=$!
-  local i
+}
+
+# await_ready NAME: waits until the process prints its line `ready {…}`.
+await_ready() {
+  local name=$1 i
   for ((i = 0; i < LIMIT * 50; i++)); do
     if grep -q '^ready' "$OUT/$name.ready"; then
       http[$name]=$(address "$name" http)
@@ -32,6 +37,12 @@ start() {
   exit 1
 }
 
+# start NAME COMMAND…
+start() {
+  launch "$@"
+  await_ready "$1"
+}
+
 # address NAME PORT: prints the address of a port from the process's ready line.
 address() { grep -o "\"$2\":\"[^\"]*\"" "$OUT/$1.ready" | head -1 | cut -d'"' -f4; }
 
@@ -40,14 +51,30 @@ start_router() {
   start router "$BIN/baton-router" --set router_id=router --set "model.path=\"$MODEL\"" "$@"
 }
 
-# start_worker ROLE NAME DEVICE [SETTING…]
-start_worker() {
+# launch_worker ROLE NAME DEVICE [SETTING…]
+launch_worker() {
   local role=$1 name=$2 device=$3 setting settings=()
   shift 3
   for setting in "$@" $WORKER_SET; do settings+=(--set "$setting"); done
-  start "$name" env ${PRELOAD:+"LD_PRELOAD=$PRELOAD"} "$BIN/baton-$role" --set "worker_id=$name" --set "model.path=\"$MODEL\"" \
+  launch "$name" env ${PRELOAD:+"LD_PRELOAD=$PRELOAD"} "$BIN/baton-$role" --set "worker_id=$name" --set "model.path=\"$MODEL\"" \
     --set "routers=[\"$(address router workers)\"]" --set "engine.device=$device" \
-    --set engine.deterministic=true --set engine.kv_memory_mib=4096 "${settings[@]}"
+    --set "engine.deterministic=${DETERMINISTIC-true}" --set engine.kv_memory_mib=4096 "${settings[@]}"
+}
+
+# start_worker ROLE NAME DEVICE [SETTING…]
+start_worker() {
+  launch_worker "$@"
+  await_ready "$2"
+}
+
+# await_end PID: waits up to 10 seconds until the process has ended. A zombie has ended: nobody may reap an orphan at once.
+await_end() {
+  local i
+  for ((i = 0; i < 1000; i++)); do
+    [[ $(awk '{print $3}' "/proc/$1/stat" 2>/dev/null) =~ ^[^Z] ]] || return 0
+    sleep 0.01
+  done
+  return 1
 }
 
 # get NAME PATH: prints an HTTP response, without curl.
@@ -87,26 +114,53 @@ await() {
   return 1
 }
 
+# prompt_of NUMBER: a prompt of 40 to 1,600 bytes; SENTENCES allows longer ones. It differs from all others from its first words on.
 prompt_of() {
   local number=$1 i text="Story number $1 of the relay team begins:"
-  for ((i = 0; i <= number * 3; i++)); do text+=" Runner $((i + 1)) waited at mark $((number * 10 + i)) for the baton."; done
+  for ((i = 0; i < number * 7 % ${SENTENCES:-26}; i++)); do text+=" Runner $((i + 1)) waited at mark $((number * 10 + i)) for the baton."; done
   printf '%s' "$text"
 }
 
-# ask_all NAME: sends all requests at the same time and returns at once. wait_all waits for the answers, in $OUT/NAME.N.json.
+# sampling_of NUMBER: the flags of a request. With SAMPLING=mixed three of four requests are sampled, each with its own seed.
+sampling_of() {
+  local kind=0
+  [[ ${SAMPLING-} == mixed ]] && kind=$(($1 % 4))
+  case $kind in
+    0) echo --temperature 0 ;;
+    1) echo --temperature 0.8 --seed "$1" ;;
+    2) echo --temperature 1 --top-p 0.9 --seed "$1" ;;
+    3) echo --temperature 0.7 --top-k 40 --seed "$1" ;;
+  esac
+}
+
+# ask_one NAME NUMBER: leaves the answer in $OUT/NAME.NUMBER.json.
+ask_one() {
+  local -a sampling
+  read -ra sampling <<<"$(sampling_of "$2")"
+  "$BIN/baton" generate "$(prompt_of "$2")" --server "$server" --json --raw --ignore-eos "${sampling[@]}" --max-tokens "$TOKENS" \
+    --timeout-ms $((LIMIT * 1000)) >"$OUT/$1.$2.json" 2>"$OUT/$1.$2.err"
+}
+
+# ask_all NAME: sends all requests and returns at once: at the same time, or CONCURRENT at a time. wait_all waits for the answers.
 ask_all() {
-  local i
-  askers=()
-  for ((i = 0; i < REQUESTS; i++)); do
-    "$BIN/baton" generate "$(prompt_of $i)" --server "$(address router grpc)" --json --raw --ignore-eos --temperature 0 \
-      --max-tokens "$TOKENS" >"$OUT/$1.$i.json" 2>"$OUT/$1.$i.err" &
-    askers+=($!)
-  done
+  local server
+  server=$(address router grpc)
+  rm -f "$OUT/$1".*.json
+  {
+    for ((i = 0; i < REQUESTS; i++)); do
+      while (($(jobs -rp | wc -l) >= ${CONCURRENT:-REQUESTS})); do wait -n; done
+      ask_one "$1" "$i" &
+    done
+    wait
+  } &
+  pids[requests]=$!
 }
 wait_all() {
   local i
-  for i in "${!askers[@]}"; do
-    wait "${askers[$i]}" || fail "request $i of $1: $(tail -1 "$OUT/$1.$i.err")"
+  wait "${pids[requests]}"
+  unset 'pids[requests]'
+  for ((i = 0; i < REQUESTS; i++)); do
+    [[ -n $(tokens_of "$OUT/$1.$i.json") ]] || fail "request $i of $1: $(tail -1 "$OUT/$1.$i.err")"
   done
 }
 
@@ -125,18 +179,23 @@ first_difference() {
     "$(grep -o '"prompt_tokens":[0-9]*\|"attempts":[0-9]*\|"cached_tokens":[0-9]*' "$2" | tr '\n' ' ')"
 }
 
-# equal VARIABLE NAME: sets VARIABLE to the number of answers NAME that equal the answers "unified".
-equal() {
-  local i count=0 name=$2
+# same VARIABLE NAME OTHER: sets VARIABLE to the number of answers NAME that equal the answers OTHER. Prints the first differences.
+same() {
+  local i count=0 name=$2 other=$3
   for ((i = 0; i < REQUESTS; i++)); do
-    if [[ -n $(tokens_of "$OUT/unified.$i.json") && $(tokens_of "$OUT/unified.$i.json") == "$(tokens_of "$OUT/$name.$i.json")" ]]; then
+    if [[ -n $(tokens_of "$OUT/$other.$i.json") && $(tokens_of "$OUT/$other.$i.json") == "$(tokens_of "$OUT/$name.$i.json")" ]]; then
       count=$((count + 1))
-    else
-      say "$name: request $i differs: $(first_difference "$OUT/unified.$i.json" "$OUT/$name.$i.json")"
+    elif ((i - count < 3)); then
+      say "$name: request $i differs from $other: $(first_difference "$OUT/$other.$i.json" "$OUT/$name.$i.json")"
     fi
   done
-  ((count == REQUESTS)) || fail "$name: $count of $REQUESTS answers equal the unified worker's"
   printf -v "$1" '%s' "$count"
+}
+
+# equal VARIABLE NAME: sets VARIABLE to the number of answers NAME that equal the answers "unified", which must be all.
+equal() {
+  same "$1" "$2" unified
+  ((${!1} == REQUESTS)) || fail "$2: ${!1} of $REQUESTS answers equal the unified worker's"
 }
 
 # leaked VARIABLE NAME…: sets VARIABLE to the number of blocks that these workers leaked, once no request runs.

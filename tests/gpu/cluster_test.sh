@@ -12,6 +12,9 @@ readonly BIN=$1 MODEL=$2 OUT=$3
 readonly PREFILL_DEVICE=${PREFILL_DEVICE-cuda:0} DECODE_DEVICE=${DECODE_DEVICE-cuda:1} UNIFIED_DEVICE=${UNIFIED_DEVICE-cuda:0}
 readonly TRANSPORT=${TRANSPORT-cuda_ipc} WORKER_SET=${WORKER_SET-}
 readonly REQUESTS=${REQUESTS-32} TOKENS=${TOKENS-256} LIMIT=${LIMIT-120}
+# Long enough that prompts still run when the prefill worker is killed.
+# shellcheck disable=SC2034  # cluster.sh reads it
+readonly SENTENCES=${SENTENCES-96}
 
 # shellcheck source=tests/gpu/cluster.sh
 . "$(dirname "${BASH_SOURCE[0]}")/cluster.sh"

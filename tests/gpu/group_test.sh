@@ -22,27 +22,6 @@ start_group() {
     "engine.devices=[\"$FIRST_DEVICE\",\"$SECOND_DEVICE\"]"
 }
 
-# same VARIABLE NAME OTHER: sets VARIABLE to the number of answers NAME that equal the answers OTHER.
-same() {
-  local i count=0
-  for ((i = 0; i < REQUESTS; i++)); do
-    if [[ -n $(tokens_of "$OUT/$2.$i.json") && $(tokens_of "$OUT/$2.$i.json") == "$(tokens_of "$OUT/$3.$i.json")" ]]; then
-      count=$((count + 1))
-    fi
-  done
-  printf -v "$1" '%s' "$count"
-}
-
-# await_end PID: waits up to 10 seconds until the process has ended. A zombie has ended: nobody may reap an orphan at once.
-await_end() {
-  local i
-  for ((i = 0; i < 1000; i++)); do
-    [[ $(awk '{print $3}' "/proc/$1/stat" 2>/dev/null) =~ ^[^Z] ]] || return 0
-    sleep 0.01
-  done
-  return 1
-}
-
 # lose VARIABLE NAME SHAPE SIGNAL: starts a group NAME and sends SIGNAL to its follower, while requests run. Sets VARIABLE to the
 # milliseconds after which both processes have ended.
 lose() {
