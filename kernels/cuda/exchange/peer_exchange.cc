@@ -11,8 +11,9 @@ StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host) {
 cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const {
   const PeerTargets to = slots_->Targets(op.half);
   const PeerParts parts = slots_->Parts(op.half);
+  if (op.two_shot) return LaunchTwoShotSum(op.x, to, parts, stream);
   return op.gather_only ? LaunchPeerPush(op.x, to, parts, stream)
-                        : LaunchPeerSum(op.x, to, parts, stream);
+                        : LaunchOneShotSum(op.x, to, parts, stream);
 }
 
 cudaError_t PeerExchange::Launch(const GatherColumnsOp& op, cudaStream_t stream) const {

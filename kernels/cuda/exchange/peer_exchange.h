@@ -17,7 +17,7 @@ class PeerExchange final {
   // Errors: those of PeerSlots::Create.
   static StatusOr<std::unique_ptr<PeerExchange>> Create(Collective& host);
 
-  // The most bytes that one rank sends in an exchange.
+  // The most bytes that a rank sends to another rank in an exchange.
   size_t part_bytes() const { return slots_->part_bytes(); }
   // What a kernel behind a ReduceOp with `gather_only` needs to add the parts.
   PeerParts Parts(int half) const { return slots_->Parts(half); }

@@ -11,6 +11,10 @@
 
 // Kernels that move numbers through the slots of PeerSlots. A row of a tensor is a multiple of 16
 // bytes, as are its address and its stride, unless a comment says otherwise.
+//
+// All thread blocks run at the same time, and the kernels of all ranks go through the numbers in
+// equal steps. In a step a thread pushes before it waits, and it waits only for what other ranks
+// push in earlier steps. So the rank that is behind the others can always go on.
 namespace baton::cuda {
 
 // The slots of the other ranks that receive what this rank pushes.
@@ -23,11 +27,26 @@ cudaError_t LaunchPeerPush(const Tensor& x,
                            const PeerParts& parts,
                            cudaStream_t stream);
 
-// x = the sum of all ranks' x, added in float32 in the order of the ranks and rounded once.
-cudaError_t LaunchPeerSum(const Tensor& x,
-                          const PeerTargets& to,
-                          const PeerParts& parts,
-                          cudaStream_t stream);
+// x = the sum of all ranks' x, added in float32 in the order of the ranks and rounded once. Every
+// rank pushes all of its numbers to all other ranks, which takes the least time for small sums.
+cudaError_t LaunchOneShotSum(const Tensor& x,
+                             const PeerTargets& to,
+                             const PeerParts& parts,
+                             cudaStream_t stream);
+
+// The same, with the same bits. Every rank adds one slice of the numbers and pushes the sum to the
+// others, so that a rank sends 2 · (ranks − 1) / ranks of its bytes. Error: cudaErrorInvalidValue
+// when a slice is empty, or when a slot has no room for two slices (TwoShotBytes).
+cudaError_t LaunchTwoShotSum(const Tensor& x,
+                             const PeerTargets& to,
+                             const PeerParts& parts,
+                             cudaStream_t stream);
+
+// The most bytes of a two-shot sum of `ranks` ranks through slots of `slot_bytes` bytes. A slot
+// holds a slice of the numbers of its rank, and then a slice of sums.
+constexpr size_t TwoShotBytes(size_t slot_bytes, int ranks) {
+  return slot_bytes / (2 * sizeof(uint4)) * sizeof(uint4) * static_cast<size_t>(ranks);
+}
 
 // Rows in device memory, in bytes: all numbers are multiples of 4.
 struct PeerRows {

@@ -23,6 +23,10 @@ namespace baton::cuda {
 // receives something from each other rank. When a rank has received it, the other rank has finished
 // the exchange before, whose slots are therefore empty again. All ranks make the same exchanges in
 // the same order, each on one stream. One thread, except Abort.
+//
+// Within an exchange each place of a slot is filled once and emptied once. That is why both phases
+// of a two-shot sum fit one half: the slices of numbers and the slices of sums have places of their
+// own. Its slices are not empty, so that each rank receives numbers from each other rank.
 class PeerSlots final {
  public:
   static constexpr int kHalves = 2;
@@ -35,7 +39,7 @@ class PeerSlots final {
   ~PeerSlots();
   PeerSlots(const PeerSlots&) = delete;
 
-  // The largest part in bytes.
+  // The bytes of a slot: the most that a rank pushes to another rank in an exchange.
   size_t part_bytes() const { return part_bytes_; }
   // This rank's slots in the memory of the other ranks, by rank without this one.
   PeerTargets Targets(int half) const;
