@@ -59,6 +59,13 @@ __device__ __forceinline__ int32_t UnitsOfStep() {
   return static_cast<int32_t>(gridDim.x) * kThreads;
 }
 
+// The kernels of sums push to the ranks behind their rank first: if all ranks began with rank 0,
+// they would share its link.
+__host__ __device__ __forceinline__ int32_t RankOfTarget(const PeerParts& parts, int32_t target) {
+  const int32_t rank = parts.rank + 1 + target;
+  return rank < parts.ranks ? rank : rank - parts.ranks;
+}
+
 // Stores `value` in place `at` of the slots of the `peers` other ranks; `peers` is at most kPeers.
 template <int kPeers>
 __device__ __forceinline__ void PushToAll(const PeerTargets& to,
@@ -156,22 +163,20 @@ __global__ void __launch_bounds__(kThreads, TwoShotBlocksOfSm(kPeers)) TwoShotKe
   WaitForPredecessor();
   const int32_t step = UnitsOfStep();
   const int32_t longest = slices.longest();
-  // The ranks below `with`, without this one.
-  const auto peers_below = [&](int32_t with) { return with - (parts.rank < with ? 1 : 0); };
-  const auto place_of = [&](int32_t peer, int32_t at) {
-    return x.at(slices.First(peer + (peer >= parts.rank ? 1 : 0)) + at);
-  };
   for (int32_t i = FirstUnit(); i < longest + (kSumBehind + kResultBehind) * step; i += step) {
     if (i < longest) {
-      const int32_t peers = peers_below(slices.SlicesWith(i, parts.ranks));
+      const int32_t with = slices.SlicesWith(i, parts.ranks);
       uint4 own[kPeers];
 #pragma unroll
-      for (int32_t peer = 0; peer < kPeers; ++peer) {
-        if (peer < peers) own[peer] = *place_of(peer, i);
+      for (int32_t target = 0; target < kPeers; ++target) {
+        if (target + 1 >= parts.ranks) continue;
+        const int32_t rank = RankOfTarget(parts, target);
+        if (rank < with) own[target] = *x.at(slices.First(rank) + i);
       }
 #pragma unroll
-      for (int32_t peer = 0; peer < kPeers; ++peer) {
-        if (peer < peers) StoreVolatile(to[peer] + i, Pushed(own[peer]));
+      for (int32_t target = 0; target < kPeers; ++target) {
+        if (target + 1 >= parts.ranks || RankOfTarget(parts, target) >= with) continue;
+        StoreVolatile(to[target] + i, Pushed(own[target]));
       }
     }
     const int32_t added = i - kSumBehind * step;
@@ -183,12 +188,15 @@ __global__ void __launch_bounds__(kThreads, TwoShotBlocksOfSm(kPeers)) TwoShotKe
     }
     const int32_t taken = added - kResultBehind * step;
     if (taken >= 0) {
-      const int32_t peers = peers_below(slices.SlicesWith(taken, parts.ranks));
+      const int32_t with = slices.SlicesWith(taken, parts.ranks);
+      const int32_t peers = with - (parts.rank < with ? 1 : 0);
       uint4 sums[kPeers];
       TakeParts(parts, peers, longest + taken, sums);
 #pragma unroll
       for (int32_t peer = 0; peer < kPeers; ++peer) {
-        if (peer < peers) *place_of(peer, taken) = sums[peer];
+        if (peer >= peers) continue;
+        const int32_t rank = peer + (peer >= parts.rank ? 1 : 0);
+        *x.at(slices.First(rank) + taken) = sums[peer];
       }
     }
   }
@@ -255,6 +263,17 @@ dim3 BlocksFor(int32_t units, int blocks_of_sm = kBlocksOfSm) {
   return {static_cast<unsigned>(std::clamp(CeilDiv(units, kThreads), 1, kSms * blocks_of_sm))};
 }
 
+// `to`, which is in the order of the ranks, in the order in which the kernels push.
+PeerTargets InPushOrder(const PeerTargets& to, const PeerParts& parts) {
+  PeerTargets ordered = {};
+  for (int32_t target = 0; target + 1 < parts.ranks; ++target) {
+    const int32_t rank = RankOfTarget(parts, target);
+    ordered[static_cast<size_t>(target)] =
+        to[static_cast<size_t>(rank - (rank > parts.rank ? 1 : 0))];
+  }
+  return ordered;
+}
+
 // Calls `launch` with a number of other ranks for which kernels are compiled.
 template <class Launch>
 cudaError_t ForPeers(int32_t peers, const Launch& launch) {
@@ -308,8 +327,14 @@ cudaError_t LaunchPeerPush(const Tensor& x,
                            cudaStream_t stream) {
   const VectorRows rows = VectorsOf(x);
   if (rows.count == 0) return cudaSuccess;
-  return LaunchOverlapped(
-      PushKernel, BlocksFor(rows.count), dim3(kThreads), 0, stream, rows, to, parts.ranks - 1);
+  return LaunchOverlapped(PushKernel,
+                          BlocksFor(rows.count),
+                          dim3(kThreads),
+                          0,
+                          stream,
+                          rows,
+                          InPushOrder(to, parts),
+                          parts.ranks - 1);
 }
 
 cudaError_t LaunchOneShotSum(const Tensor& x,
@@ -326,7 +351,7 @@ cudaError_t LaunchOneShotSum(const Tensor& x,
                             0,
                             stream,
                             rows,
-                            to,
+                            InPushOrder(to, parts),
                             parts);
   });
 }
@@ -347,7 +372,7 @@ cudaError_t LaunchTwoShotSum(const Tensor& x,
                             stream,
                             rows,
                             slices,
-                            to,
+                            InPushOrder(to, parts),
                             parts);
   });
 }
