@@ -165,7 +165,8 @@ TEST_P(GpuExchangeCopies, StepsOfManyExchangesGiveWhatTheHostComputes) {
     Listed one = {.kind = static_cast<Listed::Kind>(below(4)), .first = numbers};
     const bool large = i % 20 == 7;
     // Every eighth exchange has rows that are no whole vectors.
-    const int64_t cols = 4 * (large ? 160 : 2 * ranks() + below(60)) + (i % 8 == 3 ? 1 : 0);
+    const int64_t cols =
+        4 * (large ? 160 : 2 * int64_t{ranks()} + below(60)) + (i % 8 == 3 ? 1 : 0);
     const int64_t rows = large ? 512 : 1 + below(40);
     if (large) one.kind = Listed::kReduce;
     const int64_t stride = cols + below(2) * 4;

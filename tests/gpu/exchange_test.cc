@@ -156,7 +156,7 @@ TEST_P(GpuExchangeSums, AnAbortEndsAllWaitsForSlots) {
     at(exchanges_, rank)
         ->watch()
         .Fail(MakeStatus(StatusCode::kUnavailable, "the other rank is gone"));
-    const Status ended = ToStatus(cudaStreamSynchronize(at(streams_, rank)), "an aborted sum");
+    Status ended = ToStatus(cudaStreamSynchronize(at(streams_, rank)), "an aborted sum");
     at(took, rank) = SteadyClock().Now() - began;
     return ended;
   });

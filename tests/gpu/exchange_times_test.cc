@@ -123,7 +123,7 @@ void GpuExchangeTimes::PrintAllReduce(int64_t rows) {
   const double slices = 2 * to_all / ranks();
   if (bytes <= slot) print_op("one-shot", to_all, true, false);
   if (bytes <= TwoShotBytes(slot, ranks())) print_op("two-shot", slices, true, true);
-  const bool equal_slices = rows * kCols % (8 * ranks()) == 0;
+  const bool equal_slices = rows * kCols % (8 * int64_t{ranks()}) == 0;
   const bool sliced = ranks() > 2 && equal_slices && bytes >= (size_t{512} << 10);
   print_op("NCCL", sliced ? slices : to_all, false, sliced);
   const auto chosen = [&](int rank) {
