@@ -11,6 +11,7 @@
 #include "kernels/cuda/exchange/exchange_watch.h"
 #include "kernels/cuda/exchange/listed_exchange.h"
 #include "kernels/cuda/exchange/nccl_library.h"
+#include "kernels/cuda/exchange/peer_kernels.h"
 
 // What the exchanges between GPUs decide on the host.
 namespace baton::cuda {
@@ -43,26 +44,8 @@ class ListedExchangeTest : public testing::Test {
     return std::get<Op>(ops_.back());
   }
 
-  std::byte memory_{};
-  bool has_memory_ = true;
-  size_t asked_ = 0;
-  std::vector<ExchangeOp> ops_;
-};
-
-TEST_F(ListedExchangeTest, ExchangesThatFitUseTheHalvesOfTheSlotsInTurn) {
-  auto two = Make(RankPlace::Of(2, 1, 1), size_t{64} << 10);
-  int32_t tokens[3] = {};
-  for (int step = 0; step < 2; ++step) {
-    ops_.clear();
-    two.BeginStep();
-    two.AllReduce(Rows(4, 4096, 4096));  // 32 KiB
-    two.AllReduce(Rows(8, 4096, 4096));  // 64 KiB
-    two.AllReduce(Rows(9, 4096, 4096));  // too large
-    two.AllReduce(Rows(4, 4092, 4096));  // rows are no multiple of 16 bytes
-    two.GatherToFirst(Rows(4, 100, 100), {{50, 100}});
-    two.GatherToFirst(Rows(4, 100, 100), {{51, 100}});  // columns are no multiple of 4 bytes
-    two.Barrier();
-    two.EndStep(tokens, 3);
+  // The halves of all ops; 9 for an op without.
+  std::vector<int32_t> halves() const {
     std::vector<int32_t> halves;
     for (const ExchangeOp& op : ops_) {
       halves.push_back(std::visit(
@@ -72,10 +55,117 @@ TEST_F(ListedExchangeTest, ExchangesThatFitUseTheHalvesOfTheSlotsInTurn) {
           },
           op));
     }
+    return halves;
+  }
+  // The rows of all ops, which are sums and gathers.
+  std::vector<int64_t> rows() const {
+    std::vector<int64_t> rows;
+    for (const ExchangeOp& op : ops_) {
+      const auto* const reduce = std::get_if<ReduceOp>(&op);
+      rows.push_back(reduce != nullptr ? reduce->x.rows : std::get<GatherColumnsOp>(op).whole.rows);
+    }
+    return rows;
+  }
+
+  std::byte memory_{};
+  bool has_memory_ = true;
+  size_t asked_ = 0;
+  std::vector<ExchangeOp> ops_;
+};
+
+TEST_F(ListedExchangeTest, ExchangesThroughSlotsUseTheirHalvesInTurn) {
+  auto two = Make(RankPlace::Of(2, 1, 1), size_t{64} << 10);
+  int32_t tokens[3] = {};
+  for (int step = 0; step < 2; ++step) {
+    ops_.clear();
+    two.BeginStep();
+    two.AllReduce(Rows(4, 4096, 4096));  // 32 KiB
+    two.AllReduce(Rows(8, 4096, 4096));  // 64 KiB
+    two.AllReduce(Rows(9, 4096, 4096));  // two ops of 32 and 40 KiB
+    two.AllReduce(Rows(4, 4092, 4096));  // rows are no multiple of 16 bytes
+    two.GatherToFirst(Rows(4, 100, 100), {{50, 100}});
+    two.GatherToFirst(Rows(4, 100, 100), {{51, 100}});  // columns are no multiple of 4 bytes
+    two.Barrier();
+    two.EndStep(tokens, 3);
     // The last one only evens out the number of exchanges.
-    EXPECT_THAT(halves, testing::ElementsAre(0, 1, -1, -1, 0, -1, 1, 0, 1));
+    EXPECT_THAT(halves(), testing::ElementsAre(0, 1, 0, 1, -1, 0, -1, 1, 0, 1));
     EXPECT_TRUE(std::holds_alternative<BarrierOp>(ops_.back()));
   }
+}
+
+TEST_F(ListedExchangeTest, SumsLargerThanASlotAreListedAsRangesOfRows) {
+  auto two = Make(RankPlace::Of(2, 1, 1), size_t{64} << 10);
+  two.BeginStep();
+  two.AllReduce(Rows(20, 4096, 4112));  // 160 KiB and gaps between the rows
+  EXPECT_THAT(halves(), testing::ElementsAre(0, 1, 0));
+  EXPECT_THAT(rows(), testing::ElementsAre(6, 7, 7));
+  int64_t next = 0;
+  for (const ExchangeOp& op : ops_) {
+    const auto& reduce = std::get<ReduceOp>(op);
+    EXPECT_EQ(reduce.x.data - &memory_, next * 4112 * 2);
+    EXPECT_EQ(reduce.ranks, 2);
+    EXPECT_FALSE(reduce.two_shot);
+    next += reduce.x.rows;
+  }
+  two.EndStep(nullptr, 0);
+  EXPECT_EQ(last<BarrierOp>().half, 1);
+  // A row does not fit.
+  two.AllReduce(Rows(1, 65536, 65536));
+  EXPECT_EQ(last<ReduceOp>().half, kThroughNccl);
+}
+
+TEST_F(ListedExchangeTest, LargeSumsOfMoreRanksThroughSlotsAreTwoShot) {
+  constexpr size_t kSlot = size_t{32} << 20;
+  const auto is_two_shot = [&](int32_t ranks, int64_t rows) {
+    auto listed = Make(RankPlace::Of(ranks, 1, 0), kSlot);
+    listed.AllReduce(Rows(rows, 4096, 4096));  // rows of 8 KiB
+    EXPECT_NE(last<ReduceOp>().half, kThroughNccl);
+    return last<ReduceOp>().two_shot;
+  };
+  EXPECT_FALSE(is_two_shot(2, 8192));
+  EXPECT_FALSE(is_two_shot(3, 143));
+  EXPECT_TRUE(is_two_shot(3, 144));
+  EXPECT_FALSE(is_two_shot(4, 63));
+  EXPECT_TRUE(is_two_shot(4, 64));
+  EXPECT_FALSE(is_two_shot(8, 18));
+  EXPECT_TRUE(is_two_shot(8, 19));
+}
+
+// A slot has room for a slice of the numbers and a slice of sums, so that slots of 32 MiB serve a
+// sum of 64 MiB of 4 ranks.
+TEST_F(ListedExchangeTest, TwoShotSumsAreAsLargeAsTwoSlicesOfASlot) {
+  auto four = Make(RankPlace::Of(4, 1, 0), size_t{32} << 20);
+  four.AllReduce(Rows(8192, 4096, 4096));
+  EXPECT_THAT(rows(), testing::ElementsAre(8192));
+  ops_.clear();
+  four.AllReduce(Rows(8200, 4096, 4096));
+  EXPECT_THAT(rows(), testing::ElementsAre(4100, 4100));
+  EXPECT_THAT(halves(), testing::ElementsAre(1, 0));
+  EXPECT_EQ(TwoShotBytes(47, 4), 4u * 16);
+}
+
+TEST_F(ListedExchangeTest, GathersAreBoundedByTheColumnsOfOneRank) {
+  auto two = Make(RankPlace::Of(2, 1, 0), size_t{64} << 10);
+  two.BeginStep();
+  two.AllGather(Rows(16, 4096, 4096), {{2048, 4096}});  // a rank sends 64 KiB
+  EXPECT_THAT(rows(), testing::ElementsAre(16));
+  two.AllGather(Rows(16, 4096, 4096), {{1024, 4096}});
+  two.GatherToFirst(Rows(17, 4096, 4096), {{2048, 4096}});
+  EXPECT_THAT(rows(), testing::ElementsAre(16, 8, 8, 8, 9));
+  EXPECT_THAT(halves(), testing::ElementsAre(0, 1, 0, 1, 0));
+  const auto& gather = last<GatherColumnsOp>();
+  EXPECT_EQ(gather.whole.data - &memory_, 8 * 4096 * 2);
+  EXPECT_EQ(gather.ends, (std::vector<int64_t>{2048, 4096}));
+  EXPECT_FALSE(gather.to_all);
+}
+
+TEST_F(ListedExchangeTest, TensorsWithoutRowsAreNotExchanged) {
+  auto two = Make(RankPlace::Of(2, 1, 0), size_t{64} << 10);
+  two.BeginStep();
+  two.AllReduce(Rows(0, 4096, 4096));
+  two.AllGather(Rows(0, 4096, 4096), {{2048, 4096}});
+  two.EndStep(nullptr, 0);
+  EXPECT_TRUE(ops_.empty());
 }
 
 TEST_F(ListedExchangeTest, AnEvenNumberOfExchangesNeedsNoOther) {

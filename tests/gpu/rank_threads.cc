@@ -2,24 +2,42 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "common/base/check.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/exchange/nccl_library.h"
+#include "kernels/cuda/primitives/peer_parts.h"
 
 namespace baton {
 
-std::string RankThreads::Missing() {
+namespace {
+
+int DeviceCount() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
-  if (count < kRanks) return fmt::format("{} GPUs were found; {} are needed", count, kRanks);
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+}  // namespace
+
+std::string RankThreads::Missing(int ranks) {
+  const int count = DeviceCount();
+  if (count < ranks) return fmt::format("{} GPUs were found; {} are needed", count, ranks);
   const auto nccl = cuda::NcclLibrary::Load();
   return nccl.ok() ? "" : std::string(Message(nccl.status()));
 }
 
-RankThreads::RankThreads(bool pipeline, Duration limit) : pipeline_(pipeline), limit_(limit) {
-  for (int rank = 0; rank < kRanks; ++rank) {
+std::vector<int> RankThreads::Sizes() {
+  std::vector<int> sizes = {kRanks};
+  const int most = std::min(DeviceCount(), cuda::kMaxPeerRanks);
+  while (sizes.back() < most) sizes.push_back(sizes.back() + 1);
+  return sizes;
+}
+
+RankThreads::RankThreads(bool pipeline, Duration limit, int ranks)
+    : pipeline_(pipeline), limit_(limit), group_(ranks) {
+  for (int rank = 0; rank < ranks; ++rank) {
     auto device = cuda::CudaDevice::Open(rank);
     BATON_CHECK(device.ok(), "{}", Message(device.status()));
     devices_.push_back(*std::move(device));
@@ -34,9 +52,9 @@ RankGroups RankThreads::groups(int rank) {
 }
 
 std::vector<Status> RankThreads::Run(const std::function<Status(int rank)>& body) {
-  std::vector<Status> results(kRanks);
+  std::vector<Status> results(static_cast<size_t>(ranks()));
   std::vector<std::jthread> threads;
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < ranks(); ++rank) {
     threads.emplace_back([&, rank] {
       const Status current = cuda::ToStatus(device(rank).MakeCurrent(), "cudaSetDevice");
       results[static_cast<size_t>(rank)] = current.ok() ? body(rank) : current;
@@ -48,7 +66,7 @@ std::vector<Status> RankThreads::Run(const std::function<Status(int rank)>& body
 
 Status RankThreads::MakeOps(const CudaOptions& options) {
   ops_.clear();
-  ops_.resize(kRanks);
+  ops_.resize(static_cast<size_t>(ranks()));
   const std::vector<Status> made = Run([&](int rank) -> Status {
     CudaOptions mine = options;
     mine.groups = groups(rank);

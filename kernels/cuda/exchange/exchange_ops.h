@@ -25,7 +25,8 @@ struct ReduceOp {
   // Scratch memory: [ranks][rows][cols], by rank.
   std::byte* parts = nullptr;
   // Every rank adds one slice of the numbers and the ranks gather the slices, which moves less than
-  // gathering all parts does when there are more than two ranks. `x` has no gaps and equal slices.
+  // gathering all parts does when there are more than two ranks. Through NCCL, `x` has no gaps and
+  // equal slices. Through slots, a slice has at least one vector of 16 bytes.
   bool two_shot = false;
   // Only the parts are gathered or pushed, because the next op adds them.
   bool gather_only = false;

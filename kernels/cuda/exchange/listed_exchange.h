@@ -53,7 +53,12 @@ class ListedExchange final : public Exchange {
   bool SendsAhead(size_t /*bytes*/) const override { return false; }
 
  private:
-  int32_t HalfFor(size_t bytes);
+  bool has_slots() const { return options_.slot_bytes > 0; }
+  // The half of the slots for the next exchange through them.
+  int32_t NextHalf();
+  // Lists the sum as exchanges through slots. Returns false when slots do not serve.
+  bool ReduceThroughSlots(const Tensor& x);
+  bool GatherThroughSlots(const GatherColumnsOp& whole);
   void Gather(const Tensor& whole, std::span<const int64_t> ends, bool to_all);
   void Stage(const Tensor& x, int32_t stage, bool send);
 

@@ -15,8 +15,8 @@ StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host) {
 cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const {
   const PeerTargets to = slots_->Targets(op.half);
   const PeerParts parts = slots_->Parts(op.half);
-  return op.gather_only ? LaunchPeerPush(op.x, to, parts, stream)
-                        : LaunchPeerSum(op.x, to, parts, stream);
+  if (op.two_shot) return LaunchTwoShotSum(op.x, to, parts, stream);
+  return LaunchOneShotSum(op.x, to, parts, stream);
 }
 
 cudaError_t PeerExchange::Launch(const CopyPartOp& op, cudaStream_t stream) const {

@@ -18,11 +18,11 @@ class PeerExchange final {
   // Errors: those of PeerSlots::Create.
   static StatusOr<std::unique_ptr<PeerExchange>> Create(Collective& host);
 
-  // The most bytes that one rank sends in an exchange.
+  // The most bytes that a rank sends to another rank in an exchange.
   size_t part_bytes() const { return slots_->part_bytes(); }
   // What a kernel that pushes and adds the parts itself needs, in place of a ReduceOp.
   PeerParts Parts(int half) const { return slots_->Parts(half); }
-  PeerTargets Targets(int half) const { return slots_->Targets(half); }
+  PeerTargets Targets(int half) const { return InPushOrder(slots_->Targets(half), Parts(half)); }
 
   // Where this rank receives the parts of CopyPartOp, and the bytes of each place; 0: nowhere.
   std::byte* place(int index) const { return slots_->Place(index); }

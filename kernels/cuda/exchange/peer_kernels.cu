@@ -1,99 +1,170 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/exchange/peer_kernels.h"
 #include "kernels/cuda/primitives/float_numbers.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
-#include "kernels/cuda/primitives/peer_parts.cuh"
+#include "kernels/cuda/primitives/peer_sum.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 
 namespace baton::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// All thread blocks must run at the same time, because they wait for those of other ranks: four on
-// each of 132 SMs.
-constexpr int64_t kMaxBlocks = 528;
-
-// Rows of vectors of 16 bytes.
-struct VectorRows {
-  uint4* data;
-  int64_t count;
-  int64_t row;     // vectors of a row; `count` when there are no gaps
-  int64_t stride;  // vectors
-
-  __device__ __forceinline__ uint4* at(int64_t index) const {
-    return row == count ? data + index : data + index / row * stride + index % row;
-  }
-};
-
-__global__ void PushKernel(const VectorRows x, const PeerTargets to, int32_t peers) {
-  ReleaseSuccessor();
-  WaitForPredecessor();
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < x.count; i += step) {
-    const uint4 value = Pushed(*x.at(i));
-    for (int32_t peer = 0; peer < peers; ++peer) StoreVolatile(to[peer] + i, value);
-  }
+// All thread blocks must run at the same time, because they wait for those of other ranks.
+constexpr int kSms = 132;
+constexpr int kBlocksOfSm = 4;
+// The threads of a two-shot sum of many ranks need more registers.
+constexpr int TwoShotBlocksOfSm(int peers) {
+  return peers <= 3 ? 4 : 2;
 }
 
-template <class T>
-struct Numbers {
-  static constexpr int kCount = sizeof(uint4) / sizeof(T);
-  T values[kCount];
-};
+// In one step of a kernel each thread pushes one vector to each rank that needs it. These are the
+// steps by which taking what the other ranks have pushed is behind: in between, the link moves
+// numbers while the memory of the device works.
+constexpr int32_t kOneShotBehind = 1;
+constexpr int32_t kSumBehind = 1;     // of a two-shot sum: from pushing a part to adding
+constexpr int32_t kResultBehind = 1;  // from pushing a sum to taking those of the other ranks
+constexpr int32_t kCopyBehind = 1;
 
-// Adds the vector of all ranks.
-template <class T>
-__device__ __forceinline__ uint4 SumOf(const PeerParts& parts, const uint4& own, int64_t index) {
-  constexpr int kCount = Numbers<T>::kCount;
-  float sum[kCount];
-  for (int32_t rank = 0; rank < parts.ranks; ++rank) {
-    const uint4 bits = rank == parts.rank ? own : TakePart(parts, rank, index);
-    const auto numbers = *reinterpret_cast<const Numbers<T>*>(&bits);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const float number = ToFloat(numbers.values[i]);
-      sum[i] = rank == 0 ? number : sum[i] + number;
-    }
-  }
-  Numbers<T> out;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) Store(sum[i], &out.values[i]);
-  return *reinterpret_cast<const uint4*>(&out);
-}
-
-// A thread pushes its next vector before it adds the one before, so that the sums of a large tensor
-// are computed while the rest moves.
-template <class T>
-__global__ void PushAndSumKernel(const VectorRows x, const PeerTargets to, const PeerParts parts) {
-  ReleaseSuccessor();
-  WaitForPredecessor();
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  for (int64_t i = first; i < x.count + step; i += step) {
-    if (i < x.count) {
-      const uint4 value = Pushed(*x.at(i));
-      for (int32_t peer = 0; peer + 1 < parts.ranks; ++peer) StoreVolatile(to[peer] + i, value);
-    }
-    if (i >= step) {
-      uint4* const place = x.at(i - step);
-      *place = SumOf<T>(parts, *place, i - step);
-    }
-  }
-}
-
-// Rows in units of a word or a vector.
+// Rows in units of a word or a vector of 16 bytes.
 template <class Unit>
 struct UnitRows {
   Unit* data;
-  int64_t count;
-  int64_t row;
-  int64_t stride;
+  int32_t count;
+  int32_t row;     // units of a row; `count` when there are no gaps
+  int64_t stride;  // units
 
-  __device__ __forceinline__ Unit* at(int64_t index) const {
-    return data + index / row * stride + index % row;
+  __device__ __forceinline__ Unit* at(int32_t index) const {
+    if (row == count) return data + index;
+    const auto unit = static_cast<uint32_t>(index);
+    const auto width = static_cast<uint32_t>(row);
+    return data + unit / width * stride + unit % width;
   }
 };
+using VectorRows = UnitRows<uint4>;
+
+__device__ __forceinline__ int32_t FirstUnit() {
+  return static_cast<int32_t>(blockIdx.x) * kThreads + static_cast<int32_t>(threadIdx.x);
+}
+// The units of all threads of a grid of one dimension.
+__device__ __forceinline__ int32_t UnitsOfStep() {
+  return static_cast<int32_t>(gridDim.x) * kThreads;
+}
+
+// The kernels of sums push to the ranks behind their rank first: if all ranks began with rank 0,
+// they would share its link.
+__host__ __device__ __forceinline__ int32_t RankOfTarget(const PeerParts& parts, int32_t target) {
+  const int32_t rank = parts.rank + 1 + target;
+  return rank < parts.ranks ? rank : rank - parts.ranks;
+}
+
+// Stores `value` in place `at` of the slots of the `peers` other ranks; `peers` is at most kPeers.
+template <int kPeers>
+__device__ __forceinline__ void PushToAll(const PeerTargets& to,
+                                          int32_t peers,
+                                          int32_t at,
+                                          const uint4& value) {
+#pragma unroll
+  for (int32_t peer = 0; peer < kPeers; ++peer) {
+    if (peer < peers) StoreVolatile(to[peer] + at, value);
+  }
+}
+
+// Adds the vectors of all ranks and rounds once.
+template <class T, int kPeers>
+__device__ __forceinline__ uint4 SumOf(const PeerParts& parts, const uint4& own, int32_t at) {
+  float sum[Numbers<T>::kCount];
+  SumOverRanks<T, kPeers>(parts, own, at, sum);
+  Numbers<T> out;
+#pragma unroll
+  for (int i = 0; i < Numbers<T>::kCount; ++i) Store(sum[i], &out.values[i]);
+  return *reinterpret_cast<const uint4*>(&out);
+}
+
+// Every rank pushes all of its numbers to all others and adds all numbers.
+template <class T, int kPeers>
+__global__ void __launch_bounds__(kThreads, kBlocksOfSm)
+    OneShotKernel(const VectorRows x, const PeerTargets to, const PeerParts parts) {
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  const int32_t step = UnitsOfStep();
+  for (int32_t i = FirstUnit(); i < x.count + kOneShotBehind * step; i += step) {
+    if (i < x.count) PushToAll<kPeers>(to, parts.ranks - 1, i, Pushed(*x.at(i)));
+    if (const int32_t added = i - kOneShotBehind * step; added >= 0) {
+      uint4* const place = x.at(added);
+      *place = SumOf<T, kPeers>(parts, *place, added);
+    }
+  }
+}
+
+// The slices of a two-shot sum, in vectors. Rank r adds slice r. The first `longer` slices have
+// `length` + 1 vectors, the others `length`.
+struct Slices {
+  int32_t length;
+  int32_t longer;
+
+  // The vectors of the longest slice.
+  __host__ __device__ __forceinline__ int32_t longest() const {
+    return length + (longer > 0 ? 1 : 0);
+  }
+  __device__ __forceinline__ int32_t First(int32_t rank) const {
+    return rank * length + min(rank, longer);
+  }
+  // The slices that have a vector `at`: those of the ranks below the result.
+  __device__ __forceinline__ int32_t SlicesWith(int32_t at, int32_t ranks) const {
+    return at < length ? ranks : longer;
+  }
+};
+
+// Every rank pushes each of its slices to the rank that adds it, and pushes the sum of its own
+// slice to all. A slot holds a slice of parts, then a slice of sums. Each vector of `x` is read and
+// written by one thread.
+template <class T, int kPeers>
+__global__ void __launch_bounds__(kThreads, TwoShotBlocksOfSm(kPeers)) TwoShotKernel(
+    const VectorRows x, const Slices slices, const PeerTargets to, const PeerParts parts) {
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  const int32_t step = UnitsOfStep();
+  const int32_t longest = slices.longest();
+  for (int32_t i = FirstUnit(); i < longest + (kSumBehind + kResultBehind) * step; i += step) {
+    if (i < longest) {
+      const int32_t with = slices.SlicesWith(i, parts.ranks);
+      uint4 own[kPeers];
+#pragma unroll
+      for (int32_t target = 0; target < kPeers; ++target) {
+        if (target + 1 >= parts.ranks) continue;
+        const int32_t rank = RankOfTarget(parts, target);
+        if (rank < with) own[target] = *x.at(slices.First(rank) + i);
+      }
+#pragma unroll
+      for (int32_t target = 0; target < kPeers; ++target) {
+        if (target + 1 >= parts.ranks || RankOfTarget(parts, target) >= with) continue;
+        StoreVolatile(to[target] + i, Pushed(own[target]));
+      }
+    }
+    const int32_t added = i - kSumBehind * step;
+    if (added >= 0 && added < longest && parts.rank < slices.SlicesWith(added, parts.ranks)) {
+      uint4* const place = x.at(slices.First(parts.rank) + added);
+      const uint4 sum = Pushed(SumOf<T, kPeers>(parts, *place, added));
+      *place = sum;
+      PushToAll<kPeers>(to, parts.ranks - 1, longest + added, sum);
+    }
+    const int32_t taken = added - kResultBehind * step;
+    if (taken >= 0) {
+      const int32_t with = slices.SlicesWith(taken, parts.ranks);
+      const int32_t peers = with - (parts.rank < with ? 1 : 0);
+      uint4 sums[kPeers];
+      TakeParts(parts, peers, longest + taken, sums);
+#pragma unroll
+      for (int32_t peer = 0; peer < kPeers; ++peer) {
+        if (peer >= peers) continue;
+        const int32_t rank = peer + (peer >= parts.rank ? 1 : 0);
+        *x.at(slices.First(rank) + taken) = sums[peer];
+      }
+    }
+  }
+}
 
 template <class Unit>
 struct CopyArguments {
@@ -112,59 +183,66 @@ __device__ __forceinline__ uint4 Flipped(const uint4& value, uint32_t flip) {
   return make_uint4(value.x ^ flip, value.y ^ flip, value.z ^ flip, value.w ^ flip);
 }
 
+// The thread blocks (·, p) exchange with peer p. A rank that sends no numbers sends one word, so
+// that every rank receives something from each other rank.
 template <class Unit>
-__global__ void CopyKernel(const CopyArguments<Unit> a) {
+__global__ void __launch_bounds__(kThreads, kBlocksOfSm)
+    CopyKernel(const __grid_constant__ CopyArguments<Unit> a) {
   ReleaseSuccessor();
   WaitForPredecessor();
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int32_t peers = a.parts.ranks - 1;
-  for (int64_t i = first; i < a.own.count; i += step) {
-    const Unit value = Pushed(Flipped(*a.own.at(i), a.flip));
-    for (int32_t peer = 0; peer < peers; ++peer) {
-      if (a.sends[peer]) StoreVolatile(reinterpret_cast<Unit*>(a.to[peer]) + i, value);
+  const auto peer = static_cast<int32_t>(blockIdx.y);
+  const int32_t rank = peer + (peer >= a.parts.rank ? 1 : 0);
+  const int32_t step = UnitsOfStep();
+  const int32_t first = FirstUnit();
+  const UnitRows<Unit> own = a.own;
+  const UnitRows<Unit> from = a.from[peer];
+  const int32_t sent = a.sends[peer] ? own.count : 0;
+  auto* const to = reinterpret_cast<Unit*>(a.to[peer]);
+  if (sent == 0 && first == 0) StoreVolatile(reinterpret_cast<uint32_t*>(to), 0u);
+  for (int32_t i = first; i < max(sent, from.count + kCopyBehind * step); i += step) {
+    if (i < sent) StoreVolatile(to + i, Pushed(Flipped(*own.at(i), a.flip)));
+    const int32_t taken = i - kCopyBehind * step;
+    if (taken >= 0 && taken < from.count) {
+      *from.at(taken) = Flipped(TakePart<Unit>(a.parts, rank, taken), a.flip);
     }
   }
-  if (first == 0) {
-    for (int32_t peer = 0; peer < peers; ++peer) {
-      if (!a.sends[peer]) StoreVolatile(a.to[peer], make_uint4(0, 0, 0, 0));
-    }
-  }
-  for (int32_t peer = 0; peer < peers; ++peer) {
-    const int32_t rank = peer + (peer >= a.parts.rank ? 1 : 0);
-    const UnitRows<Unit>& rows = a.from[peer];
-    for (int64_t i = first; i < rows.count; i += step) {
-      *rows.at(i) = Flipped(TakePart<Unit>(a.parts, rank, i), a.flip);
-    }
-    if (rows.count == 0 && first == 0) TakePart(a.parts, rank, 0);
-  }
+  if (from.count == 0 && first == 0) TakePart<uint32_t>(a.parts, rank, 0);
+}
+
+int32_t VectorsOf(const Tensor& x, int64_t numbers) {
+  return static_cast<int32_t>(numbers * static_cast<int64_t>(ShapeOf(x.dtype).bytes) /
+                              static_cast<int64_t>(sizeof(uint4)));
 }
 
 VectorRows VectorsOf(const Tensor& x) {
-  const auto vectors = [&](int64_t numbers) {
-    return numbers * static_cast<int64_t>(ShapeOf(x.dtype).bytes) /
-           static_cast<int64_t>(sizeof(uint4));
-  };
   const bool gaps = x.rows > 1 && x.stride != x.cols;
-  const int64_t count = vectors(x.rows * x.cols);
+  const int32_t count = VectorsOf(x, x.rows * x.cols);
   return {.data = reinterpret_cast<uint4*>(x.data),
           .count = count,
-          .row = gaps ? vectors(x.cols) : count,
-          .stride = vectors(x.stride)};
+          .row = gaps ? VectorsOf(x, x.cols) : count,
+          .stride = VectorsOf(x, x.stride)};
 }
 
-dim3 BlocksFor(int64_t units) {
-  return dim3(
-      static_cast<unsigned>(std::clamp<int64_t>(CeilDiv(units, int64_t{kThreads}), 1, kMaxBlocks)));
+dim3 BlocksFor(int32_t units, int blocks_of_sm = kBlocksOfSm) {
+  return {static_cast<unsigned>(std::clamp(CeilDiv(units, kThreads), 1, kSms * blocks_of_sm))};
+}
+
+// Calls `launch` with a number of other ranks for which kernels are compiled.
+template <class Launch>
+cudaError_t ForPeers(int32_t peers, const Launch& launch) {
+  if (peers == 1) return launch(std::integral_constant<int, 1>{});
+  if (peers <= 3) return launch(std::integral_constant<int, 3>{});
+  return launch(std::integral_constant<int, kMaxPeerRanks - 1>{});
 }
 
 template <class Unit>
 UnitRows<Unit> UnitsOf(const PeerRows& rows) {
   constexpr auto kBytes = static_cast<int64_t>(sizeof(Unit));
-  if (rows.data == nullptr) return {.data = nullptr, .count = 0, .row = 1, .stride = 0};
+  const auto count = static_cast<int32_t>(rows.rows * rows.row_bytes / kBytes);
+  const bool gaps = rows.rows > 1 && rows.stride != rows.row_bytes;
   return {.data = reinterpret_cast<Unit*>(rows.data),
-          .count = rows.rows * rows.row_bytes / kBytes,
-          .row = rows.row_bytes / kBytes,
+          .count = count,
+          .row = gaps ? static_cast<int32_t>(rows.row_bytes / kBytes) : count,
           .stride = rows.stride / kBytes};
 }
 
@@ -173,44 +251,77 @@ cudaError_t LaunchCopy(const PeerCopy& copy,
                        const PeerTargets& to,
                        const PeerParts& parts,
                        cudaStream_t stream) {
-  CopyArguments<Unit> arguments = {
-      .own = UnitsOf<Unit>(copy.own), .flip = copy.flip, .to = to, .parts = parts};
-  int64_t most = arguments.own.count;
+  CopyArguments<Unit> arguments = {};
+  arguments.own = UnitsOf<Unit>(copy.own);
+  arguments.flip = copy.flip;
+  arguments.to = to;
+  arguments.parts = parts;
+  int32_t units = arguments.own.count;
   for (size_t peer = 0; peer < copy.from.size(); ++peer) {
     arguments.sends[peer] = copy.sends[peer];
     arguments.from[peer] = UnitsOf<Unit>(copy.from[peer]);
-    most = std::max(most, arguments.from[peer].count);
+    units = std::max(units, arguments.from[peer].count);
   }
-  return LaunchOverlapped(CopyKernel<Unit>, BlocksFor(most), dim3(kThreads), 0, stream, arguments);
+  const int peers = parts.ranks - 1;
+  const int blocks = std::clamp(CeilDiv(units, kThreads), 1, kSms * kBlocksOfSm / peers);
+  return LaunchOverlapped(CopyKernel<Unit>,
+                          dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(peers)),
+                          dim3(kThreads),
+                          0,
+                          stream,
+                          arguments);
 }
 
 }  // namespace
 
-cudaError_t LaunchPeerPush(const Tensor& x,
-                           const PeerTargets& to,
-                           const PeerParts& parts,
-                           cudaStream_t stream) {
-  const VectorRows rows = VectorsOf(x);
-  if (rows.count == 0) return cudaSuccess;
-  return LaunchOverlapped(
-      PushKernel, BlocksFor(rows.count), dim3(kThreads), 0, stream, rows, to, parts.ranks - 1);
+PeerTargets InPushOrder(const PeerTargets& to, const PeerParts& parts) {
+  PeerTargets ordered = {};
+  for (int32_t target = 0; target + 1 < parts.ranks; ++target) {
+    const int32_t rank = RankOfTarget(parts, target);
+    ordered[static_cast<size_t>(target)] =
+        to[static_cast<size_t>(rank - (rank > parts.rank ? 1 : 0))];
+  }
+  return ordered;
 }
 
-cudaError_t LaunchPeerSum(const Tensor& x,
-                          const PeerTargets& to,
-                          const PeerParts& parts,
-                          cudaStream_t stream) {
+cudaError_t LaunchOneShotSum(const Tensor& x,
+                             const PeerTargets& to,
+                             const PeerParts& parts,
+                             cudaStream_t stream) {
   const VectorRows rows = VectorsOf(x);
   if (rows.count == 0) return cudaSuccess;
-  return LaunchOverlapped(
-      x.dtype == DType::kF32 ? PushAndSumKernel<float> : PushAndSumKernel<__nv_bfloat16>,
-      BlocksFor(rows.count),
-      dim3(kThreads),
-      0,
-      stream,
-      rows,
-      to,
-      parts);
+  return ForPeers(parts.ranks - 1, [&](auto peers) {
+    return LaunchOverlapped(x.dtype == DType::kF32 ? OneShotKernel<float, peers()>
+                                                   : OneShotKernel<__nv_bfloat16, peers()>,
+                            BlocksFor(rows.count),
+                            dim3(kThreads),
+                            0,
+                            stream,
+                            rows,
+                            InPushOrder(to, parts),
+                            parts);
+  });
+}
+
+cudaError_t LaunchTwoShotSum(const Tensor& x,
+                             const PeerTargets& to,
+                             const PeerParts& parts,
+                             cudaStream_t stream) {
+  const VectorRows rows = VectorsOf(x);
+  const Slices slices = {.length = rows.count / parts.ranks, .longer = rows.count % parts.ranks};
+  if (slices.length == 0 || 2 * slices.longest() > parts.slot_vectors) return cudaErrorInvalidValue;
+  return ForPeers(parts.ranks - 1, [&](auto peers) {
+    return LaunchOverlapped(x.dtype == DType::kF32 ? TwoShotKernel<float, peers()>
+                                                   : TwoShotKernel<__nv_bfloat16, peers()>,
+                            BlocksFor(slices.longest(), TwoShotBlocksOfSm(peers())),
+                            dim3(kThreads),
+                            0,
+                            stream,
+                            rows,
+                            slices,
+                            InPushOrder(to, parts),
+                            parts);
+  });
 }
 
 cudaError_t LaunchPeerCopy(const PeerCopy& copy,

@@ -11,20 +11,35 @@
 
 // Kernels that move numbers through the slots of PeerSlots. A row of a tensor is a multiple of 16
 // bytes, as are its address and its stride, unless a comment says otherwise.
+//
+// All thread blocks run at the same time, and the kernels of all ranks go through the numbers in
+// equal steps. In a step a thread pushes before it waits, and it waits only for what other ranks
+// push in earlier steps. So the rank that is behind the others can always go on.
 namespace baton::cuda {
 
-// Stores the numbers of `x`, without gaps between its rows, in the slots of the other ranks. The
-// next kernel on the stream takes the parts of the others (TakePart).
-cudaError_t LaunchPeerPush(const Tensor& x,
-                           const PeerTargets& to,
-                           const PeerParts& parts,
-                           cudaStream_t stream);
+// `to`, which is in the order of the ranks, in the order in which kernels push.
+PeerTargets InPushOrder(const PeerTargets& to, const PeerParts& parts);
 
-// x = the sum of all ranks' x, added in float32 in the order of the ranks and rounded once.
-cudaError_t LaunchPeerSum(const Tensor& x,
-                          const PeerTargets& to,
-                          const PeerParts& parts,
-                          cudaStream_t stream);
+// x = the sum of all ranks' x, added in float32 as a tree (TreeSum) and rounded once. Every
+// rank pushes all of its numbers to all other ranks, which takes the least time for small sums.
+cudaError_t LaunchOneShotSum(const Tensor& x,
+                             const PeerTargets& to,
+                             const PeerParts& parts,
+                             cudaStream_t stream);
+
+// The same, with the same bits. Every rank adds one slice of the numbers and pushes the sum to the
+// others, so that a rank sends 2 · (ranks − 1) / ranks of its bytes. Error: cudaErrorInvalidValue
+// when a slice is empty, or when a slot has no room for two slices (TwoShotBytes).
+cudaError_t LaunchTwoShotSum(const Tensor& x,
+                             const PeerTargets& to,
+                             const PeerParts& parts,
+                             cudaStream_t stream);
+
+// The most bytes of a two-shot sum of `ranks` ranks through slots of `slot_bytes` bytes. A slot
+// holds a slice of the numbers of its rank, and then a slice of sums.
+constexpr size_t TwoShotBytes(size_t slot_bytes, int ranks) {
+  return slot_bytes / (2 * sizeof(uint4)) * sizeof(uint4) * static_cast<size_t>(ranks);
+}
 
 // Rows in device memory, in bytes: all numbers are multiples of 4.
 struct PeerRows {

@@ -9,10 +9,20 @@
 namespace baton::cuda {
 namespace {
 
-// Two ranks push every part that a prompt of 8,192 tokens with 4,096 activations has: for two ranks
-// no way moves fewer bytes. Of more ranks, each adds a slice of a large sum (ReduceOp::two_shot).
-constexpr size_t kPartBytesOfTwo = size_t{64} << 20;
-constexpr size_t kPartBytesOfMore = size_t{1} << 20;
+// The largest sum that one exchange moves: the activations of 8,192 tokens of 4,096 numbers in
+// bf16.
+constexpr size_t kSumBytes = size_t{64} << 20;
+// Slots begin at multiples of this.
+constexpr size_t kSlotMultiple = 256;
+
+// Two ranks push all numbers to each other. Of more ranks, each pushes two slices to each other
+// rank (LaunchTwoShotSum), so that all slots of a rank have less than 256 MiB for any number of
+// ranks.
+constexpr size_t PartBytes(int ranks) {
+  const size_t slices = kSlotMultiple * static_cast<size_t>(ranks);
+  return (2 * kSumBytes + slices - 1) / slices * kSlotMultiple;
+}
+static_assert(PartBytes(2) == kSumBytes);
 
 // Half of the part of a prompt of 8,192 tokens with 8,192 activations.
 constexpr size_t kPlaceBytes = size_t{64} << 20;
@@ -50,7 +60,7 @@ struct PeerSlots::Address {
 PeerSlots::PeerSlots(int rank, int ranks)
     : rank_(rank),
       ranks_(ranks),
-      part_bytes_(ranks == 2 ? kPartBytesOfTwo : kPartBytesOfMore),
+      part_bytes_(PartBytes(ranks)),
       place_bytes_(ranks == 2 ? kPlaceBytes : 0),
       peers_(static_cast<size_t>(ranks)) {}
 

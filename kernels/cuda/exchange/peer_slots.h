@@ -24,6 +24,10 @@ namespace baton::cuda {
 // the exchange before, whose slots are therefore empty again. All ranks make the same exchanges in
 // the same order, each on one stream. One thread, except Abort.
 //
+// Within an exchange each place of a slot is filled once and emptied once. That is why both phases
+// of a two-shot sum fit one half: the slices of numbers and the slices of sums have places of their
+// own. Its slices are not empty, so that each rank receives numbers from each other rank.
+//
 // Two ranks also have places, into which the other rank's copy engines write parts of large sums.
 // The places are used in turn, and a mark through the slots tells that a place has been filled. A
 // part in a place has been read before this rank's second next mark.
@@ -40,7 +44,7 @@ class PeerSlots final {
   ~PeerSlots();
   PeerSlots(const PeerSlots&) = delete;
 
-  // The largest part in bytes.
+  // The bytes of a slot: the most that a rank pushes to another rank in an exchange.
   size_t part_bytes() const { return part_bytes_; }
   // The bytes of a place; 0 with more than two ranks.
   size_t place_bytes() const { return place_bytes_; }

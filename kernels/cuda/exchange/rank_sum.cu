@@ -4,6 +4,7 @@
 #include "kernels/cuda/primitives/float_numbers.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/primitives/tree_sum.cuh"
 #include "kernels/cuda/primitives/vector8.cuh"
 
 namespace baton::cuda {
@@ -33,19 +34,23 @@ __global__ void RankSumKernel(const SumArguments<T> a) {
        at += step) {
     T* const to = a.out + at / a.cols * a.stride + at % a.cols;
     if constexpr (kWidth == 8) {
-      float sum[8];
-      Read8(a.parts + at, sum);
-      for (int32_t rank = 1; rank < a.ranks; ++rank) {
-        float more[8];
-        Read8(a.parts + rank * part + at, more);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) sum[i] += more[i];
+      TreeSum<8> sum;
+      for (int32_t rank = 0; rank < a.ranks; ++rank) {
+        sum.Begin(rank);
+        Read8(a.parts + rank * part + at, sum.leaf());
       }
-      Write8(to, sum);
+      float total[8];
+      sum.Total(total);
+      Write8(to, total);
     } else {
-      float sum = ToFloat(a.parts[at]);
-      for (int32_t rank = 1; rank < a.ranks; ++rank) sum += ToFloat(a.parts[rank * part + at]);
-      Store(sum, to);
+      TreeSum<1> sum;
+      for (int32_t rank = 0; rank < a.ranks; ++rank) {
+        sum.Begin(rank);
+        sum.leaf()[0] = ToFloat(a.parts[rank * part + at]);
+      }
+      float total[1];
+      sum.Total(total);
+      Store(total[0], to);
     }
   }
 }

@@ -53,19 +53,16 @@ __device__ __forceinline__ uint4 Pushed(const uint4& value) {
   return make_uint4(Pushed(value.x), Pushed(value.y), Pushed(value.z), Pushed(value.w));
 }
 
-// Waits until unit `at` of the part of `rank`, which is not this rank, has arrived. Returns it and
-// empties its place. A unit is a vector of 16 bytes or a word.
-template <class Unit = uint4>
-__device__ __forceinline__ Unit TakePart(const PeerParts& parts, int32_t rank, int64_t at) {
+// Waits until `slot`, which held `unit` when it was last loaded, is full. Returns its unit and
+// empties it. A unit is a vector of 16 bytes or a word.
+template <class Unit>
+__device__ __forceinline__ Unit TakeSlot(const PeerParts& parts, Unit* slot, Unit unit) {
   // `aborted` is in host memory, which takes microseconds to read. The thread that sees it tells
   // the others through `gave_up`, because a prompt's step has thousands of waits one after the
   // other.
   constexpr uint32_t kSpinsBetweenLooks = 1u << 14;
-  constexpr uint32_t kSpinsBetweenFlags = 1u << 6;
-  const int32_t slot = rank - (rank > parts.rank ? 1 : 0);
-  Unit* const from = reinterpret_cast<Unit*>(parts.slots + slot * parts.slot_vectors) + at;
-  Unit value = LoadVolatile(from);
-  for (uint32_t spins = 1; HasEmptyWord(value); ++spins) {
+  constexpr uint32_t kSpinsBetweenFlags = 1u << 4;
+  for (uint32_t spins = 1; HasEmptyWord(unit); ++spins) {
     if (spins % kSpinsBetweenFlags == 0 &&
         *static_cast<const volatile int32_t*>(parts.gave_up) != 0) {
       break;
@@ -75,10 +72,38 @@ __device__ __forceinline__ Unit TakePart(const PeerParts& parts, int32_t rank, i
       *static_cast<volatile int32_t*>(parts.gave_up) = 1;
       break;
     }
-    value = LoadVolatile(from);
+    unit = LoadVolatile(slot);
   }
-  Empty(from);
-  return value;
+  Empty(slot);
+  return unit;
+}
+
+// Waits until unit `at` of the part of `rank`, which is not this rank, has arrived. Returns it and
+// empties its place.
+template <class Unit = uint4>
+__device__ __forceinline__ Unit TakePart(const PeerParts& parts, int32_t rank, int64_t at) {
+  const int32_t slot = rank - (rank > parts.rank ? 1 : 0);
+  Unit* const from = reinterpret_cast<Unit*>(parts.slots + slot * parts.slot_vectors) + at;
+  return TakeSlot(parts, from, LoadVolatile(from));
+}
+
+// Takes vector `at` of the parts of the first `count` other ranks; `count` is at most kPeers. Loads
+// all vectors before the first wait, because a load takes most of a microsecond.
+template <int kPeers>
+__device__ __forceinline__ void TakeParts(const PeerParts& parts,
+                                          int32_t count,
+                                          int64_t at,
+                                          uint4 (&vectors)[kPeers]) {
+  uint4* const first = parts.slots + at;
+#pragma unroll
+  for (int32_t peer = 0; peer < kPeers; ++peer) {
+    if (peer < count) vectors[peer] = LoadVolatile(first + peer * parts.slot_vectors);
+  }
+#pragma unroll
+  for (int32_t peer = 0; peer < kPeers; ++peer) {
+    if (peer >= count) continue;
+    vectors[peer] = TakeSlot(parts, first + peer * parts.slot_vectors, vectors[peer]);
+  }
 }
 
 }  // namespace baton::cuda

@@ -5,7 +5,7 @@
 #include "kernels/cuda/primitives/block_reduce.cuh"
 #include "kernels/cuda/primitives/expert_results.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
-#include "kernels/cuda/primitives/peer_parts.cuh"
+#include "kernels/cuda/primitives/peer_sum.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/primitives/vector8.cuh"
 #include "kernels/cuda/primitives/warp_reduce.cuh"
@@ -85,7 +85,7 @@ struct NormArguments {
 };
 
 // What the kernel adds to the residual.
-enum class Delta { kNone, kOne, kParts, kPeers, kExperts };
+enum class Delta { kNone, kOne, kParts, kPeer, kPeers, kExperts };
 
 // Eight numbers of a row of delta. A sum is rounded as a separate op would store it.
 template <Delta kDelta>
@@ -96,31 +96,24 @@ __device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float 
     return;
   }
   const __nv_bfloat16* from = a.delta + blockIdx.x * a.delta_stride + at;
-  if constexpr (kDelta == Delta::kPeers) {
-    for (int32_t rank = 0; rank < a.peers.ranks; ++rank) {
-      float more[8];
-      if (rank == a.peers.rank) {
-        Read8(from, more);
-      } else {
-        const uint4 bits = TakePart(a.peers, rank, (blockIdx.x * a.delta_stride + at) / 8);
-        Unpack(*reinterpret_cast<const Packed8*>(&bits), more);
-      }
-#pragma unroll
-      for (int i = 0; i < 8; ++i) to[i] = rank == 0 ? more[i] : to[i] + more[i];
+  constexpr int kPeers = kDelta == Delta::kPeer ? 1 : kMaxPeerRanks - 1;
+  if constexpr (kDelta == Delta::kPeer || kDelta == Delta::kPeers) {
+    const uint4 own = *reinterpret_cast<const uint4*>(from);
+    SumOverRanks<__nv_bfloat16, kPeers>(a.peers, own, (blockIdx.x * a.delta_stride + at) / 8, to);
+    RoundToBf16(to);
+    return;
+  }
+  if constexpr (kDelta == Delta::kParts) {
+    TreeSum<8> sum;
+    for (int32_t part = 0; part < a.delta_parts; ++part) {
+      sum.Begin(part);
+      Read8(from + part * a.delta_part, sum.leaf());
     }
+    sum.Total(to);
     RoundToBf16(to);
     return;
   }
   Read8(from, to);
-  if constexpr (kDelta == Delta::kParts) {
-    for (int32_t part = 1; part < a.delta_parts; ++part) {
-      float more[8];
-      Read8(from + part * a.delta_part, more);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) to[i] += more[i];
-    }
-    RoundToBf16(to);
-  }
 }
 
 // Pushes this rank's part of the row. A row waits for no other row of this rank, so thread blocks
@@ -157,7 +150,7 @@ __global__ void NormKernel(const NormArguments a) {
     if (scaled) Read8(a.delta_scales.cols + at, delta_scales[vector]);
   }
   WaitForPredecessor();
-  if constexpr (kDelta == Delta::kPeers) PushRow<kVectors>(a);
+  if constexpr (kDelta == Delta::kPeer || kDelta == Delta::kPeers) PushRow<kVectors>(a);
   float* x = a.residual + blockIdx.x * a.residual_stride;
   float values[kVectors][8] = {};
   float squares = 0;
@@ -218,11 +211,14 @@ __global__ void AnyNormKernel(const NormArguments a) {
   for (int i = static_cast<int>(threadIdx.x); i < a.cols; i += static_cast<int>(blockDim.x)) {
     if (a.delta != nullptr) {
       const __nv_bfloat16* delta = a.delta + blockIdx.x * a.delta_stride + i;
-      float more = __bfloat162float(*delta);
-      for (int32_t part = 1; part < a.delta_parts; ++part) {
-        more += __bfloat162float(delta[part * a.delta_part]);
+      TreeSum<1> sum;
+      for (int32_t part = 0; part < a.delta_parts; ++part) {
+        sum.Begin(part);
+        sum.leaf()[0] = __bfloat162float(delta[part * a.delta_part]);
       }
-      if (a.delta_parts > 1) more = __bfloat162float(__float2bfloat16(more));
+      float total[1];
+      sum.Total(total);
+      float more = __bfloat162float(__float2bfloat16(total[0]));
       if (scales.rows != nullptr) {
         more =
             __bfloat162float(__float2bfloat16(more * (scales.rows[blockIdx.x] * scales.cols[i])));
@@ -323,6 +319,9 @@ NormFunction NormFor(Delta delta, bool quantize) {
     case Delta::kParts:
       return quantize ? NormKernel<kVectors, Delta::kParts, true>
                       : NormKernel<kVectors, Delta::kParts, false>;
+    case Delta::kPeer:
+      return quantize ? NormKernel<kVectors, Delta::kPeer, true>
+                      : NormKernel<kVectors, Delta::kPeer, false>;
     case Delta::kPeers:
       return quantize ? NormKernel<kVectors, Delta::kPeers, true>
                       : NormKernel<kVectors, Delta::kPeers, false>;
@@ -336,7 +335,9 @@ NormFunction NormFor(Delta delta, bool quantize) {
 Delta DeltaOf(const NormLaunch& launch) {
   if (launch.expert_results.results != nullptr) return Delta::kExperts;
   if (launch.delta.data == nullptr) return Delta::kNone;
-  if (launch.peers.slots != nullptr) return Delta::kPeers;
+  if (launch.peers.slots != nullptr) {
+    return launch.peers.ranks == 2 ? Delta::kPeer : Delta::kPeers;
+  }
   return launch.delta_parts > 1 ? Delta::kParts : Delta::kOne;
 }
 
