@@ -66,9 +66,16 @@ std::vector<float> Random(DType dtype, size_t count, uint32_t seed) {
 }
 
 float SumOf(DType dtype, const std::vector<std::vector<float>>& parts, size_t i) {
-  float sum = parts[0][i];
-  for (size_t part = 1; part < parts.size(); ++part) sum += parts[part][i];
-  return Rounded(dtype, sum);
+  std::vector<float> sums;
+  for (const auto& part : parts) sums.push_back(part[i]);
+  while (sums.size() > 1) {  // neighbours are added, until one sum is left
+    std::vector<float> pairs;
+    for (size_t at = 0; at < sums.size(); at += 2) {
+      pairs.push_back(at + 1 < sums.size() ? sums[at] + sums[at + 1] : sums[at]);
+    }
+    sums = std::move(pairs);
+  }
+  return Rounded(dtype, sums[0]);
 }
 
 void ExpectSums(const Tensor& rows,

@@ -15,6 +15,7 @@
 #include "kernels/cuda/gemm/gated_gemm.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
+#include "kernels/cuda/rows/norm.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/cuda/rows/row_kernels.h"
 #include "tests/gpu/gemm_reference.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +13,9 @@
 
 #include "common/base/check.h"
 #include "common/engine/decoder_runner.h"
+#include "common/model/dummy_weights.h"
+#include "common/model/open_model.h"
+#include "tests/gpu/group_runner.h"
 #include "tests/gpu/rank_threads.h"
 #include "tests/gpu/read_logits.h"
 #include "tests/unit/model/rank_comparison.h"
@@ -22,58 +25,6 @@
 // break.
 namespace baton {
 namespace {
-
-constexpr int kRanks = RankThreads::kRanks;
-
-// The runners of both ranks, which run every step together.
-class Group {
- public:
-  Group(const OpenedModel& model, bool pipeline, bool deterministic, Duration limit)
-      : threads_(pipeline, limit), model_(model) {
-    const Status made = threads_.MakeOps({.deterministic = deterministic});
-    BATON_CHECK(made.ok(), "{}", Message(made));
-    std::mutex loading;  // a weight source serves one thread at a time
-    Expect(threads_.Run([&](int rank) -> Status {
-      const std::lock_guard lock(loading);
-      BATON_ASSIGN_OR_RETURN(
-          runners_[static_cast<size_t>(rank)],
-          StepRunner::Create(
-              model_.spec, *model_.weights, kOptions, {&threads_.ops(rank), ReadDevice}));
-      return OkStatus();
-    }));
-  }
-  ~Group() {
-    for (auto& runner : runners_) runner.reset();
-    threads_.Close();
-  }
-
-  // The leader's logits.
-  std::vector<Logits> Step(const std::vector<Chunk>& chunks) {
-    std::vector<Logits> logits;
-    Expect(threads_.Run([&](int rank) -> Status {
-      BATON_ASSIGN_OR_RETURN(auto mine, runner(rank).TryStep(chunks));
-      if (rank == 0) logits = std::move(mine);
-      return OkStatus();
-    }));
-    return logits;
-  }
-  void Reset() {
-    for (auto& runner : runners_) runner->Reset();
-  }
-  RankThreads& threads() { return threads_; }
-  StepRunner& runner(int rank) { return *runners_[static_cast<size_t>(rank)]; }
-
-  static inline const RunnerOptions kOptions = {.kv_dtype = DType::kBF16, .limits = {640, 64}};
-
- private:
-  static void Expect(const std::vector<Status>& results) {
-    for (const Status& status : results) BATON_CHECK(status.ok(), "{}", Message(status));
-  }
-
-  RankThreads threads_;
-  const OpenedModel& model_;
-  std::vector<std::unique_ptr<StepRunner>> runners_{kRanks};
-};
 
 class GpuGroup : public testing::Test {
  protected:
@@ -142,11 +93,11 @@ TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
         auto ops = MakeCudaOps(**device, {.deterministic = deterministic});
         ASSERT_TRUE(ops.ok()) << ops.status();
         auto alone = StepRunner::Create(
-            model.spec, *model.weights, Group::kOptions, {ops->get(), ReadDevice});
+            model.spec, *model.weights, GroupRunner::kOptions, {ops->get(), ReadDevice});
         ASSERT_TRUE(alone.ok()) << alone.status();
         const auto want =
             RunMixed([&](const auto& chunks) { return (*alone)->Step(chunks); }, model.spec.vocab);
-        Group group(model, pipeline, deterministic, std::chrono::seconds(30));
+        GroupRunner group(model, pipeline, {.deterministic = deterministic});
         const auto step = [&](const auto& chunks) { return group.Step(chunks); };
         const auto got = RunMixed(step, model.spec.vocab);
         ASSERT_EQ(got.size(), want.size());
@@ -171,12 +122,50 @@ TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
   }
 }
 
+// The steps of long prompts are computed in two halves of their rows.
+TEST_F(GpuGroup, ALongChunkAgreesWithShortOnes) {
+  constexpr int32_t kPrompt = 2900;
+  auto spec =
+      LoadModelSpec(std::string(BATON_TEST_DATA) + "/../../bench/engine/shapes/llama-3.1-8b");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  spec->layers.resize(3);
+  spec->vocab = 4000;
+  const OpenedModel model = {"long", *spec, std::make_unique<DummyWeights>(3)};
+  RunnerOptions options = GroupRunner::kOptions;
+  options.limits = {3000, 64};
+  const auto prompt = MakePrompt(kPrompt, 5, spec->vocab);
+  const std::span<const TokenId> tokens(prompt);
+  for (const bool fp8 : {false, true}) {
+    GroupRunner group(model, /*pipeline=*/false, {.fp8_weights = fp8}, options);
+    const auto run = [&](size_t chunk) {
+      group.Reset();
+      Logits logits;
+      for (size_t at = 0; at < tokens.size(); at += chunk) {
+        const auto part = tokens.subspan(at, std::min(chunk, tokens.size() - at));
+        logits = group.Step({{0, part, WantLogits::kLast}}).front();
+      }
+      return logits;
+    };
+    const Logits whole = run(kPrompt);
+    EXPECT_EQ(run(kPrompt), whole) << "FP8 " << fp8;
+    const Logits pieces = run(kPrompt / 2);
+    double error = 0;
+    double size = 0;
+    for (size_t i = 0; i < whole.size(); ++i) {
+      error += std::pow(whole[i] - pieces[i], 2);
+      size += std::pow(pieces[i], 2);
+    }
+    std::printf("long chunk, FP8 %d: relative difference %.5f\n", fp8, std::sqrt(error / size));
+    EXPECT_LT(std::sqrt(error / size), 0.05) << "FP8 " << fp8;
+  }
+}
+
 // A row's bits at one degree do not depend on the batch.
 TEST_F(GpuGroup, DeterministicRowsDoNotDependOnTheBatch) {
   constexpr int32_t kSequences = 20;
   constexpr size_t kDecodes = 5;
   const OpenedModel model = Open("llama_gqa");
-  Group group(model, /*pipeline=*/false, /*deterministic=*/true, std::chrono::seconds(30));
+  GroupRunner group(model, /*pipeline=*/false, {.deterministic = true});
   std::vector<std::vector<TokenId>> texts;
   for (int32_t i = 0; i < kSequences; ++i) {
     texts.push_back(MakePrompt(20 + i, 5 + i, model.spec.vocab));
@@ -240,7 +229,7 @@ TEST_F(GpuGroup, EveryRankEmbedsTheTokensThatTheLeaderSamples) {
     return generate(issue, steps);
   };
   constexpr int32_t kSteps = 40;
-  Group group(model, /*pipeline=*/false, /*deterministic=*/true, std::chrono::seconds(30));
+  GroupRunner group(model, /*pipeline=*/false, {.deterministic = true});
   std::vector<TokenId> queued;
   const auto results = group.threads().Run([&](int rank) -> Status {
     DecoderRunner runner(group.runner(rank).decoder());
@@ -262,7 +251,8 @@ TEST_F(GpuGroup, EveryRankEmbedsTheTokensThatTheLeaderSamples) {
 class GpuGroupFailure : public GpuGroup {
  protected:
   // Runs `body` in place of rank 1's step, and returns the error of rank 0's step and its time.
-  static std::pair<Status, double> StepOfRank0(Group& group, const std::function<void()>& body) {
+  static std::pair<Status, double> StepOfRank0(GroupRunner& group,
+                                               const std::function<void()>& body) {
     const auto prompt = MakePrompt(3, 5, 100);
     const Chunk chunk{0, prompt, WantLogits::kLast};
     // The first step connects everything.
@@ -287,7 +277,7 @@ class GpuGroupFailure : public GpuGroup {
 TEST_F(GpuGroupFailure, AStepEndsWhenTheGroupBreaks) {
   const OpenedModel model = Open("llama_gqa");
   for (const bool pipeline : {false, true}) {
-    Group group(model, pipeline, false, std::chrono::seconds(30));
+    GroupRunner group(model, pipeline, {});
     const auto [status, seconds] = StepOfRank0(group, [&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       group.threads().group().Break(Status(StatusCode::kUnavailable, "rank 1 was killed"));
@@ -300,7 +290,8 @@ TEST_F(GpuGroupFailure, AStepEndsWhenTheGroupBreaks) {
 
 TEST_F(GpuGroupFailure, AStepEndsWhenARankDoesNotCome) {
   const OpenedModel model = Open("llama_gqa");
-  Group group(model, /*pipeline=*/false, false, std::chrono::seconds(1));
+  GroupRunner group(
+      model, /*pipeline=*/false, {}, GroupRunner::kOptions, 2, std::chrono::seconds(1));
   const auto [status, seconds] = StepOfRank0(group, [] {});
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(std::string(Message(status)), testing::HasSubstr("has not ended within 1.0 s"));

@@ -14,8 +14,8 @@ namespace baton::cuda {
 // it moves the numbers, without scratch memory, or this.
 inline constexpr int32_t kThroughNccl = -1;
 
-// x = the sum of all tensor ranks' x. The numbers are added in float32 in the order of the ranks
-// and the sum is rounded once. Neither ncclAllReduce nor ncclReduceScatter promises that: their
+// x = the sum of all tensor ranks' x. The numbers are added in float32 as a tree (TreeSum) and the
+// sum is rounded once. Neither ncclAllReduce nor ncclReduceScatter promises that: their
 // order depends on size, algorithm and number of ranks. So NCCL, or a kernel that pushes, only
 // moves the numbers, and a kernel adds them. All ways give the same bits.
 struct ReduceOp {
@@ -53,6 +53,7 @@ struct AwaitPartOp {
 // rank 0, or on all tensor ranks.
 struct GatherColumnsOp {
   Tensor whole;
+  Tensor mine = {};  // this rank's columns, through slots; without data: they are in `whole`
   std::vector<int64_t> ends;
   bool to_all = false;
   int32_t half = kThroughNccl;

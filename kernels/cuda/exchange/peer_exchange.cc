@@ -41,6 +41,11 @@ cudaError_t PeerExchange::Launch(const GatherColumnsOp& op, cudaStream_t stream)
   };
   PeerCopy copy;
   if (op.to_all || rank_ != 0) copy.own = columns(rank_);
+  if (op.mine.data != nullptr) {
+    copy.kept = copy.own;
+    copy.own.data = op.mine.data;
+    copy.own.stride = op.mine.stride * static_cast<int64_t>(ShapeOf(op.mine.dtype).bytes);
+  }
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;
     copy.sends[PlaceOf(rank)] = copy.own.data != nullptr && (op.to_all || rank == 0);

@@ -169,6 +169,7 @@ __global__ void __launch_bounds__(kThreads, TwoShotBlocksOfSm(kPeers)) TwoShotKe
 template <class Unit>
 struct CopyArguments {
   UnitRows<Unit> own;
+  UnitRows<Unit> kept;
   UnitRows<Unit> from[kMaxPeerRanks - 1];
   bool sends[kMaxPeerRanks - 1];
   uint32_t flip;
@@ -200,7 +201,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm)
   auto* const to = reinterpret_cast<Unit*>(a.to[peer]);
   if (sent == 0 && first == 0) StoreVolatile(reinterpret_cast<uint32_t*>(to), 0u);
   for (int32_t i = first; i < max(sent, from.count + kCopyBehind * step); i += step) {
-    if (i < sent) StoreVolatile(to + i, Pushed(Flipped(*own.at(i), a.flip)));
+    if (i < sent) {
+      const Unit unit = *own.at(i);
+      StoreVolatile(to + i, Pushed(Flipped(unit, a.flip)));
+      if (peer == 0 && a.kept.count > 0) *a.kept.at(i) = unit;
+    }
     const int32_t taken = i - kCopyBehind * step;
     if (taken >= 0 && taken < from.count) {
       *from.at(taken) = Flipped(TakePart<Unit>(a.parts, rank, taken), a.flip);
@@ -253,6 +258,7 @@ cudaError_t LaunchCopy(const PeerCopy& copy,
                        cudaStream_t stream) {
   CopyArguments<Unit> arguments = {};
   arguments.own = UnitsOf<Unit>(copy.own);
+  arguments.kept = UnitsOf<Unit>(copy.kept);
   arguments.flip = copy.flip;
   arguments.to = to;
   arguments.parts = parts;
@@ -332,7 +338,7 @@ cudaError_t LaunchPeerCopy(const PeerCopy& copy,
     constexpr auto kBytes = static_cast<int64_t>(sizeof(uint4));
     return (rows.row_bytes | rows.stride | reinterpret_cast<int64_t>(rows.data)) % kBytes == 0;
   };
-  if (whole(copy.own) && std::ranges::all_of(copy.from, whole)) {
+  if (whole(copy.own) && whole(copy.kept) && std::ranges::all_of(copy.from, whole)) {
     return LaunchCopy<uint4>(copy, to, parts, stream);
   }
   return LaunchCopy<uint32_t>(copy, to, parts, stream);

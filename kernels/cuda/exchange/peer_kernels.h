@@ -55,6 +55,7 @@ struct PeerRows {
 // sent learn at least that this rank has come.
 struct PeerCopy {
   PeerRows own;
+  PeerRows kept = {};  // where this rank wants a copy of `own`
   // By rank, without this one.
   std::array<bool, kMaxPeerRanks - 1> sends = {};  // whether that rank receives `own`
   std::array<PeerRows, kMaxPeerRanks - 1> from = {};

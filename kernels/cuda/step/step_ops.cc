@@ -1,9 +1,11 @@
 #include "kernels/cuda/step/step_ops.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/overloaded.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/rows/norm.h"
 #include "kernels/cuda/rows/rope.h"
 #include "kernels/cuda/rows/row_kernels.h"
 
@@ -23,6 +25,7 @@ constexpr int32_t kMinRowsToFuseResidual = 1024;
 bool FusesResidual(MatMulOp& multiply, NormOp& norm, const Gemm& gemm) {
   GemmProblem& problem = multiply.problem;
   // cuBLASLt supports a bf16 bias only with a bf16 result.
+  if (norm.peers_half != kThroughNccl) return false;
   const bool pays = gemm.SupportsFused(problem) ||
                     (problem.rows >= kMinRowsToFuseResidual && problem.bias == nullptr);
   const bool fits = pays && norm.delta.data != nullptr && norm.delta_scales.rows == nullptr &&
@@ -156,10 +159,48 @@ void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
   norm.delta_parts = reduce->ranks;
 }
 
+// Whether columns that end at `ends` are whole vectors.
+bool AreVectors(const std::vector<int64_t>& ends) {
+  return std::ranges::all_of(ends, [](int64_t end) { return end % 8 == 0; });
+}
+
+// Lets a norm exchange the columns that it reads.
+void FusesGather(std::vector<StepOp>& ops, NormOp& norm) {
+  auto* const exchange = ops.empty() ? nullptr : std::get_if<ExchangeOp>(&ops.back());
+  auto* const gather = exchange == nullptr ? nullptr : std::get_if<GatherColumnsOp>(exchange);
+  if (gather == nullptr || gather->half == kThroughNccl || !gather->to_all ||
+      norm.delta.data == nullptr || !SamePlace(norm.delta.data, gather->whole) ||
+      gather->whole.dtype != DType::kBF16 || gather->whole.rows != norm.delta.rows ||
+      gather->whole.rows * gather->whole.cols > kMaxNumbersInNorm || !AreVectors(gather->ends) ||
+      !NormReadsWholeRows(norm.residual, norm.delta) || norm.out.stride % 8 != 0) {
+    return;
+  }
+  norm.peers_half = gather->half;
+  std::ranges::copy(gather->ends, norm.delta_ends.begin());
+  ops.pop_back();
+}
+
+// Lets an exchange of columns read the result of attention where the kernels have written it.
+void FusesPacked(std::vector<StepOp>& ops, ExchangeOp& exchange) {
+  auto* const gather = std::get_if<GatherColumnsOp>(&exchange);
+  auto* const attend = ops.empty() ? nullptr : std::get_if<AttentionOp>(&ops.back());
+  if (gather == nullptr || gather->half == kThroughNccl || attend == nullptr ||
+      attend->packed.data == nullptr || attend->out.rows != gather->whole.rows ||
+      attend->out.stride != gather->whole.stride) {
+    return;
+  }
+  const int64_t first = (attend->out.data - gather->whole.data) / 2;
+  const auto end = std::ranges::find(gather->ends, first + attend->out.cols);
+  if (end == gather->ends.end() || (end == gather->ends.begin() ? 0 : *(end - 1)) != first) return;
+  gather->mine = attend->packed;
+  attend->out = attend->packed;
+  attend->packed = {};
+}
+
 // Lets a norm add up the results of the experts.
 void FusesCombine(std::vector<StepOp>& ops, NormOp& norm) {
   auto* const experts = ops.empty() ? nullptr : std::get_if<ExpertsOp>(&ops.back());
-  if (experts == nullptr || norm.delta.data == nullptr ||
+  if (experts == nullptr || norm.delta.data == nullptr || norm.peers_half != kThroughNccl ||
       !SamePlace(norm.delta.data, experts->out) || experts->out.rows != norm.residual.rows ||
       !NormReadsWholeRows(norm.residual, norm.delta) || norm.out.stride % 8 != 0) {
     return;
@@ -238,8 +279,10 @@ void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm) {
     if (auto* norm = std::get_if<NormOp>(&call)) {
       FuseScales(fused, norm->delta, norm->delta_scales);
       FusesReduce(fused, *norm);
+      FusesGather(fused, *norm);
       FusesCombine(fused, *norm);
     }
+    if (auto* exchange = std::get_if<ExchangeOp>(&call)) FusesPacked(fused, *exchange);
     if (auto* rope = std::get_if<RopeOp>(&call)) FuseScales(fused, rope->qkv, rope->scales);
     if (!gemm.deterministic() && FusesIntoGemm(fused, call, gemm)) continue;
     fused.push_back(call);
@@ -278,6 +321,7 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
                  .expert_results = c.expert_results,
                  .delta_parts = c.delta_parts,
                  .delta_part = c.delta_part,
+                 .delta_ends = c.delta_ends,
                  .peers = c.peers_half < 0 ? PeerParts{}
                                            : context.exchange->peers()->Parts(c.peers_half),
                  .to = c.peers_half < 0 ? PeerTargets{}

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -57,7 +58,8 @@ struct NormOp {
   ExpertResults expert_results{};     // as NormLaunch::expert_results
   int32_t delta_parts = 1;            // as NormLaunch::delta_parts
   int64_t delta_part = 0;             // as NormLaunch::delta_part
-  int32_t peers_half = kThroughNccl;  // the half of the slots that has the other ranks' parts
+  int32_t peers_half = kThroughNccl;  // the half of the slots for the other ranks' parts or columns
+  std::array<int32_t, kMaxPeerRanks> delta_ends{};  // as NormLaunch::delta_ends
   OutputScales delta_scales{};
   const float* weight = nullptr;
   float epsilon = 0;
@@ -169,11 +171,13 @@ using StepOp = std::variant<EmbedOp,
 // Fuses neighbouring ops that one kernel can compute:
 // - the op that writes the operand of an FP8 GEMM, and the conversion to FP8;
 // - the rescaling of an FP8 GEMM's result, and the op that reads the result;
-// - the sum of all ranks' parts, or of the experts' results, and the addition of the sum to the
-//   residual;
+// - the sum of all ranks' parts, or of the experts' results, or the gathering of all ranks'
+// columns,
+//   and the addition of the result to the residual;
+// - attention, and the gathering of its columns;
 // - a GEMM, and the addition of its result to the residual;
 // - where `gemm` supports it, a GEMM and the norm before it, or silu · up after it.
-// When `gemm` is deterministic, only the first three: the others depend on the number of rows and
+// When `gemm` is deterministic, only the first four: the others depend on the number of rows and
 // change the roundings.
 void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm);
 

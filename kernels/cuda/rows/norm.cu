@@ -1,0 +1,329 @@
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/primitives/block_reduce.cuh"
+#include "kernels/cuda/primitives/expert_results.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/peer_sum.cuh"
+#include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/primitives/vector8.cuh"
+#include "kernels/cuda/primitives/warp_reduce.cuh"
+#include "kernels/cuda/rows/norm.h"
+#include "kernels/cuda/rows/quantize.cuh"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+
+// The sum and the largest value of a row.
+struct Totals {
+  float sum;
+  float largest;
+};
+
+// Reduces both over the thread block, with one synchronisation.
+template <bool kLargest>
+__device__ __forceinline__ Totals OfBlock(Totals mine) {
+  return ReduceOverBlock(mine, Totals{0, 0}, [](Totals totals) {
+    totals.sum = SumOverWarp(totals.sum);
+    if (kLargest) totals.largest = LargestOverWarp(totals.largest);
+    return totals;
+  });
+}
+
+// The arguments of the norm's kernels.
+struct NormArguments {
+  float* residual;
+  int64_t residual_stride;
+  const __nv_bfloat16* delta;
+  ExpertResults expert_results;
+  int64_t delta_stride;
+  int32_t delta_parts;
+  int64_t delta_part;  // numbers from one part to the next
+  std::array<int32_t, kMaxPeerRanks> delta_ends;
+  PeerParts peers;
+  PeerTargets to;
+  OutputScales delta_scales;
+  const float* weight;
+  float epsilon;
+  __nv_bfloat16* out;
+  int64_t out_stride;
+  uint8_t* fp8_out;  // [rows][cols], instead of `out`
+  float* scales;
+  int cols;
+};
+
+// What the kernel adds to the residual.
+enum class Delta { kNone, kOne, kParts, kPeer, kPeers, kColumns, kExperts };
+
+// The rank that has eight columns of a row, and where they are in its slots.
+struct ColumnPlace {
+  int32_t rank = 0;
+  int64_t index;  // of the vector
+
+  __device__ __forceinline__ ColumnPlace(const NormArguments& a, int at) {
+    int32_t first = 0;
+    while (at >= a.delta_ends[static_cast<size_t>(rank)]) {
+      first = a.delta_ends[static_cast<size_t>(rank++)];
+    }
+    const int32_t cols = a.delta_ends[static_cast<size_t>(rank)] - first;
+    index = (int64_t{blockIdx.x} * cols + at - first) / 8;
+  }
+};
+
+// Eight numbers of a row of delta. A sum is rounded as a separate op would store it.
+template <Delta kDelta>
+__device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float (&to)[8]) {
+  if constexpr (kDelta == Delta::kExperts) {
+    SumOfResults(a.expert_results, blockIdx.x, at, to);
+    RoundToBf16(to);
+    return;
+  }
+  const __nv_bfloat16* from = a.delta + blockIdx.x * a.delta_stride + at;
+  constexpr int kPeers = kDelta == Delta::kPeer ? 1 : kMaxPeerRanks - 1;
+  if constexpr (kDelta == Delta::kPeer || kDelta == Delta::kPeers) {
+    const uint4 own = *reinterpret_cast<const uint4*>(from);
+    SumOverRanks<__nv_bfloat16, kPeers>(a.peers, own, (blockIdx.x * a.delta_stride + at) / 8, to);
+    RoundToBf16(to);
+    return;
+  }
+  if constexpr (kDelta == Delta::kColumns) {
+    const ColumnPlace place(a, at);
+    if (place.rank == a.peers.rank) {
+      Read8(from, to);
+    } else {
+      const uint4 bits = TakePart(a.peers, place.rank, place.index);
+      Unpack(*reinterpret_cast<const Packed8*>(&bits), to);
+    }
+    return;
+  }
+  if constexpr (kDelta == Delta::kParts) {
+    TreeSum<8> sum;
+    for (int32_t part = 0; part < a.delta_parts; ++part) {
+      sum.Begin(part);
+      Read8(from + part * a.delta_part, sum.leaf());
+    }
+    sum.Total(to);
+    RoundToBf16(to);
+    return;
+  }
+  Read8(from, to);
+}
+
+// Pushes this rank's part, or columns, of the row. A row waits for no other row of this rank, so
+// thread blocks that start late delay nobody for ever.
+template <int kVectors, Delta kDelta>
+__device__ __forceinline__ void PushRow(const NormArguments& a) {
+  const auto* const part = reinterpret_cast<const uint4*>(a.delta);
+#pragma unroll
+  for (int vector = 0; vector < kVectors; ++vector) {
+    const int at = static_cast<int>(vector * blockDim.x + threadIdx.x) * 8;
+    if (at >= a.cols) continue;
+    int64_t index = (blockIdx.x * a.delta_stride + at) / 8;
+    const uint4 value = Pushed(part[index]);
+    if constexpr (kDelta == Delta::kColumns) {
+      const ColumnPlace place(a, at);
+      if (place.rank != a.peers.rank) continue;
+      index = place.index;
+    }
+    for (int32_t peer = 0; peer + 1 < a.peers.ranks; ++peer) {
+      StoreVolatile(a.to[static_cast<size_t>(peer)] + index, value);
+    }
+  }
+}
+
+// One thread block for each row. A thread holds kVectors vectors of 8 numbers in registers, so that
+// the row is read once.
+template <int kVectors, Delta kDelta, bool kQuantize>
+__global__ void NormKernel(const NormArguments a) {
+  ReleaseSuccessor();
+  // Weights are loaded before the wait, so that they have arrived when the sum is computed.
+  const bool scaled = kDelta == Delta::kOne && a.delta_scales.rows != nullptr;
+  float weights[kVectors][8] = {};
+  float delta_scales[kVectors][8];
+#pragma unroll
+  for (int vector = 0; vector < kVectors; ++vector) {
+    const int at = static_cast<int>(vector * blockDim.x + threadIdx.x) * 8;
+    if (at >= a.cols) continue;
+    Read8(a.weight + at, weights[vector]);
+    if (scaled) Read8(a.delta_scales.cols + at, delta_scales[vector]);
+  }
+  WaitForPredecessor();
+  if constexpr (kDelta == Delta::kPeer || kDelta == Delta::kPeers || kDelta == Delta::kColumns) {
+    PushRow<kVectors, kDelta>(a);
+  }
+  float* x = a.residual + blockIdx.x * a.residual_stride;
+  float values[kVectors][8] = {};
+  float squares = 0;
+  const float row_scale = scaled ? a.delta_scales.rows[blockIdx.x] : 1.0f;
+#pragma unroll
+  for (int vector = 0; vector < kVectors; ++vector) {
+    const int at = static_cast<int>(vector * blockDim.x + threadIdx.x) * 8;
+    if (at >= a.cols) continue;
+    Read8(x + at, values[vector]);
+    if (kDelta != Delta::kNone) {
+      float more[8];
+      ReadDelta<kDelta>(a, at, more);
+      if (scaled) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) more[i] *= row_scale * delta_scales[vector][i];
+        RoundToBf16(more);
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[vector][i] += more[i];
+      Write8(x + at, values[vector]);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) squares = fmaf(values[vector][i], values[vector][i], squares);
+  }
+  float largest = 0;
+  if (kQuantize) {
+#pragma unroll
+    for (int vector = 0; vector < kVectors; ++vector) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        largest = fmaxf(largest, fabsf(values[vector][i] * weights[vector][i]));
+      }
+    }
+  }
+  const Totals totals = OfBlock<kQuantize>({squares, largest});
+  const float scale = rsqrtf(totals.sum / static_cast<float>(a.cols) + a.epsilon);
+#pragma unroll
+  for (int vector = 0; vector < kVectors; ++vector) {
+    const int at = static_cast<int>(vector * blockDim.x + threadIdx.x) * 8;
+    if (at >= a.cols) continue;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) values[vector][i] *= scale * weights[vector][i];
+    if (!kQuantize) Write8(a.out + blockIdx.x * a.out_stride + at, values[vector]);
+  }
+  if (kQuantize) {
+    uint8_t* const out = a.fp8_out + blockIdx.x * int64_t{a.cols};
+    QuantizeRow(values, totals.largest * scale, a.cols, out, a.scales + blockIdx.x);
+  }
+}
+
+// For rows of any length; no FP8 output.
+__global__ void AnyNormKernel(const NormArguments a) {
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  float* x = a.residual + blockIdx.x * a.residual_stride;
+  const OutputScales& scales = a.delta_scales;
+  float squares = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < a.cols; i += static_cast<int>(blockDim.x)) {
+    if (a.delta != nullptr) {
+      const __nv_bfloat16* delta = a.delta + blockIdx.x * a.delta_stride + i;
+      TreeSum<1> sum;
+      for (int32_t part = 0; part < a.delta_parts; ++part) {
+        sum.Begin(part);
+        sum.leaf()[0] = __bfloat162float(delta[part * a.delta_part]);
+      }
+      float total[1];
+      sum.Total(total);
+      float more = __bfloat162float(__float2bfloat16(total[0]));
+      if (scales.rows != nullptr) {
+        more =
+            __bfloat162float(__float2bfloat16(more * (scales.rows[blockIdx.x] * scales.cols[i])));
+      }
+      x[i] += more;
+    }
+    squares = fmaf(x[i], x[i], squares);
+  }
+  const float sum = OfBlock<false>({squares, 0}).sum;
+  const float scale = rsqrtf(sum / static_cast<float>(a.cols) + a.epsilon);
+  for (int i = static_cast<int>(threadIdx.x); i < a.cols; i += static_cast<int>(blockDim.x)) {
+    a.out[blockIdx.x * a.out_stride + i] = __float2bfloat16(x[i] * scale * a.weight[i]);
+  }
+}
+
+// Threads, in whole warps and at most `most`, for `cols` numbers with 8 numbers each.
+unsigned ThreadsFor(int64_t cols, int64_t most) {
+  return static_cast<unsigned>(std::min<int64_t>(RoundUp(CeilDiv(cols, 8), kWarp), most));
+}
+
+using NormFunction = void (*)(NormArguments);
+
+template <int kVectors>
+NormFunction NormFor(Delta delta, bool quantize) {
+  switch (delta) {
+    case Delta::kNone:
+      return quantize ? NormKernel<kVectors, Delta::kNone, true>
+                      : NormKernel<kVectors, Delta::kNone, false>;
+    case Delta::kOne:
+      return quantize ? NormKernel<kVectors, Delta::kOne, true>
+                      : NormKernel<kVectors, Delta::kOne, false>;
+    case Delta::kParts:
+      return quantize ? NormKernel<kVectors, Delta::kParts, true>
+                      : NormKernel<kVectors, Delta::kParts, false>;
+    case Delta::kPeer:
+      return quantize ? NormKernel<kVectors, Delta::kPeer, true>
+                      : NormKernel<kVectors, Delta::kPeer, false>;
+    case Delta::kPeers:
+      return quantize ? NormKernel<kVectors, Delta::kPeers, true>
+                      : NormKernel<kVectors, Delta::kPeers, false>;
+    case Delta::kColumns:
+      return quantize ? NormKernel<kVectors, Delta::kColumns, true>
+                      : NormKernel<kVectors, Delta::kColumns, false>;
+    case Delta::kExperts:
+      return quantize ? NormKernel<kVectors, Delta::kExperts, true>
+                      : NormKernel<kVectors, Delta::kExperts, false>;
+  }
+  return nullptr;
+}
+
+Delta DeltaOf(const NormLaunch& launch) {
+  if (launch.expert_results.results != nullptr) return Delta::kExperts;
+  if (launch.delta.data == nullptr) return Delta::kNone;
+  if (launch.delta_ends[0] > 0) return Delta::kColumns;
+  if (launch.peers.slots != nullptr) {
+    return launch.peers.ranks == 2 ? Delta::kPeer : Delta::kPeers;
+  }
+  return launch.delta_parts > 1 ? Delta::kParts : Delta::kOne;
+}
+
+}  // namespace
+
+bool NormReadsWholeRows(const Tensor& residual, const Tensor& delta) {
+  return residual.cols % 8 == 0 && residual.cols <= kMaxFp8Columns && residual.stride % 8 == 0 &&
+         (delta.data == nullptr || delta.stride % 8 == 0);
+}
+
+cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
+  const Tensor& residual = launch.residual;
+  const Delta delta = DeltaOf(launch);
+  const bool quantize = launch.fp8_out.data != nullptr;
+  const NormArguments arguments = {
+      .residual = reinterpret_cast<float*>(residual.data),
+      .residual_stride = residual.stride,
+      .delta = reinterpret_cast<const __nv_bfloat16*>(launch.delta.data),
+      .expert_results = launch.expert_results,
+      .delta_stride = launch.delta.stride,
+      .delta_parts = launch.delta_parts,
+      .delta_part =
+          launch.delta_part != 0 ? launch.delta_part : launch.delta.rows * launch.delta.cols,
+      .delta_ends = launch.delta_ends,
+      .peers = launch.peers,
+      .to = launch.to,
+      .delta_scales = launch.delta_scales,
+      .weight = launch.weight,
+      .epsilon = launch.epsilon,
+      .out = reinterpret_cast<__nv_bfloat16*>(launch.out.data),
+      .out_stride = launch.out.stride,
+      .fp8_out = reinterpret_cast<uint8_t*>(launch.fp8_out.data),
+      .scales = launch.fp8_out.scales,
+      .cols = static_cast<int>(residual.cols),
+  };
+  if (residual.rows == 0) return cudaSuccess;
+  const bool whole = NormReadsWholeRows(residual, launch.delta) && launch.out.stride % 8 == 0;
+  const bool one = residual.cols <= 8 * 1024;
+  const NormFunction kernel = !whole ? AnyNormKernel
+                              : one  ? NormFor<1>(delta, quantize)
+                                     : NormFor<2>(delta, quantize);
+  const unsigned threads =
+      whole ? ThreadsFor(one ? residual.cols : (residual.cols + 1) / 2, 1024) : 256;
+  return LaunchOverlapped(
+      kernel, dim3(static_cast<unsigned>(residual.rows)), dim3(threads), 0, stream, arguments);
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/cuda/primitives/expert_results.h"
+#include "kernels/cuda/primitives/peer_parts.h"
+#include "kernels/cuda/rows/quantize.h"
+#include "kernels/tensor.h"
+
+// The RMS norm of rows, with what is added to the residual before it, which may come from other
+// ranks. The residual stream is float32, other tensors are bf16. Strides are multiples of 8.
+namespace baton::cuda {
+
+// residual += delta · delta_scales, if `delta` has data; then
+// out = residual / √(mean(residual²) + epsilon) · weight. The result goes to `fp8_out` instead of
+// `out` if `fp8_out` has data. With several parts, `delta` is the first of `delta_parts` tensors
+// without gaps, `delta_part` numbers apart (0: one behind the other); their sum, as LaunchRankSum
+// would store it, is added. With
+// slots in `peers`, `delta` is this rank's part, without gaps: the kernel pushes the part to `to`,
+// and adds the parts of the other ranks when they have arrived. With `delta_ends` as
+// well, this rank has only columns delta_ends[rank - 1] … delta_ends[rank] - 1 of `delta`, in whole
+// vectors: the kernel pushes them, and takes the columns of the other ranks from the slots. If
+// `expert_results` has results, `delta` has no data, and their sum is added instead. What is added
+// is rounded to bf16 first, as separate ops would store it.
+struct NormLaunch {
+  Tensor residual;
+  Tensor delta;
+  ExpertResults expert_results{};
+  int32_t delta_parts = 1;
+  int64_t delta_part = 0;
+  std::array<int32_t, kMaxPeerRanks> delta_ends{};
+  PeerParts peers{};
+  PeerTargets to{};
+  OutputScales delta_scales{};
+  const float* weight = nullptr;
+  float epsilon = 0;
+  Tensor out;
+  Fp8Rows fp8_out{};
+};
+cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream);
+// Whether LaunchNorm can write rows like these in FP8, and add parts of other ranks to them.
+bool NormReadsWholeRows(const Tensor& residual, const Tensor& delta);
+
+}  // namespace baton::cuda
