@@ -118,8 +118,8 @@ TEST(DecodeChoice, DividesTheWorkAmongAllSms) {
   };
   for (const Expected& expected : {Expected{8, 1, 132, 132},
                                    {32, 4, 33, 33},
-                                   {4, 1, 132, 132},
-                                   {12, 3, 44, 44},
+                                   {4, 1, 132, 264},
+                                   {12, 3, 44, 88},
                                    {2, 1, 264, 528},
                                    {6, 3, 88, 176},
                                    {1, 1, 528, 1056},

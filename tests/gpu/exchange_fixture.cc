@@ -2,6 +2,7 @@
 
 #include <cuda_bf16.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -66,14 +67,13 @@ std::vector<float> Random(DType dtype, size_t count, uint32_t seed) {
 }
 
 float SumOf(DType dtype, const std::vector<std::vector<float>>& parts, size_t i) {
-  std::vector<float> sums;
-  for (const auto& part : parts) sums.push_back(part[i]);
-  while (sums.size() > 1) {  // neighbours are added, until one sum is left
-    std::vector<float> pairs;
-    for (size_t at = 0; at < sums.size(); at += 2) {
-      pairs.push_back(at + 1 < sums.size() ? sums[at] + sums[at + 1] : sums[at]);
+  std::array<float, 8> sums;
+  size_t count = parts.size();
+  for (size_t part = 0; part < count; ++part) sums[part] = parts[part][i];
+  for (; count > 1; count = (count + 1) / 2) {  // neighbours are added, until one sum is left
+    for (size_t at = 0; at < count; at += 2) {
+      sums[at / 2] = at + 1 < count ? sums[at] + sums[at + 1] : sums[at];
     }
-    sums = std::move(pairs);
   }
   return Rounded(dtype, sums[0]);
 }

@@ -104,11 +104,11 @@ int HeadsOfBlock(int kv_heads) {
   return 1;
 }
 
-// Thread blocks on an SM. One or two KV heads are few consumer warps: an SM then has enough blocks
-// for four consumer warps with KV in bf16, as with blocks of four heads, and for eight with KV in
-// fp8, because the memory delivers twice as many numbers, and each must be converted.
+// Thread blocks on an SM: enough for at least four consumer warps with KV in bf16, and for eight
+// with KV in fp8, because the memory delivers twice as many numbers, and each must be converted.
 constexpr int BlocksPerSm(int heads, bool fp8) {
-  return heads >= 4 ? 1 : (fp8 ? 8 : 4) / heads;
+  const int warps = fp8 ? 8 : 4;
+  return heads < warps ? warps / heads : 1;
 }
 
 // Shared memory of a thread block. Every slot has two barriers. The ring's stages hold K or V of a
