@@ -37,7 +37,8 @@ Status Rows::Write(const std::vector<float>& values) {
     from = brains.data();
   }
   BATON_CUDA_RETURN_IF_ERROR(cudaMemcpy(memory_.at(), from, bytes(), cudaMemcpyHostToDevice));
-  return OkStatus();
+  // The copy may return before the numbers have arrived, and the ranks' streams do not wait for it.
+  return ToStatus(cudaStreamSynchronize(nullptr), "writing numbers");
 }
 
 StatusOr<std::vector<float>> Rows::Read() const {

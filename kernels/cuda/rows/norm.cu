@@ -16,6 +16,7 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kWarp = 32;
+constexpr int kMaxThreads = 512;
 
 // The sum and the largest value of a row.
 struct Totals {
@@ -56,7 +57,12 @@ struct NormArguments {
 };
 
 // What the kernel adds to the residual.
-enum class Delta { kNone, kOne, kParts, kPeer, kPeers, kColumns, kExperts };
+// Of the sums of ranks, the kernels for fewer ranks need fewer registers.
+enum class Delta { kNone, kOne, kParts, kTwoRanks, kFourRanks, kRanks, kColumns, kExperts };
+
+constexpr bool IsSumOfRanks(Delta delta) {
+  return delta == Delta::kTwoRanks || delta == Delta::kFourRanks || delta == Delta::kRanks;
+}
 
 // The rank that has eight columns of a row, and where they are in its slots.
 struct ColumnPlace {
@@ -82,8 +88,10 @@ __device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float 
     return;
   }
   const __nv_bfloat16* from = a.delta + blockIdx.x * a.delta_stride + at;
-  constexpr int kPeers = kDelta == Delta::kPeer ? 1 : kMaxPeerRanks - 1;
-  if constexpr (kDelta == Delta::kPeer || kDelta == Delta::kPeers) {
+  if constexpr (IsSumOfRanks(kDelta)) {
+    constexpr int kPeers = kDelta == Delta::kTwoRanks    ? 1
+                           : kDelta == Delta::kFourRanks ? 3
+                                                         : kMaxPeerRanks - 1;
     const uint4 own = *reinterpret_cast<const uint4*>(from);
     SumOverRanks<__nv_bfloat16, kPeers>(a.peers, own, (blockIdx.x * a.delta_stride + at) / 8, to);
     RoundToBf16(to);
@@ -137,7 +145,7 @@ __device__ __forceinline__ void PushRow(const NormArguments& a) {
 // One thread block for each row. A thread holds kVectors vectors of 8 numbers in registers, so that
 // the row is read once.
 template <int kVectors, Delta kDelta, bool kQuantize>
-__global__ void NormKernel(const NormArguments a) {
+__global__ void __launch_bounds__(kMaxThreads) NormKernel(const NormArguments a) {
   ReleaseSuccessor();
   // Weights are loaded before the wait, so that they have arrived when the sum is computed.
   const bool scaled = kDelta == Delta::kOne && a.delta_scales.rows != nullptr;
@@ -151,7 +159,7 @@ __global__ void NormKernel(const NormArguments a) {
     if (scaled) Read8(a.delta_scales.cols + at, delta_scales[vector]);
   }
   WaitForPredecessor();
-  if constexpr (kDelta == Delta::kPeer || kDelta == Delta::kPeers || kDelta == Delta::kColumns) {
+  if constexpr (IsSumOfRanks(kDelta) || kDelta == Delta::kColumns) {
     PushRow<kVectors, kDelta>(a);
   }
   float* x = a.residual + blockIdx.x * a.residual_stride;
@@ -256,12 +264,15 @@ NormFunction NormFor(Delta delta, bool quantize) {
     case Delta::kParts:
       return quantize ? NormKernel<kVectors, Delta::kParts, true>
                       : NormKernel<kVectors, Delta::kParts, false>;
-    case Delta::kPeer:
-      return quantize ? NormKernel<kVectors, Delta::kPeer, true>
-                      : NormKernel<kVectors, Delta::kPeer, false>;
-    case Delta::kPeers:
-      return quantize ? NormKernel<kVectors, Delta::kPeers, true>
-                      : NormKernel<kVectors, Delta::kPeers, false>;
+    case Delta::kTwoRanks:
+      return quantize ? NormKernel<kVectors, Delta::kTwoRanks, true>
+                      : NormKernel<kVectors, Delta::kTwoRanks, false>;
+    case Delta::kFourRanks:
+      return quantize ? NormKernel<kVectors, Delta::kFourRanks, true>
+                      : NormKernel<kVectors, Delta::kFourRanks, false>;
+    case Delta::kRanks:
+      return quantize ? NormKernel<kVectors, Delta::kRanks, true>
+                      : NormKernel<kVectors, Delta::kRanks, false>;
     case Delta::kColumns:
       return quantize ? NormKernel<kVectors, Delta::kColumns, true>
                       : NormKernel<kVectors, Delta::kColumns, false>;
@@ -277,7 +288,8 @@ Delta DeltaOf(const NormLaunch& launch) {
   if (launch.delta.data == nullptr) return Delta::kNone;
   if (launch.delta_ends[0] > 0) return Delta::kColumns;
   if (launch.peers.slots != nullptr) {
-    return launch.peers.ranks == 2 ? Delta::kPeer : Delta::kPeers;
+    if (launch.peers.ranks == 2) return Delta::kTwoRanks;
+    return launch.peers.ranks <= 4 ? Delta::kFourRanks : Delta::kRanks;
   }
   return launch.delta_parts > 1 ? Delta::kParts : Delta::kOne;
 }
@@ -316,12 +328,15 @@ cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
   };
   if (residual.rows == 0) return cudaSuccess;
   const bool whole = NormReadsWholeRows(residual, launch.delta) && launch.out.stride % 8 == 0;
-  const bool one = residual.cols <= 8 * 1024;
-  const NormFunction kernel = !whole ? AnyNormKernel
-                              : one  ? NormFor<1>(delta, quantize)
-                                     : NormFor<2>(delta, quantize);
-  const unsigned threads =
-      whole ? ThreadsFor(one ? residual.cols : (residual.cols + 1) / 2, 1024) : 256;
+  // Vectors of a thread: more for rows that have more vectors than a thread block has threads.
+  const int64_t vectors = residual.cols <= 8 * kMaxThreads    ? 1
+                          : residual.cols <= 16 * kMaxThreads ? 2
+                                                              : 4;
+  const NormFunction kernel = !whole         ? AnyNormKernel
+                              : vectors == 1 ? NormFor<1>(delta, quantize)
+                              : vectors == 2 ? NormFor<2>(delta, quantize)
+                                             : NormFor<4>(delta, quantize);
+  const unsigned threads = whole ? ThreadsFor(CeilDiv(residual.cols, vectors), kMaxThreads) : 256;
   return LaunchOverlapped(
       kernel, dim3(static_cast<unsigned>(residual.rows)), dim3(threads), 0, stream, arguments);
 }
