@@ -28,7 +28,7 @@ void CpuMatMul::Prepare(const Tensor& x, const PackedMatrix& w) {
   const int64_t blocks = w.quantised() ? w.cols() / kBlock : 0;
   tiles_.Reset(reinterpret_cast<const float*>(x.data), x.stride, x.rows, blocks);
   if (blocks == 0) return;
-  ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) { kernels_.quantize(tiles_.Row(row)); });
+  ForRows(pool_, x.rows, x.cols / 2, [&](int64_t row) { kernels_.quantize(tiles_.Row(row)); });
 }
 
 template <class Body>

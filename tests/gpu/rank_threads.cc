@@ -11,6 +11,14 @@
 #include "kernels/cuda/primitives/peer_parts.h"
 
 namespace baton {
+namespace {
+
+// A kernel that is loaded when it is first launched may wait for the device, where another kernel
+// waits for a rank that is a thread of this process and needs the same lock of the driver. So all
+// kernels are loaded before.
+[[maybe_unused]] const int kLoadsEarly = ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+
+}  // namespace
 
 namespace {
 
