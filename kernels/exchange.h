@@ -42,11 +42,13 @@ inline RankPlace PlaceIn(const RankGroups& groups) {
 }
 
 // How the tensor-parallel ranks of a stage divide the products of attention output and down.
+// CPUs gather, and so do GPUs in deterministic mode.
 enum class ExchangeMode : uint8_t {
   // A rank multiplies some rows (outputs) by the complete activations, which are gathered before.
   // A row's bits do not depend on the number of ranks.
   kGather,
-  // A rank multiplies some columns (inputs) by its own activations, and the products are summed.
+  // A rank multiplies some columns (inputs) by its own activations, and the products are summed,
+  // which moves fewer bytes in fewer exchanges.
   kReduce,
 };
 

@@ -8,8 +8,8 @@ namespace baton {
 // The order of additions in Ops::Experts of a backend of ExchangeMode::kGather, which is the same
 // for every number of ranks: the experts of a layer are divided into parts of consecutive experts;
 // the outputs of a part's experts are added in the order of the experts, and then the sums of the
-// parts: on CPUs in the order of the parts, on GPUs as a binary tree, of which 2, 4 or 8 ranks have
-// whole subtrees. A rank holds whole parts.
+// parts: on CPUs in the order of the parts, on GPUs as a binary tree. A rank holds whole parts;
+// each of 2, 4 or 8 ranks holds a whole subtree.
 inline constexpr int32_t kMaxExpertParts = 8;
 
 inline int32_t ExpertParts(int32_t experts) {

@@ -13,7 +13,8 @@ struct CpuOptions {
   int threads = 1;  // compute threads, including the caller of Ops; 1 … 256
   CpuIsa isa = BestCpuIsa();
   RankGroups groups = {};  // outlive the Ops
-  // kReduce: a row's bits depend on the number of ranks, as on GPUs.
+  // kReduce: a row's bits depend on the number of ranks, as on GPUs that are
+  // not deterministic.
   ExchangeMode exchange = ExchangeMode::kGather;
 };
 

@@ -15,8 +15,8 @@ struct Numbers {
   T values[kCount];
 };
 
-// Takes vector `at` of all other ranks (TakeParts) and adds the vectors of all ranks, of which
-// `own` is this rank's, as a tree (TreeSum). There are at most kPeers other ranks.
+// Takes vector `at` of all other ranks (TakeParts) and adds the vectors of all ranks as a tree
+// (TreeSum). `own` is this rank's vector. There are at most kPeers other ranks.
 template <class T, int kPeers>
 __device__ __forceinline__ void SumOverRanks(const PeerParts& parts,
                                              const uint4& own,
