@@ -167,6 +167,9 @@ TEST(RankPlan, ARankHoldsWholePartsOfTheExperts) {
     for (int32_t part = 0; part < ExpertParts(experts); ++part) {
       EXPECT_LT(FirstOfPart(experts, part), FirstOfPart(experts, part + 1));
       EXPECT_EQ(PartsBefore(experts, FirstOfPart(experts, part)), part);
+      for (int32_t e = FirstOfPart(experts, part); e < FirstOfPart(experts, part + 1); ++e) {
+        EXPECT_EQ(PartOfExpert(experts, e), part);
+      }
     }
   }
 }
