@@ -23,7 +23,8 @@ import sys
 import threading
 import time
 
-SHAPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'shapes')
+from compare_gpu import SHAPES, value_of
+
 # For each model: its folder, the flags, and the fewest ranks that hold it.
 MODELS = {
     '8b': ('llama-3.1-8b', [], 1),
@@ -80,17 +81,6 @@ class Job:
             self.problem = f'killed after {time.monotonic() - begin:.0f} s'
         elif process.returncode != 0:
             self.problem = f'status {process.returncode}: ' + ' '.join(''.join(errors[-6:]).split())[-500:]
-
-
-def value_of(line):
-    """The case, the unit and the value of a line of engine_bench."""
-    case = f"{line['streams']}x{line['prompt']}x{line['output']}"
-    if line['output'] == 1:
-        return case, 'ms', 1e3 * line['prefill_s']
-    if line['output'] >= 128:
-        return case, 'tokens/s', line['output_tok_s']
-    # A step of stages on CPUs decodes a part of the sequences, so that no step decodes all of them.
-    return case, 'ms', line.get('decode_step_ms', 1e3 * line.get('decode_s', 0) / (line['output'] - 1))
 
 
 class Table:

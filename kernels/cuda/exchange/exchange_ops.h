@@ -10,6 +10,14 @@
 // The exchanges of a step as data (step/step_ops.h).
 namespace baton::cuda {
 
+// The bytes of the numbers of `x` without the gaps between its rows.
+inline size_t PackedBytes(const Tensor& x) {
+  return static_cast<size_t>(x.rows * x.cols) * ShapeOf(x.dtype).bytes;
+}
+inline bool HasGaps(const Tensor& x) {
+  return x.rows > 1 && x.stride != x.cols;
+}
+
 // The `half` of an exchange between tensor ranks: the half of the slots (PeerSlots) through which
 // it moves the numbers, without scratch memory, or this.
 inline constexpr int32_t kThroughNccl = -1;
@@ -28,7 +36,7 @@ struct ReduceOp {
   // gathering all parts does when there are more than two ranks. Through NCCL, `x` has no gaps and
   // equal slices. Through slots, a slice has at least one vector of 16 bytes.
   bool two_shot = false;
-  // Only the parts are gathered or pushed, because the next op adds them.
+  // Through NCCL: only the parts are gathered, because the next op adds them.
   bool gather_only = false;
   bool operator==(const ReduceOp&) const = default;
 };

@@ -17,10 +17,6 @@ size_t BytesOf(const Tensor& x, int64_t numbers) {
   return static_cast<size_t>(numbers) * ShapeOf(x.dtype).bytes;
 }
 
-bool HasGaps(const Tensor& x) {
-  return x.rows > 1 && x.stride != x.cols;
-}
-
 // `x` in memory from `data` on, without gaps between its rows.
 Tensor PackedAt(const Tensor& x, std::byte* data) {
   Tensor packed = x;
@@ -108,7 +104,7 @@ Status GroupExchange::Launch(const ExchangeOp& op, cudaStream_t stream) {
 
 Status GroupExchange::Run(const ReduceOp& op, cudaStream_t stream) {
   if (op.two_shot) return ReduceSlices(op, stream);
-  const size_t bytes = BytesOf(op.x, op.x.rows * op.x.cols);
+  const size_t bytes = PackedBytes(op.x);
   const std::byte* mine = op.x.data;
   if (HasGaps(op.x)) {
     const Tensor packed = PackedAt(op.x, op.parts + static_cast<size_t>(tensor_->rank()) * bytes);
@@ -166,7 +162,7 @@ Status GroupExchange::Run(const GatherColumnsOp& op, cudaStream_t stream) {
     return PackedAt(columns(rank), op.packed + BytesOf(op.whole, op.whole.rows * before));
   };
   const auto transfer = [&](int peer, bool send, const Tensor& x) {
-    transfers_.push_back({peer, send, x.data, BytesOf(x, x.rows * x.cols)});
+    transfers_.push_back({peer, send, x.data, PackedBytes(x)});
   };
   transfers_.clear();
   const bool sends = op.to_all || me != 0;
@@ -194,8 +190,7 @@ Status GroupExchange::Run(const StageOp& op, cudaStream_t stream) {
   const bool gaps = op.packed != nullptr;
   const Tensor packed = gaps ? PackedAt(op.x, op.packed) : op.x;
   if (gaps && op.send) BATON_RETURN_IF_ERROR(CopyRows(op.x, packed, stream));
-  const NcclCommunicator::Transfer transfer = {
-      op.stage, op.send, packed.data, BytesOf(packed, packed.rows * packed.cols)};
+  const NcclCommunicator::Transfer transfer = {op.stage, op.send, packed.data, PackedBytes(packed)};
   BATON_RETURN_IF_ERROR(pipeline_->Exchange({&transfer, 1}, stream));
   if (gaps && !op.send) return CopyRows(packed, op.x, stream);
   return OkStatus();

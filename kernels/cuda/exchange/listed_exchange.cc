@@ -23,14 +23,6 @@ constexpr size_t kWordBytes = 4;
 // Slices begin at multiples of this many numbers, for vector accesses.
 constexpr int64_t kSliceMultiple = 8;
 
-size_t PackedBytes(const Tensor& x) {
-  return static_cast<size_t>(x.rows * x.cols) * ShapeOf(x.dtype).bytes;
-}
-
-bool HasGaps(const Tensor& x) {
-  return x.rows > 1 && x.stride != x.cols;
-}
-
 // Whether the addresses and lengths of the rows of `x`, and of columns that end at `ends`, are
 // multiples of `unit` bytes.
 bool IsMultipleOf(size_t unit, const Tensor& x, std::span<const int64_t> ends) {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/exchange/part_copies.h"
 
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/exchange/exchange_ops.h"
 
 namespace baton::cuda {
 
@@ -39,11 +40,10 @@ cudaError_t PartCopies::Copy(const Tensor& part,
                              cudaStream_t step,
                              const std::function<cudaError_t(cudaStream_t)>& meet) {
   const auto index = static_cast<size_t>(place);
-  const size_t bytes = static_cast<size_t>(part.rows * part.cols) * ShapeOf(part.dtype).bytes;
   cudaError_t error = cudaEventRecord(begins_[index], step);
   if (error == cudaSuccess) error = cudaStreamWaitEvent(stream_, begins_[index]);
   if (error == cudaSuccess) {
-    error = cudaMemcpyAsync(to, part.data, bytes, cudaMemcpyDefault, stream_);
+    error = cudaMemcpyAsync(to, part.data, PackedBytes(part), cudaMemcpyDefault, stream_);
   }
   if (error == cudaSuccess) error = meet(stream_);
   return error == cudaSuccess ? cudaEventRecord(ends_[index], stream_) : error;

@@ -1,7 +1,5 @@
 #include <cuda_bf16.h>
 
-#include <algorithm>
-
 #include "kernels/cuda/primitives/block_reduce.cuh"
 #include "kernels/cuda/primitives/expert_results.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
@@ -11,12 +9,10 @@
 #include "kernels/cuda/primitives/warp_reduce.cuh"
 #include "kernels/cuda/rows/norm.h"
 #include "kernels/cuda/rows/quantize.cuh"
+#include "kernels/cuda/rows/row_threads.h"
 
 namespace baton::cuda {
 namespace {
-
-constexpr int kWarp = 32;
-constexpr int kMaxThreads = 512;
 
 // The sum and the largest value of a row.
 struct Totals {
@@ -145,7 +141,7 @@ __device__ __forceinline__ void PushRow(const NormArguments& a) {
 // One thread block for each row. A thread holds kVectors vectors of 8 numbers in registers, so that
 // the row is read once.
 template <int kVectors, Delta kDelta, bool kQuantize>
-__global__ void __launch_bounds__(kMaxThreads) NormKernel(const NormArguments a) {
+__global__ void __launch_bounds__(kMaxRowThreads) NormKernel(const NormArguments a) {
   ReleaseSuccessor();
   // Weights are loaded before the wait, so that they have arrived when the sum is computed.
   const bool scaled = kDelta == Delta::kOne && a.delta_scales.rows != nullptr;
@@ -245,40 +241,32 @@ __global__ void AnyNormKernel(const NormArguments a) {
   }
 }
 
-// Threads, in whole warps and at most `most`, for `cols` numbers with 8 numbers each.
-unsigned ThreadsFor(int64_t cols, int64_t most) {
-  return static_cast<unsigned>(std::min<int64_t>(RoundUp(CeilDiv(cols, 8), kWarp), most));
-}
-
 using NormFunction = void (*)(NormArguments);
+
+template <int kVectors, Delta kDelta>
+NormFunction NormFor(bool quantize) {
+  return quantize ? NormKernel<kVectors, kDelta, true> : NormKernel<kVectors, kDelta, false>;
+}
 
 template <int kVectors>
 NormFunction NormFor(Delta delta, bool quantize) {
   switch (delta) {
     case Delta::kNone:
-      return quantize ? NormKernel<kVectors, Delta::kNone, true>
-                      : NormKernel<kVectors, Delta::kNone, false>;
+      return NormFor<kVectors, Delta::kNone>(quantize);
     case Delta::kOne:
-      return quantize ? NormKernel<kVectors, Delta::kOne, true>
-                      : NormKernel<kVectors, Delta::kOne, false>;
+      return NormFor<kVectors, Delta::kOne>(quantize);
     case Delta::kParts:
-      return quantize ? NormKernel<kVectors, Delta::kParts, true>
-                      : NormKernel<kVectors, Delta::kParts, false>;
+      return NormFor<kVectors, Delta::kParts>(quantize);
     case Delta::kTwoRanks:
-      return quantize ? NormKernel<kVectors, Delta::kTwoRanks, true>
-                      : NormKernel<kVectors, Delta::kTwoRanks, false>;
+      return NormFor<kVectors, Delta::kTwoRanks>(quantize);
     case Delta::kFourRanks:
-      return quantize ? NormKernel<kVectors, Delta::kFourRanks, true>
-                      : NormKernel<kVectors, Delta::kFourRanks, false>;
+      return NormFor<kVectors, Delta::kFourRanks>(quantize);
     case Delta::kRanks:
-      return quantize ? NormKernel<kVectors, Delta::kRanks, true>
-                      : NormKernel<kVectors, Delta::kRanks, false>;
+      return NormFor<kVectors, Delta::kRanks>(quantize);
     case Delta::kColumns:
-      return quantize ? NormKernel<kVectors, Delta::kColumns, true>
-                      : NormKernel<kVectors, Delta::kColumns, false>;
+      return NormFor<kVectors, Delta::kColumns>(quantize);
     case Delta::kExperts:
-      return quantize ? NormKernel<kVectors, Delta::kExperts, true>
-                      : NormKernel<kVectors, Delta::kExperts, false>;
+      return NormFor<kVectors, Delta::kExperts>(quantize);
   }
   return nullptr;
 }
@@ -328,17 +316,14 @@ cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
   };
   if (residual.rows == 0) return cudaSuccess;
   const bool whole = NormReadsWholeRows(residual, launch.delta) && launch.out.stride % 8 == 0;
-  // Vectors of a thread: more for rows that have more vectors than a thread block has threads.
-  const int64_t vectors = residual.cols <= 8 * kMaxThreads    ? 1
-                          : residual.cols <= 16 * kMaxThreads ? 2
-                                                              : 4;
-  const NormFunction kernel = !whole         ? AnyNormKernel
-                              : vectors == 1 ? NormFor<1>(delta, quantize)
-                              : vectors == 2 ? NormFor<2>(delta, quantize)
-                                             : NormFor<4>(delta, quantize);
-  const unsigned threads = whole ? ThreadsFor(CeilDiv(residual.cols, vectors), kMaxThreads) : 256;
-  return LaunchOverlapped(
-      kernel, dim3(static_cast<unsigned>(residual.rows)), dim3(threads), 0, stream, arguments);
+  const auto launch_rows = [&](NormFunction kernel, unsigned threads) {
+    return LaunchOverlapped(
+        kernel, dim3(static_cast<unsigned>(residual.rows)), dim3(threads), 0, stream, arguments);
+  };
+  if (!whole) return launch_rows(AnyNormKernel, 256);
+  return ForVectors(residual.cols, [&](auto vectors) {
+    return launch_rows(NormFor<vectors()>(delta, quantize), ThreadsFor(residual.cols, vectors()));
+  });
 }
 
 }  // namespace baton::cuda

@@ -5,12 +5,11 @@
 #include "kernels/cuda/primitives/vector8.cuh"
 #include "kernels/cuda/rows/quantize.cuh"
 #include "kernels/cuda/rows/quantize.h"
+#include "kernels/cuda/rows/row_threads.h"
 #include "kernels/cuda/rows/silu.cuh"
 
 namespace baton::cuda {
 namespace {
-
-constexpr int kWarp = 32;
 
 // One thread block for each row, which its threads hold in registers.
 template <int kVectors>
@@ -104,16 +103,9 @@ __global__ void RescaleKernel(
   }
 }
 
-// Threads, in whole warps, for `cols` numbers with 8 · vectors numbers each.
-unsigned ThreadsFor(int64_t cols, int64_t vectors) {
-  return static_cast<unsigned>(RoundUp(CeilDiv(cols, 8 * vectors), kWarp));
-}
-
 uint8_t* Bytes(const Fp8Rows& rows) {
   return reinterpret_cast<uint8_t*>(rows.data);
 }
-
-constexpr int64_t kFewThreads = 512;
 
 template <int kVectors>
 cudaError_t LaunchQuantizeVectors(const Tensor& x, const Fp8Rows& out, cudaStream_t stream) {
@@ -153,9 +145,8 @@ cudaError_t LaunchSiluMulVectors(const Tensor& gate_up,
 cudaError_t LaunchQuantize(const Tensor& x, const Fp8Rows& out, cudaStream_t stream) {
   if (x.rows == 0) return cudaSuccess;
   if (x.cols % 8 == 0 && x.stride % 8 == 0 && x.cols <= kMaxFp8Columns) {
-    if (x.cols <= 8 * kFewThreads) return LaunchQuantizeVectors<1>(x, out, stream);
-    if (x.cols <= 16 * kFewThreads) return LaunchQuantizeVectors<2>(x, out, stream);
-    return LaunchQuantizeVectors<4>(x, out, stream);
+    return ForVectors(
+        x.cols, [&](auto vectors) { return LaunchQuantizeVectors<vectors()>(x, out, stream); });
   }
   return LaunchOverlapped(AnyQuantizeKernel,
                           dim3(static_cast<unsigned>(x.rows)),
@@ -174,9 +165,9 @@ cudaError_t LaunchSiluMulQuantize(const Tensor& gate_up,
                                   const Fp8Rows& out,
                                   cudaStream_t stream) {
   if (out.rows == 0) return cudaSuccess;
-  if (out.cols <= 8 * kFewThreads) return LaunchSiluMulVectors<1>(gate_up, scales, out, stream);
-  if (out.cols <= 16 * kFewThreads) return LaunchSiluMulVectors<2>(gate_up, scales, out, stream);
-  return LaunchSiluMulVectors<4>(gate_up, scales, out, stream);
+  return ForVectors(out.cols, [&](auto vectors) {
+    return LaunchSiluMulVectors<vectors()>(gate_up, scales, out, stream);
+  });
 }
 
 cudaError_t LaunchRescale(const Tensor& x,

@@ -6,12 +6,11 @@
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/primitives/vector8.cuh"
 #include "kernels/cuda/rows/row_kernels.h"
+#include "kernels/cuda/rows/row_threads.h"
 #include "kernels/cuda/rows/silu.cuh"
 
 namespace baton::cuda {
 namespace {
-
-constexpr int kWarp = 32;
 
 __global__ void EmbedKernel(const __nv_bfloat16* table,
                             int64_t vocabulary,
@@ -108,11 +107,6 @@ unsigned Rows(const Tensor& tensor) {
   return static_cast<unsigned>(tensor.rows);
 }
 
-// Threads, in whole warps and at most `most`, for `cols` numbers with 8 numbers each.
-unsigned ThreadsFor(int64_t cols, int64_t most) {
-  return static_cast<unsigned>(std::min<int64_t>(RoundUp(CeilDiv(cols, 8), kWarp), most));
-}
-
 }  // namespace
 
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
@@ -124,7 +118,7 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                         cudaStream_t stream) {
   return LaunchOverlapped(EmbedKernel,
                           dim3(Rows(out)),
-                          dim3(ThreadsFor(out.cols, 256)),
+                          dim3(std::min(ThreadsFor(out.cols, 1), 256u)),
                           0,
                           stream,
                           table,

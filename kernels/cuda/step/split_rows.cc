@@ -133,7 +133,8 @@ class Splitter {
 
   bool Fits(const std::vector<Stage>& stages) const {
     return std::ranges::all_of(stages, [&](const Stage& stage) {
-      return stage.sum.data == nullptr || BytesOf(Cut(stage.sum, halves_[0])) <= split_.place_bytes;
+      return stage.sum.data == nullptr ||
+             PackedBytes(Cut(stage.sum, halves_[0])) <= split_.place_bytes;
     });
   }
 
@@ -161,10 +162,6 @@ class Splitter {
   }
 
  private:
-  static size_t BytesOf(const Tensor& x) {
-    return static_cast<size_t>(x.rows * x.cols) * ShapeOf(x.dtype).bytes;
-  }
-
   // Lets the norm add up this rank's part and the one that it received, by rank.
   void AddParts(const CopyPartOp& copied, NormOp& norm) const {
     std::byte* const received = split_.places[static_cast<size_t>(copied.place)];

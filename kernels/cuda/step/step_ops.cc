@@ -24,8 +24,8 @@ constexpr int32_t kMinRowsToFuseResidual = 1024;
 // only normalises.
 bool FusesResidual(MatMulOp& multiply, NormOp& norm, const Gemm& gemm) {
   GemmProblem& problem = multiply.problem;
-  // cuBLASLt supports a bf16 bias only with a bf16 result.
   if (norm.peers_half != kThroughNccl) return false;
+  // cuBLASLt supports a bf16 bias only with a bf16 result.
   const bool pays = gemm.SupportsFused(problem) ||
                     (problem.rows >= kMinRowsToFuseResidual && problem.bias == nullptr);
   const bool fits = pays && norm.delta.data != nullptr && norm.delta_scales.rows == nullptr &&
@@ -133,23 +133,31 @@ bool FusesQuantize(std::vector<StepOp>& ops, const QuantizeOp& quantize) {
   return true;
 }
 
+// The last op, when it is an exchange of this kind; else null.
+template <class Op>
+Op* LastExchange(std::vector<StepOp>& ops) {
+  auto* const exchange = ops.empty() ? nullptr : std::get_if<ExchangeOp>(&ops.back());
+  return exchange == nullptr ? nullptr : std::get_if<Op>(exchange);
+}
+
+// Whether the kernel of a norm can compute what it adds to the residual.
+bool CanComputeDelta(const NormOp& norm) {
+  return NormReadsWholeRows(norm.residual, norm.delta) && norm.out.stride % 8 == 0;
+}
+
 // Of larger sums through slots, a kernel adds the first numbers while it pushes the last ones.
 constexpr int64_t kMaxNumbersInNorm = int64_t{1} << 20;
 
 // Lets a norm add up the parts of all ranks, and push this rank's part.
 void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
-  auto* const exchange = ops.empty() ? nullptr : std::get_if<ExchangeOp>(&ops.back());
-  auto* const reduce = exchange == nullptr ? nullptr : std::get_if<ReduceOp>(exchange);
+  auto* const reduce = LastExchange<ReduceOp>(ops);
   if (reduce == nullptr || reduce->two_shot || norm.delta.data == nullptr ||
       !SamePlace(norm.delta.data, reduce->x) || reduce->x.dtype != DType::kBF16 ||
       reduce->x.rows != norm.delta.rows || reduce->x.stride != reduce->x.cols) {
     return;
   }
   if (reduce->half != kThroughNccl) {
-    if (!NormReadsWholeRows(norm.residual, norm.delta) || norm.out.stride % 8 != 0 ||
-        reduce->x.rows * reduce->x.cols > kMaxNumbersInNorm) {
-      return;
-    }
+    if (!CanComputeDelta(norm) || reduce->x.rows * reduce->x.cols > kMaxNumbersInNorm) return;
     norm.peers_half = reduce->half;
     ops.pop_back();
     return;
@@ -166,13 +174,12 @@ bool AreVectors(const std::vector<int64_t>& ends) {
 
 // Lets a norm exchange the columns that it reads.
 void FusesGather(std::vector<StepOp>& ops, NormOp& norm) {
-  auto* const exchange = ops.empty() ? nullptr : std::get_if<ExchangeOp>(&ops.back());
-  auto* const gather = exchange == nullptr ? nullptr : std::get_if<GatherColumnsOp>(exchange);
+  auto* const gather = LastExchange<GatherColumnsOp>(ops);
   if (gather == nullptr || gather->half == kThroughNccl || !gather->to_all ||
       norm.delta.data == nullptr || !SamePlace(norm.delta.data, gather->whole) ||
       gather->whole.dtype != DType::kBF16 || gather->whole.rows != norm.delta.rows ||
       gather->whole.rows * gather->whole.cols > kMaxNumbersInNorm || !AreVectors(gather->ends) ||
-      !NormReadsWholeRows(norm.residual, norm.delta) || norm.out.stride % 8 != 0) {
+      !CanComputeDelta(norm)) {
     return;
   }
   norm.peers_half = gather->half;
@@ -202,7 +209,7 @@ void FusesCombine(std::vector<StepOp>& ops, NormOp& norm) {
   auto* const experts = ops.empty() ? nullptr : std::get_if<ExpertsOp>(&ops.back());
   if (experts == nullptr || norm.delta.data == nullptr || norm.peers_half != kThroughNccl ||
       !SamePlace(norm.delta.data, experts->out) || experts->out.rows != norm.residual.rows ||
-      !NormReadsWholeRows(norm.residual, norm.delta) || norm.out.stride % 8 != 0) {
+      !CanComputeDelta(norm)) {
     return;
   }
   const ExpertResults results = Experts::ResultsOf(experts->experts, experts->out.rows);

@@ -171,9 +171,8 @@ using StepOp = std::variant<EmbedOp,
 // Fuses neighbouring ops that one kernel can compute:
 // - the op that writes the operand of an FP8 GEMM, and the conversion to FP8;
 // - the rescaling of an FP8 GEMM's result, and the op that reads the result;
-// - the sum of all ranks' parts, or of the experts' results, or the gathering of all ranks'
-// columns,
-//   and the addition of the result to the residual;
+// - the sum of all ranks' parts, the sum of the experts' results, or the gathering of all ranks'
+//   columns, and the addition of the result to the residual;
 // - attention, and the gathering of its columns;
 // - a GEMM, and the addition of its result to the residual;
 // - where `gemm` supports it, a GEMM and the norm before it, or silu · up after it.
