@@ -5,16 +5,31 @@
 #include <charconv>
 
 #include "common/base/shortened.h"
+#include "common/text/utf8.h"
 
 namespace baton {
 namespace {
 
 constexpr uint32_t kMaxCodePoint = 0x10FFFF;
-// Bytes of a client's text that an error repeats.
-constexpr size_t kMaxQuoted = 16;
 
 bool IsHexDigit(char c) {
   return std::isxdigit(static_cast<unsigned char>(c)) != 0;
+}
+
+bool IsLetter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+bool IsPrintedAscii(char c) {
+  return c >= 0x20 && c <= 0x7E;
+}
+
+// Whether XGrammar takes the first character of `text` for a hexadecimal digit. It reads regular
+// expressions as code points and looks at their lowest bytes only, so that U+0431 is a 1, too.
+bool IsReadAsHexDigit(GrammarText kind, std::string_view text) {
+  if (text.empty()) return false;
+  const bool regex = kind == GrammarText::kRegex;
+  return IsHexDigit(regex ? static_cast<char>(DecodeUtf8(text, 0).value & 0xFF) : text[0]);
 }
 
 // An escape with the number of a character, or one that has none.
@@ -42,7 +57,7 @@ Escape Read(GrammarText kind, std::string_view text) {
   const bool regex = kind == GrammarText::kRegex;
   if (letter == 'x') {
     const bool two = Number(rest, 2, escape.value);
-    escape = {4, two && (rest.size() == 2 || !IsHexDigit(rest[2])), true, escape.value};
+    escape = {4, two && !IsReadAsHexDigit(kind, rest.substr(2)), true, escape.value};
   } else if (letter == 'u' && regex && rest.starts_with('{')) {
     const size_t digits = std::min(rest.find('}'), rest.size()) - 1;
     const bool fits = digits >= 1 && digits <= 6 && rest.size() > digits + 1;
@@ -51,7 +66,9 @@ Escape Read(GrammarText kind, std::string_view text) {
     const size_t digits = letter == 'u' ? 4 : 8;
     escape = {2 + digits, Number(rest, digits, escape.value), true, escape.value};
   } else if (letter == 'c' && regex && !rest.empty()) {
-    escape = {3, true, true, static_cast<uint32_t>(static_cast<unsigned char>(rest[0]) % 32)};
+    escape = {3, IsLetter(rest[0]), true, static_cast<uint32_t>(rest[0] & 31)};
+  } else if (regex) {
+    escape.valid = IsPrintedAscii(letter);
   }
   const bool surrogate = escape.value >= 0xD800 && escape.value <= 0xDFFF;
   escape.valid = escape.valid && escape.value <= kMaxCodePoint && !surrogate;
@@ -83,9 +100,10 @@ StatusOr<size_t> CheckedEscape(
   if (!escape.valid) {
     return InvalidArgument(
         "{} has the escape '{}'; \\x must have exactly two hexadecimal digits, \\u four and \\U "
-        "eight, and they must name a character of Unicode",
+        "eight, which must name a character of Unicode, \\c a letter from a to z, and no other "
+        "escape of a control character or of a character beyond ASCII is supported",
         what,
-        Shortened(rest, kMaxQuoted));
+        Shortened(rest, kMaxQuotedText));
   }
   const bool joined = in_class && kind == GrammarText::kRegex && escape.numbered &&
                       IsWrittenInHex(escape.value) &&
@@ -95,7 +113,7 @@ StatusOr<size_t> CheckedEscape(
         "{} has a class with '{}'; a control character before a digit or a letter from a to f is "
         "not supported in a class: change their order",
         what,
-        Shortened(rest, kMaxQuoted));
+        Shortened(rest, kMaxQuotedText));
   }
   return std::min(escape.length, rest.size());
 }

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/shortened.h"
+#include "common/grammar/escape_check.h"
 #include "common/grammar/grammar_spec.h"
 #include "common/text/utf8.h"
 
@@ -120,12 +122,17 @@ class Reader {
     const std::string_view name = std::exchange(name_, std::string_view());
     if (c == '(') {
       ++at_;
-      if (std::ranges::find(kFunctions, name) == std::end(kFunctions)) return walk_.Open();
-      return InvalidArgument("{} calls {}; functions are not supported in a grammar", what_, name);
+      if (std::ranges::find(kFunctions, name) != std::end(kFunctions)) {
+        return InvalidArgument(
+            "{} calls {}; functions are not supported in a grammar", what_, name);
+      }
+      if (!ebnf_) BATON_RETURN_IF_ERROR(CheckGroupName());
+      return walk_.Open();
     }
     if (c == '{') {  // belongs to the element before it
+      const size_t begin = at_ + 1;
       at_ = std::min(text_.find('}', at_), text_.size() - 1) + 1;
-      return OkStatus();
+      return ebnf_ ? OkStatus() : CheckCounts(text_.substr(begin, at_ - begin));
     }
     if (c == ')') {
       ++at_;
@@ -143,6 +150,27 @@ class Reader {
       ++at_;
     }
     return walk_.Element(1, Rest());
+  }
+
+  // XGrammar looks up the characters of names and of counts in tables of 256 entries.
+  Status CheckGroupName() const {
+    const std::string_view rest = Rest();
+    if (!rest.starts_with("?<")) return OkStatus();
+    const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+    const std::string_view name = rest.substr(2, rest.find_first_of(">=!") - 2);
+    if (std::ranges::all_of(name, is_ascii)) return OkStatus();
+    return InvalidArgument("{} has a group with the name '{}'; only ASCII letters are supported",
+                           what_,
+                           Shortened(name, kMaxQuotedText));
+  }
+
+  Status CheckCounts(std::string_view counts) const {
+    if (counts.find_first_not_of("0123456789,}") == std::string_view::npos) return OkStatus();
+    return InvalidArgument(
+        "{} has '{{{}'; a brace must begin a count of repetitions like {{3}}, {{3,}} or {{3,5}}, "
+        "\\{{ stands for a brace",
+        what_,
+        Shortened(counts, kMaxQuotedText));
   }
 
   // The text from at_ on; in EBNF, without the white space and the comments that it begins with.

@@ -97,6 +97,33 @@ TEST(TextCheck, RefusesEscapesThatWouldBeMisread) {
   EXPECT_THAT(RefusalOf(kRegex, "[\\cbb]"), HasSubstr("change their order"));
 }
 
+// XGrammar writes such a character as \x and two digits, and reads code points by their lowest
+// byte: U+0431 as the digit 1, U+015B as a bracket.
+TEST(TextCheck, RefusesCharactersThatAreTakenForOthersAfterABackslash) {
+  for (const char* text : {"b^[\\\001bbbbbbbbbbb-e]",
+                           "\\\x7f",
+                           "\\\n",
+                           "[\\\u00e9a]",
+                           "\\\u015b",
+                           "\\x41\u0431",
+                           "[\\x41\u0431\u0431\u0431\u0431\u0431\u0431\u0431]",
+                           "\\c\U00040000",
+                           "\\c1",
+                           "[\\c]]"}) {
+    EXPECT_THAT(RefusalOf(kRegex, text), HasSubstr("escape")) << text;
+  }
+  EXPECT_EQ(RefusalOf(kRegex, "\\x41\u00e9[\\q\\-\u0431\\]]\u0431\\cZ\\'"), "");
+  EXPECT_EQ(RefusalOf(kEbnf, "root ::= \"\\x41\u0431\""), "");
+}
+
+TEST(TextCheck, RefusesNamesAndCountsBeyondAscii) {
+  EXPECT_EQ(RefusalOf(kRegex, "(?<year>[0-9]{4})(?:\u0431{2,}){2,3}\\{\u0431[{\u0431]"), "");
+  EXPECT_THAT(RefusalOf(kRegex, "(?<y\U00040000>a)"), HasSubstr("only ASCII letters"));
+  EXPECT_THAT(RefusalOf(kRegex, "(?<\U00040000"), HasSubstr("only ASCII letters"));
+  EXPECT_THAT(RefusalOf(kRegex, "a{2\U00040000}"), HasSubstr("a brace must begin a count"));
+  EXPECT_THAT(RefusalOf(kRegex, "a{\U00040000"), HasSubstr("a brace must begin a count"));
+}
+
 TEST(TextCheck, PatternsOfSchemasAreChecked) {
   const auto part = JsonSchemaPart({{"type", "string"}, {"pattern", "[^\\cbb]"}});
   EXPECT_THAT(std::string(Message(part.status())), HasSubstr("change their order"));
