@@ -70,6 +70,9 @@ struct ModelShape {
 };
 
 // The operations of a step on one device. A step is BeginStep, ops in order, IssueStep, AwaitStep.
+// On the first stage of a pipeline whose exchange sends ahead (Exchange::SendsAhead), receiving and
+// sampling the logits of the oldest step under way may follow IssueStep: as the last ops before its
+// AwaitStep, after IssueStep of later steps. As many steps as stages may be under way there.
 // Ops may run at any time in between; IssueStep or AwaitStep returns their errors. The output of an
 // op that only later ops of the same step read may never be written, because a backend may fuse
 // these ops. Used by one thread at a time.

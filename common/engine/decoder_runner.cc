@@ -35,16 +35,17 @@ ModelTraits TraitsOf(const Decoder& decoder) {
 }
 
 // Several steps can be under way when the last stage need not wait for the leader to take its
-// logits. Otherwise each would wait for the other: the leader hands the next step on meanwhile.
+// logits. Otherwise each would wait for the other: the leader hands the next step on meanwhile. A
+// GPU queues one step behind another then.
 int32_t StagesOf(const Decoder& decoder) {
   const RankPlace& place = decoder.plan().place;
-  if (!place.leader() || place.pipeline_parallel == 1 || decoder.ops().queues_steps()) return 1;
+  if (!place.leader() || place.pipeline_parallel == 1) return 1;
   const size_t logits = sizeof(float) * static_cast<size_t>(decoder.limits().max_logit_rows) *
                         static_cast<size_t>(decoder.spec().vocab);
   if (decoder.ops().exchange()->SendsAhead(logits)) return place.pipeline_parallel;
   kLog.Warning(
-      "the group's exchange cannot hold {} bytes of logits; one step at a time passes "
-      "the stages",
+      "the group's exchange cannot send {} bytes of logits ahead; one step at a time passes the "
+      "stages, so that all of them but one are idle",
       logits);
   return 1;
 }
@@ -55,7 +56,7 @@ DecoderRunner::DecoderRunner(Decoder& decoder)
     : decoder_(decoder), traits_(TraitsOf(decoder)), stages_(StagesOf(decoder)) {}
 
 bool DecoderRunner::queues_steps() const {
-  return decoder_.ops().queues_steps();
+  return stages_ == 1 && decoder_.ops().queues_steps();
 }
 
 Duration DecoderRunner::Exchanged() const {

@@ -258,10 +258,9 @@ class Engine::Impl {
   // Reports the plan's chunks to the listener, layer group by layer group.
   LayerWatch Watch(QueuedStep& step) {
     if (step.plan.chunks.empty()) return {};
-    const bool oldest = steps_.size() == 1;
-    return {layer_marks_, [this, &step, oldest](int32_t layers) {
+    return {layer_marks_, [this, &step](int32_t layers) {
               step.layers_done = layers;
-              if (oldest) TellLayers(step);
+              if (&step == &steps_.oldest()) TellLayers(step);
             }};
   }
 

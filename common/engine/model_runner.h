@@ -58,7 +58,7 @@ class ModelRunner {
   // queued.
   virtual int32_t stages() const { return 1; }
   // How long Await has waited for later stages of a pipeline, in all steps so far: the rank had
-  // nothing to compute.
+  // nothing to compute. Zero on a GPU, which may compute meanwhile.
   virtual Duration bubble() const { return {}; }
   // The steps that were awaited since the warm-up.
   virtual RankTimes times() const { return {}; }

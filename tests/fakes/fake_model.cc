@@ -93,7 +93,8 @@ FakeModel::FakeModel(const Shape& shape)
               .k_dim_major = false,
               .fingerprint = {0xFA4E, 0x3D31}},
       queues_steps_(shape.queues_steps),
-      stages_(shape.stages) {}
+      stages_(shape.stages),
+      reports_late_(shape.reports_late) {}
 
 FakeModel::~FakeModel() = default;
 
@@ -148,8 +149,8 @@ Status FakeModel::Issue(const StepInput& input,
       std::ranges::count_if(queue_, [](const auto& queued) { return queued->is_step; }));
   steps_behind_ += before > 0;
   ++issued_as_[before + 1];
-  if (stages_ > 1) {
-    CheckDisjoint(*work);
+  if (stages_ > 1) CheckDisjoint(*work);
+  if (stages_ > 1 && !reports_late_) {
     // The first stage computes its layers at once.
     for (const int32_t layers : watch.marks) watch.reached(layers);
     work->watch = {};

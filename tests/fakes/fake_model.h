@@ -40,8 +40,10 @@ class FakeModel final : public ModelRunner {
     // Steps are queued as on a GPU. Each runs as late as possible: in the Await for this step.
     bool queues_steps = false;
     // The number of pipeline stages, and of steps that may be under way. Each step runs as late as
-    // possible, as above, but Issue reports its layers.
+    // possible, as above, but Issue reports its layers, as on a CPU; with `reports_late`, its Await
+    // does, as on a GPU.
     int32_t stages = 1;
+    bool reports_late = false;
   };
 
   FakeModel() : FakeModel(Shape{}) {}
@@ -114,6 +116,7 @@ class FakeModel final : public ModelRunner {
   FakeDevice device_;
   const bool queues_steps_;
   const int32_t stages_;
+  const bool reports_late_;
   std::deque<std::unique_ptr<Work>> queue_;
   std::vector<TokenId> chosen_;  // tokens that the last step sampled
   int64_t steps_behind_ = 0;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -21,20 +22,21 @@ using testing::HasSubstr;
 
 class ListedExchangeTest : public testing::Test {
  protected:
-  ListedExchange Make(const RankPlace& place, size_t slot_bytes = 0) {
-    return ListedExchange({.place = place, .slot_bytes = slot_bytes},
-                          {.pad =
-                               [](const Tensor& tensor) {
-                                 Tensor padded = tensor;
-                                 if (tensor.rows == 3) padded.rows = 4;
-                                 return padded;
-                               },
-                           .scratch =
-                               [this](size_t bytes) {
-                                 asked_ = bytes;
-                                 return has_memory_ ? &memory_ : nullptr;
-                               },
-                           .add = [this](ExchangeOp op) { ops_.push_back(std::move(op)); }});
+  ListedExchange Make(const RankPlace& place, size_t slot_bytes = 0, size_t stage_slot_bytes = 0) {
+    return ListedExchange(
+        {.place = place, .slot_bytes = slot_bytes, .stage_slot_bytes = stage_slot_bytes},
+        {.pad =
+             [](const Tensor& tensor) {
+               Tensor padded = tensor;
+               if (tensor.rows == 3) padded.rows = 4;
+               return padded;
+             },
+         .scratch =
+             [this](size_t bytes) {
+               asked_ = bytes;
+               return has_memory_ ? &memory_ : nullptr;
+             },
+         .add = [this](ExchangeOp op) { ops_.push_back(std::move(op)); }});
   }
   Tensor Rows(int64_t rows, int64_t cols, int64_t stride, DType dtype = DType::kBF16) {
     return {&memory_, dtype, rows, cols, stride};
@@ -217,6 +219,49 @@ TEST_F(ListedExchangeTest, PacksOnlyTensorsWithGaps) {
   EXPECT_FALSE(last<StageOp>().send);
   stage.ReceiveFromStage(Rows(1, 50, 64, DType::kF32), 1);
   EXPECT_EQ(last<StageOp>().packed, nullptr);
+}
+
+TEST_F(ListedExchangeTest, MessagesBetweenStagesAreRangesOfRowsThatFitASlot) {
+  auto stage = Make(RankPlace::Of(1, 2, 1), 0, size_t{64} << 10);
+  EXPECT_TRUE(stage.SendsAhead(size_t{1} << 40));
+  EXPECT_FALSE(Make(RankPlace::Of(1, 2, 1)).SendsAhead(1));
+  stage.ReceiveFromStage(Rows(3, 1024, 1040, DType::kF32), 0);  // padded to 4 rows of 4 KiB, gaps
+  ASSERT_EQ(ops_.size(), 1u);
+  EXPECT_TRUE(last<StageOp>().through_slots);
+  EXPECT_FALSE(last<StageOp>().send);
+  EXPECT_EQ(last<StageOp>().packed, nullptr);
+  EXPECT_EQ(last<StageOp>().x.rows, 4);
+  ops_.clear();
+  stage.SendToStage(Rows(40, 1024, 1040, DType::kF32), 0);
+  ASSERT_EQ(ops_.size(), 3u);
+  int64_t next = 0;
+  for (const ExchangeOp& op : ops_) {
+    const auto& message = std::get<StageOp>(op);
+    EXPECT_TRUE(message.send);
+    EXPECT_LE(message.x.rows, 16);
+    EXPECT_EQ(message.x.data - &memory_, next * 1040 * 4);
+    next += message.x.rows;
+  }
+  EXPECT_EQ(next, 40);
+}
+
+// Where several steps are under way, the leader samples after the other ranks have ended the step,
+// and the next step of a sequence has its tokens from the host.
+TEST_F(ListedExchangeTest, TokensAreSharedWhereStepsAreQueued) {
+  int32_t tokens[3] = {};
+  const auto shares = [&](int32_t rank, size_t stage_slot_bytes) {
+    ops_.clear();
+    auto listed = Make(RankPlace::Of(2, 2, rank), size_t{64} << 10, stage_slot_bytes);
+    listed.BeginStep();
+    listed.EndStep(tokens, 3);
+    return std::ranges::any_of(
+        ops_, [](const ExchangeOp& op) { return std::holds_alternative<ShareTokensOp>(op); });
+  };
+  EXPECT_TRUE(shares(0, 0));
+  EXPECT_TRUE(shares(1, 0));
+  EXPECT_FALSE(shares(2, 0)) << "the second stage embeds no tokens";
+  EXPECT_FALSE(shares(0, size_t{64} << 10));
+  EXPECT_FALSE(shares(1, size_t{64} << 10));
 }
 
 TEST_F(ListedExchangeTest, OneTensorRankExchangesNothing) {

@@ -33,6 +33,10 @@ class GpuGroup : public testing::Test {
     if (!missing.empty()) GTEST_SKIP() << "groups of GPUs were NOT tested: " << missing;
   }
 
+  static void Expect(const std::vector<Status>& results) {
+    for (const Status& status : results) ASSERT_TRUE(status.ok()) << status;
+  }
+
   static OpenedModel Open(const std::string& family) {
     auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/" + family);
     BATON_CHECK(model.ok(), "{}", Message(model.status()));
@@ -245,6 +249,54 @@ TEST_F(GpuGroup, EveryRankEmbedsTheTokensThatTheLeaderSamples) {
   for (int32_t i = 0; i < kSteps; ++i) {
     token = ArgMax(group.Step({{0, {&token, 1}, WantLogits::kLast}}).front());
     ASSERT_EQ(queued[static_cast<size_t>(i)], token) << "step " << i;
+  }
+}
+
+// Each stage has a step under way: the leader issues its part of a step of one sequence while the
+// other stage computes the step of another sequence.
+TEST_F(GpuGroup, StagesComputeDifferentSteps) {
+  constexpr int32_t kSteps = 40;
+  const OpenedModel model = Open("llama_gqa");
+  GroupRunner group(model, /*pipeline=*/true, {.deterministic = true});
+  const std::vector<std::vector<int32_t>> tables = {{4, 9, 2, 7}, {1, 3, 5, 6}};
+  const SamplingParams greedy = {.temperature = 0, .logit_bias = {}};
+  const std::vector<SamplingRow> row(1, SamplingRow{&greedy, 0, {}, {}, {}});
+  std::vector<std::vector<TokenId>> texts = {{3}, {8}};
+  ThreadGroup turns(2);  // the leader's tokens for the other rank, which has no plan of its own
+  Expect(group.threads().Run([&](int rank) -> Status {
+    DecoderRunner runner(group.runner(rank).decoder());
+    EXPECT_EQ(runner.stages(), rank == 0 ? 2 : 1);
+    EXPECT_EQ(runner.queues_steps(), rank == 1);
+    Collective& host = *turns.rank(rank);
+    const std::vector<int32_t> zero = {0};
+    std::vector<SampledToken> sampled(2);
+    for (int32_t i = 0; i < 2 * kSteps; ++i) {
+      const size_t sequence = static_cast<size_t>(i) % 2;
+      if (i >= 2) {
+        BATON_RETURN_IF_ERROR(runner.Await());
+        if (rank == 0) texts[sequence].push_back(sampled[sequence].token);
+      }
+      std::vector<TokenId> token = {rank == 0 ? texts[sequence].back() : 0};
+      BATON_RETURN_IF_ERROR(host.BroadcastFromFirst(std::as_writable_bytes(std::span(token))));
+      const int32_t at = i / 2;
+      const std::vector<int32_t> positions = {at};
+      const std::vector<SequenceRows> rows = {{0, 1, at, 0}};
+      const StepInput input{token, positions, rows, tables[sequence], zero};
+      std::span<const SamplingRow> sampling(row);
+      if (rank != 0) sampling = {};
+      const std::span<SampledToken> out(&sampled[sequence], rank == 0 ? 1 : 0);
+      BATON_RETURN_IF_ERROR(runner.Issue(input, group.runner(rank).kv(), sampling, out, {}));
+    }
+    BATON_RETURN_IF_ERROR(runner.Await());
+    return runner.Await();
+  }));
+  for (const std::vector<TokenId>& text : texts) {
+    ASSERT_EQ(text.size(), static_cast<size_t>(kSteps));
+    group.Reset();
+    for (size_t i = 0; i + 1 < text.size(); ++i) {
+      const auto logits = group.Step({{0, {&text[i], 1}, WantLogits::kLast}}).front();
+      ASSERT_EQ(text[i + 1], ArgMax(logits)) << "step " << i;
+    }
   }
 }
 

@@ -82,7 +82,8 @@ struct StageOp {
   Tensor x;
   int32_t stage = 0;
   bool send = false;
-  std::byte* packed = nullptr;  // scratch memory when `x` has gaps between its rows
+  bool through_slots = false;   // StageSlots; false: NCCL
+  std::byte* packed = nullptr;  // NCCL: scratch memory when `x` has gaps between its rows
   bool operator==(const StageOp&) const = default;
 };
 

@@ -1,10 +1,12 @@
 #include "kernels/cuda/exchange/group_exchange.h"
 
+#include <algorithm>
 #include <variant>
 
 #include <fmt/format.h>
 
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/exchange/gather_records.h"
 #include "kernels/cuda/exchange/rank_sum.h"
 
 namespace baton::cuda {
@@ -41,19 +43,7 @@ Status CopyRows(const Tensor& from, const Tensor& to, cudaStream_t stream) {
 
 StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(const RankGroups& groups) {
   std::unique_ptr<GroupExchange> result(new GroupExchange(groups));
-  const StatusOr<const NcclLibrary*> library = NcclLibrary::Load();
-  if (groups.tensor != nullptr) {
-    BATON_ASSIGN_OR_RETURN(result->tensor_,
-                           NcclCommunicator::Create(library, *groups.tensor, groups.limit));
-    auto peers = PeerExchange::Create(*groups.tensor);
-    result->why_no_peers_ = peers.status();
-    if (peers.ok()) result->peers_ = *std::move(peers);
-    BATON_RETURN_IF_ERROR(groups.tensor->status());
-  }
-  if (groups.pipeline != nullptr) {
-    BATON_ASSIGN_OR_RETURN(result->pipeline_,
-                           NcclCommunicator::Create(library, *groups.pipeline, groups.limit));
-  }
+  BATON_RETURN_IF_ERROR(result->Connect());
   GroupExchange& exchange = *result;
   result->watch_ = std::make_unique<ExchangeWatch>(
       ExchangeWatch::Options{.broken = [&exchange] { return exchange.Broken(); },
@@ -64,10 +54,48 @@ StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(const RankGroups&
   return result;
 }
 
+Status GroupExchange::Connect() {
+  if (groups_.tensor != nullptr) {
+    const StatusOr<const NcclLibrary*> library = NcclLibrary::Load();
+    BATON_ASSIGN_OR_RETURN(tensor_,
+                           NcclCommunicator::Create(library, *groups_.tensor, groups_.limit));
+    auto peers = PeerExchange::Create(*groups_.tensor);
+    why_nccl_ = peers.status();
+    if (peers.ok()) peers_ = *std::move(peers);
+    BATON_RETURN_IF_ERROR(groups_.tensor->status());
+  }
+  return groups_.pipeline == nullptr ? OkStatus() : ConnectStages();
+}
+
+// All ranks of the group must exchange with other stages in the same way. The stages of a tensor
+// rank agree already, and the tensor ranks of each stage agree here.
+Status GroupExchange::ConnectStages() {
+  auto slots = StageSlots::Create(*groups_.pipeline);
+  BATON_RETURN_IF_ERROR(groups_.pipeline->status());
+  Status status = slots.status();
+  if (groups_.tensor != nullptr) {
+    BATON_ASSIGN_OR_RETURN(const auto all,
+                           GatherRecords(*groups_.tensor, int32_t{status.ok() ? 1 : 0}));
+    const auto without = std::ranges::find(all, 0);
+    if (status.ok() && without != all.end()) {
+      status = MakeStatus(StatusCode::kUnavailable,
+                          "the stages of tensor rank {} cannot reach each other's memory",
+                          without - all.begin());
+    }
+  }
+  if (status.ok()) {
+    stages_ = *std::move(slots);
+    return OkStatus();
+  }
+  if (why_nccl_.ok()) why_nccl_ = status;
+  BATON_ASSIGN_OR_RETURN(
+      pipeline_, NcclCommunicator::Create(NcclLibrary::Load(), *groups_.pipeline, groups_.limit));
+  return OkStatus();
+}
+
 std::string GroupExchange::description() const {
-  if (peers_ != nullptr) return "through each other's memory";
-  if (tensor_ == nullptr) return "through NCCL";
-  return fmt::format("through NCCL, which is slower: {}", Message(why_no_peers_));
+  if (why_nccl_.ok()) return "through each other's memory";
+  return fmt::format("through NCCL, which is slower: {}", Message(why_nccl_));
 }
 
 Status GroupExchange::Broken() const {
@@ -82,6 +110,7 @@ Status GroupExchange::Broken() const {
 
 void GroupExchange::Abort() const {
   if (peers_ != nullptr) peers_->Abort();
+  if (stages_ != nullptr) stages_->Abort();
   for (NcclCommunicator* ranks : {tensor_.get(), pipeline_.get()}) {
     if (ranks != nullptr) ranks->Abort();
   }
@@ -186,7 +215,20 @@ Status GroupExchange::Run(const BarrierOp& op, cudaStream_t stream) {
       op.marks + static_cast<size_t>(tensor_->rank()) * kMarkBytes, op.marks, kMarkBytes, stream);
 }
 
+Status GroupExchange::AwaitMessage(cudaStream_t stream) const {
+  for (;;) {
+    BATON_RETURN_IF_ERROR(watch_->status());
+    BATON_ASSIGN_OR_RETURN(const bool arrived, stages_->HasArrived(stream));
+    if (arrived) return OkStatus();
+  }
+}
+
 Status GroupExchange::Run(const StageOp& op, cudaStream_t stream) {
+  if (op.through_slots) {
+    BATON_CUDA_RETURN_IF_ERROR(op.send ? stages_->Send(op.x, stream)
+                                       : stages_->Receive(op.x, stream));
+    return OkStatus();
+  }
   const bool gaps = op.packed != nullptr;
   const Tensor packed = gaps ? PackedAt(op.x, op.packed) : op.x;
   if (gaps && op.send) BATON_RETURN_IF_ERROR(CopyRows(op.x, packed, stream));

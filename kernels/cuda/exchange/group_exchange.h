@@ -13,12 +13,13 @@
 #include "kernels/cuda/exchange/exchange_watch.h"
 #include "kernels/cuda/exchange/nccl_communicator.h"
 #include "kernels/cuda/exchange/peer_exchange.h"
+#include "kernels/cuda/exchange/stage_slots.h"
 #include "kernels/exchange.h"
 
 namespace baton::cuda {
 
-// Runs the exchanges of a step on the stream of the step: those of tensor ranks through each
-// other's memory where it can be reached, the others through NCCL. One thread, except watch().
+// Runs the exchanges of a step on the stream of the step: through each other's memory where the
+// ranks can reach it, otherwise through NCCL. One thread, except watch().
 class GroupExchange final {
  public:
   // Connects the ranks of `groups`, which outlive the result, for the current device. Errors: those
@@ -30,16 +31,23 @@ class GroupExchange final {
   const PeerExchange* peers() const { return peers_.get(); }
   // PeerExchange::part_bytes; 0 without peers().
   size_t slot_bytes() const { return peers_ == nullptr ? 0 : peers_->part_bytes(); }
-  // How tensor ranks exchange, and why not otherwise.
+  // 0 when the stages of a tensor rank cannot reach each other's memory.
+  size_t stage_slot_bytes() const { return stages_ == nullptr ? 0 : StageSlots::kSlotBytes; }
+  // How the ranks exchange, and why not otherwise.
   std::string description() const;
   // Issues `op`. A graph can capture it.
   Status Launch(const ExchangeOp& op, cudaStream_t stream);
+  // Waits until the first part of a message of the last stage has arrived, which the first stage
+  // has not received. `stream` is idle. Errors: the reason why the exchanges were aborted.
+  Status AwaitMessage(cudaStream_t stream) const;
   // Ends exchanges that cannot end by themselves.
   ExchangeWatch& watch() { return *watch_; }
   const ExchangeWatch& watch() const { return *watch_; }
 
  private:
   explicit GroupExchange(const RankGroups& groups) : groups_(groups), place_(PlaceIn(groups)) {}
+  Status Connect();
+  Status ConnectStages();
   Status Broken() const;
   void Abort() const;
   Status Run(const ReduceOp& op, cudaStream_t stream);
@@ -57,7 +65,8 @@ class GroupExchange final {
   std::unique_ptr<NcclCommunicator> tensor_;
   std::unique_ptr<NcclCommunicator> pipeline_;
   std::unique_ptr<PeerExchange> peers_;
-  Status why_no_peers_;
+  std::unique_ptr<StageSlots> stages_;
+  Status why_nccl_;  // the first reason; OK where all exchange through each other's memory
   std::unique_ptr<ExchangeWatch> watch_;
   std::vector<NcclCommunicator::Transfer> transfers_;  // scratch
 };

@@ -61,8 +61,9 @@ void ForRowRanges(const Tensor& x,
 
 void ListedExchange::EndStep(int32_t* tokens, int32_t count) {
   if (options_.place.tensor_parallel == 1) return;
-  // Only the first stage embeds tokens.
-  if (options_.place.stage == 0 && count > 0) {
+  // Only the first stage embeds tokens. Where the stages compute several steps at a time, the
+  // leader samples later, and the step after it has its tokens from the host.
+  if (options_.place.stage == 0 && options_.stage_slot_bytes == 0 && count > 0) {
     ShareTokensOp share = {.tokens = tokens, .count = count};
     if (static_cast<size_t>(count) * sizeof(int32_t) <= options_.slot_bytes) {
       share.half = NextHalf();
@@ -164,7 +165,17 @@ void ListedExchange::Stage(const Tensor& x, int32_t stage, bool send) {
       options_.place.stage,
       stage,
       options_.place.pipeline_parallel);
-  StageOp op{.x = step_.pad(x), .stage = stage, .send = send, .packed = nullptr};
+  StageOp op = {.x = step_.pad(x), .stage = stage, .send = send};
+  if (options_.stage_slot_bytes > 0) {
+    const int64_t max_rows = RowsIn(options_.stage_slot_bytes, op.x);
+    BATON_CHECK(max_rows > 0 && IsMultipleOf(kWordBytes, op.x, {}),
+                "a row of {} numbers passes no slot between stages",
+                x.cols);
+    ForRowRanges(op.x, max_rows, [&](const Tensor& rows) {
+      step_.add(StageOp{.x = rows, .stage = stage, .send = send, .through_slots = true});
+    });
+    return;
+  }
   if (HasGaps(op.x)) {
     op.packed = step_.scratch(PackedBytes(op.x));
     if (op.packed == nullptr) return;

@@ -26,7 +26,8 @@ class ListedExchange final : public Exchange {
     // kReduce: a rank multiplies by whole weights of its heads, so that activations are exchanged
     // twice in a layer, not four times.
     ExchangeMode mode = ExchangeMode::kReduce;
-    size_t slot_bytes = 0;  // PeerExchange::part_bytes; 0 without slots
+    size_t slot_bytes = 0;        // PeerExchange::part_bytes; 0 without slots
+    size_t stage_slot_bytes = 0;  // StageSlots::kSlotBytes; 0 where stages exchange through NCCL
     std::string description = {};
   };
 
@@ -49,8 +50,9 @@ class ListedExchange final : public Exchange {
   void Barrier() override;
   void SendToStage(const Tensor& x, int32_t stage) override;
   void ReceiveFromStage(const Tensor& x, int32_t stage) override;
-  // NCCL's send ends when the other rank receives. Steps of a pipeline of GPUs are queued instead.
-  bool SendsAhead(size_t /*bytes*/) const override { return false; }
+  // NCCL's send ends when the other rank receives. Through slots, the leader receives the logits of
+  // a step beside its own part of the next one, so that the last stage never waits for long.
+  bool SendsAhead(size_t /*bytes*/) const override { return options_.stage_slot_bytes > 0; }
 
  private:
   bool has_slots() const { return options_.slot_bytes > 0; }

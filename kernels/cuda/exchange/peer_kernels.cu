@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/exchange/peer_kernels.h"
+#include "kernels/cuda/exchange/unit_rows.cuh"
 #include "kernels/cuda/primitives/float_numbers.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/peer_sum.cuh"
@@ -27,21 +28,6 @@ constexpr int32_t kSumBehind = 1;     // of a two-shot sum: from pushing a part 
 constexpr int32_t kResultBehind = 1;  // from pushing a sum to taking those of the other ranks
 constexpr int32_t kCopyBehind = 1;
 
-// Rows in units of a word or a vector of 16 bytes.
-template <class Unit>
-struct UnitRows {
-  Unit* data;
-  int32_t count;
-  int32_t row;     // units of a row; `count` when there are no gaps
-  int64_t stride;  // units
-
-  __device__ __forceinline__ Unit* at(int32_t index) const {
-    if (row == count) return data + index;
-    const auto unit = static_cast<uint32_t>(index);
-    const auto width = static_cast<uint32_t>(row);
-    return data + unit / width * stride + unit % width;
-  }
-};
 using VectorRows = UnitRows<uint4>;
 
 __device__ __forceinline__ int32_t FirstUnit() {
@@ -214,18 +200,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm)
   if (from.count == 0 && first == 0) TakePart<uint32_t>(a.parts, rank, 0);
 }
 
-int32_t VectorsOf(const Tensor& x, int64_t numbers) {
-  return static_cast<int32_t>(numbers * static_cast<int64_t>(ShapeOf(x.dtype).bytes) /
-                              static_cast<int64_t>(sizeof(uint4)));
-}
-
 VectorRows VectorsOf(const Tensor& x) {
-  const bool gaps = x.rows > 1 && x.stride != x.cols;
-  const int32_t count = VectorsOf(x, x.rows * x.cols);
-  return {.data = reinterpret_cast<uint4*>(x.data),
-          .count = count,
-          .row = gaps ? VectorsOf(x, x.cols) : count,
-          .stride = VectorsOf(x, x.stride)};
+  const auto bytes = static_cast<int64_t>(ShapeOf(x.dtype).bytes);
+  return VectorRows::Of(x.data, x.rows, x.cols * bytes, x.stride * bytes);
 }
 
 dim3 BlocksFor(int32_t units, int blocks_of_sm = kBlocksOfSm) {
@@ -242,13 +219,7 @@ cudaError_t ForPeers(int32_t peers, const Launch& launch) {
 
 template <class Unit>
 UnitRows<Unit> UnitsOf(const PeerRows& rows) {
-  constexpr auto kBytes = static_cast<int64_t>(sizeof(Unit));
-  const auto count = static_cast<int32_t>(rows.rows * rows.row_bytes / kBytes);
-  const bool gaps = rows.rows > 1 && rows.stride != rows.row_bytes;
-  return {.data = reinterpret_cast<Unit*>(rows.data),
-          .count = count,
-          .row = gaps ? static_cast<int32_t>(rows.row_bytes / kBytes) : count,
-          .stride = rows.stride / kBytes};
+  return UnitRows<Unit>::Of(rows.data, rows.rows, rows.row_bytes, rows.stride);
 }
 
 template <class Unit>

@@ -1,16 +1,12 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "common/base/status.h"
 #include "kernels/collective.h"
-#include "kernels/cuda/device/pinned_memory.h"
 #include "kernels/cuda/exchange/peer_kernels.h"
+#include "kernels/cuda/exchange/peer_memory.h"
 #include "kernels/cuda/primitives/peer_parts.h"
 
 namespace baton::cuda {
@@ -36,39 +32,29 @@ class PeerSlots final {
   static constexpr int kHalves = 2;
   static constexpr int kPlaces = 4;
 
-  // Gives the ranks of `host` access to each other's slots, for the current device. Errors, equal
-  // on all ranks: Unavailable when a rank's device cannot reach another's memory,
-  // ResourceExhausted; those of `host`.
+  // Gives the ranks of `host` access to each other's slots, for the current device. The other ranks
+  // must have ended their last exchange before a rank destroys its slots. Errors: Unavailable with
+  // more than kMaxPeerRanks ranks; those of PeerMemory::Create.
   static StatusOr<std::unique_ptr<PeerSlots>> Create(Collective& host);
-  // The other ranks must have ended their last exchange.
-  ~PeerSlots();
-  PeerSlots(const PeerSlots&) = delete;
 
   // The bytes of a slot: the most that a rank pushes to another rank in an exchange.
   size_t part_bytes() const { return part_bytes_; }
   // The bytes of a place; 0 with more than two ranks.
   size_t place_bytes() const { return place_bytes_; }
   // A place in this rank's memory, and in the other rank's memory.
-  std::byte* Place(int place) const { return own_ + PlaceOffset(place); }
-  std::byte* OtherPlace(int place) const {
-    return peers_[static_cast<size_t>(1 - rank_)] + PlaceOffset(place);
-  }
+  std::byte* Place(int place) const { return memory_->own() + PlaceOffset(place); }
+  std::byte* OtherPlace(int place) const { return memory_->of(1 - rank_) + PlaceOffset(place); }
   // This rank's slots in the memory of the other ranks, by rank without this one.
   PeerTargets Targets(int half) const;
   // The slots of the other ranks in this rank's memory.
   PeerParts Parts(int half) const;
   // Ends the waits of all kernels on this rank's device. Any thread.
-  void Abort();
+  void Abort() const { memory_->Abort(); }
 
  private:
   static constexpr size_t kFlagBytes = 256;  // for PeerParts::gave_up
 
-  // What another rank needs to access this rank's slots.
-  struct Address;
-
   PeerSlots(int rank, int ranks);
-  Status Allocate();
-  StatusOr<std::byte*> Open(const Address& peer);
   size_t HalfBytes() const { return part_bytes_ * static_cast<size_t>(ranks_ - 1); }
   size_t PlaceOffset(int place) const {
     return kHalves * HalfBytes() + kFlagBytes + static_cast<size_t>(place) * place_bytes_;
@@ -78,12 +64,8 @@ class PeerSlots final {
   const int ranks_;
   const size_t part_bytes_;
   const size_t place_bytes_;
-  int device_ = 0;
   // [halves][ranks − 1][part_bytes], then PeerParts::gave_up, then [places][place_bytes].
-  std::byte* own_ = nullptr;
-  std::vector<std::byte*> peers_;     // the other ranks' memory, by rank; null for this rank
-  std::vector<std::byte*> imported_;  // those of them that must be closed
-  PinnedMemory aborted_;
+  std::unique_ptr<PeerMemory> memory_;
 };
 
 }  // namespace baton::cuda

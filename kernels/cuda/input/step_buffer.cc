@@ -8,8 +8,8 @@
 
 namespace baton::cuda {
 
-StatusOr<std::unique_ptr<StepBuffer>> StepBuffer::Create(size_t capacity) {
-  std::unique_ptr<StepBuffer> buffer(new StepBuffer());
+StatusOr<std::unique_ptr<StepBuffer>> StepBuffer::Create(size_t capacity, size_t steps) {
+  std::unique_ptr<StepBuffer> buffer(new StepBuffer(steps));
   BATON_RETURN_IF_ERROR(buffer->Allocate(capacity));
   return buffer;
 }

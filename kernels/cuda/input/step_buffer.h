@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "common/base/status.h"
 
@@ -19,16 +20,17 @@ class StepBuffer final {
  public:
   static constexpr size_t kAlignment = 16;
 
-  // A buffer with an initial capacity of `capacity` bytes. Errors: ResourceExhausted.
-  static StatusOr<std::unique_ptr<StepBuffer>> Create(size_t capacity);
+  // A buffer with an initial capacity of `capacity` bytes, for `steps` steps that are under way at
+  // most. Errors: ResourceExhausted.
+  static StatusOr<std::unique_ptr<StepBuffer>> Create(size_t capacity, size_t steps = 2);
   ~StepBuffer();
   StepBuffer(const StepBuffer&) = delete;
   StepBuffer& operator=(const StepBuffer&) = delete;
 
-  // Discards the written data. The copy before the last one must have finished.
+  // Discards the written data. Of the last copies, one less than `steps` may be unfinished.
   void Clear() {
     size_ = 0;
-    turn_ = 1 - turn_;
+    turn_ = (turn_ + 1) % staging_.size();
   }
 
   // Appends `values`. Returns the device address that they have after Upload.
@@ -51,12 +53,12 @@ class StepBuffer final {
   cudaError_t Upload(cudaStream_t stream);
 
  private:
-  StepBuffer() = default;
+  explicit StepBuffer(size_t steps) : staging_(steps) {}
   size_t Append(const void* from, size_t bytes);
   Status Allocate(size_t capacity);
   void Free();
 
-  std::byte* staging_[2] = {};  // pinned; used in turn, since a copy waits for earlier steps
+  std::vector<std::byte*> staging_;  // pinned; used in turn, since a copy waits for earlier steps
   size_t turn_ = 0;
   std::byte* device_ = nullptr;
   size_t capacity_ = 0;

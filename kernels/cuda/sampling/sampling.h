@@ -49,7 +49,7 @@ class Sampling final {
   // probability gets kNoToken.
   void Collect(size_t slot, std::span<SampledToken> out) const;
 
-  static constexpr size_t kSlots = 2;
+  static constexpr size_t kSlots = 8;
 
  private:
   class Impl;

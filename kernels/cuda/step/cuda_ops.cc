@@ -17,12 +17,19 @@ namespace {
 constexpr int kFp8Architecture = 89;
 constexpr size_t kStepBytes = size_t{8} << 20;
 
-const CudaMatrix& Cast(const Matrix& matrix) {
-  return static_cast<const CudaMatrix&>(matrix);
+Status CreateStream(cudaStream_t* stream) {
+  int least = 0;
+  int greatest = 0;
+  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest));
+  return OkStatus();
 }
 
-const float* DataOf(const Vector* vector) {
-  return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
+// The steps that are under way at most: one for each stage of a pipeline on its first rank, and
+// otherwise one behind another.
+size_t StepsUnderWay(const RankPlace& place) {
+  const auto stages = static_cast<size_t>(place.leader() ? place.pipeline_parallel : 1);
+  return std::clamp(stages, size_t{2}, Sampling::kSlots);
 }
 
 }  // namespace
@@ -35,8 +42,11 @@ CudaOps::~CudaOps() {
   if (exchange_ != nullptr && under_way_ > 0) {
     exchange_->watch().Fail(MakeStatus(StatusCode::kUnavailable, "the backend is closed"));
   }
-  cudaStreamSynchronize(stream_);
-  cudaStreamDestroy(stream_);
+  for (cudaStream_t const stream : {stream_, late_stream_}) {
+    if (stream == nullptr) continue;
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+  }
 }
 
 StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(CudaDevice& device, const CudaOptions& options) {
@@ -53,11 +63,7 @@ Status CudaOps::Create() {
                       device_.architecture());
   }
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  int least = 0;
-  int greatest = 0;
-  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  BATON_CUDA_RETURN_IF_ERROR(
-      cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
+  BATON_RETURN_IF_ERROR(CreateStream(&stream_));
   for (PendingStep& step : pending_) BATON_RETURN_IF_ERROR(step.Create());
   BATON_ASSIGN_OR_RETURN(gemm_,
                          Gemm::Create({.deterministic = options_.deterministic,
@@ -71,15 +77,19 @@ Status CudaOps::Create() {
                                                 .architecture = device_.architecture(),
                                                 .sm_count = device_.sm_count()}));
   BATON_ASSIGN_OR_RETURN(sampling_, Sampling::Create());
-  BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes));
-  BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes));
-  BATON_ASSIGN_OR_RETURN(masked_, StepBuffer::Create(kStepBytes));
+  const size_t steps = StepsUnderWay(PlaceIn(options_.groups));
+  BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes, steps));
+  BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes, steps));
+  BATON_ASSIGN_OR_RETURN(sampled_, StepBuffer::Create(kStepBytes, steps));
   return ConnectRanks();
 }
 
 Status CudaOps::ConnectRanks() {
   if (PlaceIn(options_.groups) == RankPlace{}) return OkStatus();
   BATON_ASSIGN_OR_RETURN(exchange_, GroupExchange::Create(options_.groups));
+  if (exchange_->stage_slot_bytes() > 0 && exchange_->place().leader()) {
+    BATON_RETURN_IF_ERROR(CreateStream(&late_stream_));
+  }
   row_split_ = RowSplit::Between(*exchange_);
   listed_ = std::make_unique<ListedExchange>(
       ListedExchange::Options{
@@ -87,6 +97,7 @@ Status CudaOps::ConnectRanks() {
           // A rank's outputs then have the bits that one GPU gives them.
           .mode = options_.deterministic ? ExchangeMode::kGather : ExchangeMode::kReduce,
           .slot_bytes = exchange_->slot_bytes(),
+          .stage_slot_bytes = exchange_->stage_slot_bytes(),
           .description = exchange_->description()},
       ListedExchange::Step{
           .pad = [this](const Tensor& tensor) { return Padded(tensor); },
@@ -130,6 +141,7 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   input_ = input;
   kv_ = kv;
+  is_listed_ = true;
   ops_list_.clear();
   sampling_rows_ = {};
   pending().Clear();
@@ -140,13 +152,18 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   lists_->Clear();
   const auto rows = static_cast<int32_t>(input.tokens.size());
   const bool recorded = options_.graphs && rows <= kMaxRecordedRows && OnlyDecodes(input);
-  return layout_.Build(input_, kv_, recorded ? PaddedDecodeRows(rows) : 0, *fixed_, *lists_);
+  const int32_t padded = recorded ? PaddedDecodeRows(rows) : 0;
+  pending().rows = rows;
+  pending().padded_rows = recorded ? padded : rows;
+  return layout_.Build(input_, kv_, padded, *fixed_, *lists_);
 }
 
 Status CudaOps::IssueStep() {
   Status status = StartStep();
+  is_listed_ = false;
+  ops_list_.clear();
   if (status.ok()) {
-    next_ = 1 - next_;
+    next_ = (next_ + 1) % pending_.size();
     ++under_way_;
     if (exchange_ != nullptr) exchange_->watch().Begin();
     return status;
@@ -162,10 +179,10 @@ Status CudaOps::IssueStep() {
 Status CudaOps::StartStep() {
   BATON_RETURN_IF_ERROR(error_);
   if (listed_ != nullptr) listed_->EndStep(sampling_->tokens(), layout_.logit_rows);
-  std::vector<StepOp> sampling = TakeMaskedSampling();
+  std::vector<StepOp> sampling = HasMasks() ? TakeSampling() : std::vector<StepOp>();
   BATON_RETURN_IF_ERROR(PlanStep());
   BATON_RETURN_IF_ERROR(RunStep());
-  if (!sampling.empty()) BATON_RETURN_IF_ERROR(RunMaskedSampling(std::move(sampling)));
+  if (!sampling.empty()) BATON_RETURN_IF_ERROR(RunSampling(std::move(sampling), stream_));
   if (!pending().sampled.empty()) BATON_RETURN_IF_ERROR(sampling_->Fetch(next_, stream_));
   BATON_CUDA_RETURN_IF_ERROR(pending().End(stream_, /*marked=*/!layout_.recorded));
   return OkStatus();
@@ -180,9 +197,14 @@ bool CudaOps::StepEnded() const {
 Status CudaOps::AwaitStep() {
   BATON_CHECK(under_way_ > 0, "AwaitStep was called, but no step is in flight");
   const size_t slot = oldest();
-  const PendingStep& step = pending_[slot];
+  PendingStep& step = pending_[slot];
   const TraceRange range("await step");
-  const Status ended = step.Await(exchange_ == nullptr ? nullptr : &exchange_->watch());
+  Status ended = step.Await(exchange_ == nullptr ? nullptr : &exchange_->watch());
+  if (ended.ok() && !ops_list_.empty()) {
+    ended = RunLateOps(step);
+    if (!ended.ok()) exchange_->watch().Fail(ended);
+  }
+  ops_list_.clear();
   --under_way_;
   if (exchange_ != nullptr) exchange_->watch().End();
   BATON_RETURN_IF_ERROR(ended);
@@ -237,16 +259,20 @@ Status CudaOps::PlanStep() {
 
 Status CudaOps::RunStep() {
   const TraceRange range("launch step");
-  const OpContext with = context();
-  if (layout_.recorded) return graphs_.Launch(ops_list_, with);
-  for (const StepOp& call : ops_list_) {
-    BATON_RETURN_IF_ERROR(Prepare(call, with));
-    BATON_RETURN_IF_ERROR(Run(call, with));
+  if (layout_.recorded) return graphs_.Launch(ops_list_, context(stream_));
+  return RunOps(ops_list_, stream_);
+}
+
+Status CudaOps::RunOps(const std::vector<StepOp>& ops, cudaStream_t stream) {
+  const OpContext with = context(stream);
+  for (const StepOp& op : ops) {
+    BATON_RETURN_IF_ERROR(Prepare(op, with));
+    BATON_RETURN_IF_ERROR(Run(op, with));
   }
   return OkStatus();
 }
 
-OpContext CudaOps::context() {
+OpContext CudaOps::context(cudaStream_t stream) {
   return {.step = layout_,
           .kv = kv_,
           .gemm = *gemm_,
@@ -255,221 +281,7 @@ OpContext CudaOps::context() {
           .sampling = *sampling_,
           .exchange = exchange_.get(),
           .marks = pending().marks(),
-          .stream = stream_};
-}
-
-// ---- ops
-
-std::byte* CudaOps::Scratch(ScratchMemory& memory, int64_t bytes, std::string_view what) {
-  const auto room = memory.Get(static_cast<size_t>(bytes));
-  if (room.ok()) return *room;
-  error_ = Annotate(room.status(), fmt::format("scratch memory for {}", what));
-  return nullptr;
-}
-
-Tensor CudaOps::Padded(const Tensor& tensor) const {
-  Tensor padded = tensor;
-  if (layout_.recorded && std::cmp_equal(tensor.rows, input_.tokens.size())) {
-    padded.rows = layout_.rows;
-  }
-  return padded;
-}
-
-void CudaOps::Embed(const Matrix& table, int32_t first_token, const Tensor& residual) {
-  ops_list_.emplace_back(EmbedOp{&Cast(table), first_token, Padded(residual)});
-}
-
-void CudaOps::RmsNorm(const Tensor& residual,
-                      const Vector& weight,
-                      float epsilon,
-                      const Tensor& out) {
-  ops_list_.emplace_back(NormOp{.residual = Padded(residual),
-                                .delta = {},
-                                .weight = DataOf(&weight),
-                                .epsilon = epsilon,
-                                .out = Padded(out)});
-}
-
-void CudaOps::AddRmsNorm(const Tensor& residual,
-                         const Tensor& delta,
-                         const Vector& weight,
-                         float epsilon,
-                         const Tensor& out) {
-  ops_list_.emplace_back(NormOp{.residual = Padded(residual),
-                                .delta = Padded(delta),
-                                .weight = DataOf(&weight),
-                                .epsilon = epsilon,
-                                .out = Padded(out)});
-}
-
-void CudaOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out) {
-  BATON_CHECK(x.cols == weight.cols() && out.cols == weight.rows() && x.rows == out.rows,
-              "GEMM of {}×{} by a weight of {}×{} into {}×{}: the shapes do not match",
-              x.rows,
-              x.cols,
-              weight.rows(),
-              weight.cols(),
-              out.rows,
-              out.cols);
-  const CudaMatrix& matrix = Cast(weight);
-  const GemmProblem problem = {
-      .x = x.data,
-      .weight = matrix.data(),
-      .bias = bias == nullptr ? nullptr : static_cast<const CudaVector*>(bias)->bf16(),
-      .out = out.data,
-      .out_dtype = out.dtype,
-      .rows = static_cast<int32_t>(Padded(x).rows),
-      .n = static_cast<int32_t>(weight.rows()),
-      .k = static_cast<int32_t>(weight.cols()),
-      .x_stride = x.stride,
-      .out_stride = out.stride};
-  if (matrix.dtype() == DType::kFp8) {
-    MatMulFp8(problem, matrix.fp8(), x, out);
-  } else {
-    ops_list_.emplace_back(MatMulOp{problem});
-  }
-}
-
-void CudaOps::MatMulFp8(GemmProblem problem,
-                        const Fp8Rows& weight,
-                        const Tensor& x,
-                        const Tensor& out) {
-  problem.weight = weight.data;
-  problem.weight_dtype = DType::kFp8;
-  problem.weight_scales = weight.scales;
-  if (gemm_->SupportsFused(problem)) {
-    ops_list_.emplace_back(MatMulOp{problem});
-    return;
-  }
-  const size_t bytes = Fp8Rows::Bytes(problem.rows, problem.k);
-  std::byte* const room =
-      Scratch(quantized_[next_quantized_], static_cast<int64_t>(bytes), "FP8 activations");
-  next_quantized_ = 1 - next_quantized_;
-  if (room == nullptr) return;
-  const Fp8Rows rows = Fp8Rows::At(room, problem.rows, problem.k);
-  ops_list_.emplace_back(QuantizeOp{Padded(x), rows});
-  problem.x = rows.data;
-  problem.x_dtype = DType::kFp8;
-  problem.x_stride = rows.cols;
-  problem.x_scales = rows.scales;
-  if (gemm_->SupportsFused(problem)) {
-    ops_list_.emplace_back(MatMulOp{problem});
-    return;
-  }
-  const RescaleOp rescale = {Padded(out), {rows.scales, weight.scales}, problem.bias};
-  problem.x_scales = nullptr;
-  problem.weight_scales = nullptr;
-  problem.bias = nullptr;
-  ops_list_.emplace_back(MatMulOp{problem});
-  ops_list_.emplace_back(rescale);
-}
-
-void CudaOps::MatMulSiluMul(const Tensor& x,
-                            const Matrix& gate_up,
-                            const Vector* bias,
-                            const Tensor& out) {
-  const int64_t cols = gate_up.rows();
-  std::byte* const room = Scratch(gate_up_, Padded(x).rows * cols * 2, "gate and up");
-  const Tensor both = {room, DType::kBF16, x.rows, cols, cols};
-  MatMul(x, gate_up, bias, both);
-  ops_list_.emplace_back(SiluMulOp{.gate_up = Padded(both), .out = Padded(out)});
-}
-
-void CudaOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) {
-  const int32_t rank = listed_ == nullptr ? 0 : listed_->place().tensor_rank;
-  const int32_t first =
-      args.rank_ends.empty() || rank == 0 ? 0 : args.rank_ends[static_cast<size_t>(rank) - 1];
-  auto prepared = experts_->Prepare(args, Padded(x).rows, first);
-  if (!prepared.ok()) {
-    error_ = prepared.status();
-    return;
-  }
-  const bool shared = !args.rank_ends.empty() && listed_ != nullptr;
-  // A sum of rounded parts would depend on the number of ranks.
-  const bool exact = shared && listed_->mode() == ExchangeMode::kGather;
-  Tensor sum = out;
-  if (exact) {
-    sum.data = Scratch(expert_sums_, Padded(out).rows * out.cols * 4, "the sums of experts");
-    sum.dtype = DType::kF32;
-    sum.stride = out.cols;
-  }
-  ops_list_.emplace_back(ExpertsOp{Padded(x), *prepared, Padded(sum)});
-  if (shared) listed_->AllReduce(sum);
-  if (exact) ops_list_.emplace_back(RoundOp{Padded(sum), Padded(out)});
-}
-
-void CudaOps::RopeAndWriteKv(const Tensor& qkv,
-                             const HeadShape& heads,
-                             const RopeArgs& args,
-                             int32_t layer) {
-  const auto pairs = args.inverse_frequencies == nullptr
-                         ? 0
-                         : static_cast<int32_t>(args.inverse_frequencies->size());
-  const Tensor padded = Padded(qkv);
-  // One buffer is enough: the rope ops that follow an AnglesOp use the angles of that op.
-  constexpr auto kAngleBytes = static_cast<int64_t>(sizeof(float2));
-  std::byte* const room = Scratch(angles_, padded.rows * pairs * kAngleBytes, "the angles of rope");
-  const AnglesOp angles = {.inverse_frequencies = DataOf(args.inverse_frequencies),
-                           .pairs = pairs,
-                           .magnitude = args.magnitude,
-                           .angles = reinterpret_cast<float2*>(room)};
-  const auto same = [](const StepOp& call) { return std::holds_alternative<AnglesOp>(call); };
-  const auto last = std::find_if(ops_list_.rbegin(), ops_list_.rend(), same);
-  if (pairs > 0 && (last == ops_list_.rend() || !(std::get<AnglesOp>(*last) == angles))) {
-    ops_list_.emplace_back(angles);
-  }
-  ops_list_.emplace_back(RopeOp{.qkv = padded,
-                                .heads = heads,
-                                .pairing = args.pairing,
-                                .pairs = pairs,
-                                .angles = angles.angles,
-                                .q_norm = DataOf(args.q_norm),
-                                .k_norm = DataOf(args.k_norm),
-                                .norm_epsilon = args.norm_epsilon,
-                                .kv_scales = DataOf(args.kv_scales),
-                                .layer = layer});
-}
-
-void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) {
-  AttentionOp call;
-  call.qkv = Padded(qkv);
-  call.layer = args.layer;
-  call.kv_scales = DataOf(args.kv_scales);
-  call.out = Padded(out);
-  call.plan.shape = {.q_heads = args.heads.q_heads,
-                     .kv_heads = args.heads.kv_heads,
-                     .head_dim = args.heads.head_dim,
-                     .window = args.window,
-                     .scale = args.scale,
-                     .only_logit_rows = args.only_logit_rows && !layout_.recorded};
-  if (call.out.stride != call.out.cols) {
-    call.packed = call.out;
-    call.packed.data =
-        Scratch(packed_, call.out.rows * call.out.cols * 2, "the result of attention");
-    call.packed.stride = call.out.cols;
-  }
-  ops_list_.emplace_back(call);
-}
-
-void CudaOps::GatherLogitRows(const Tensor& x, const Tensor& out) {
-  ops_list_.emplace_back(GatherOp{Padded(x), Padded(out)});
-}
-
-void CudaOps::Sample(const Tensor& logits,
-                     std::span<const SamplingRow> rows,
-                     std::span<SampledToken> out) {
-  sampling_rows_ = rows;
-  pending().sampled = out;
-  ops_list_.emplace_back(SampleOp{Padded(logits), {}});
-}
-
-void CudaOps::NotifyWhenDone(std::function<void()> notify) {
-  const StatusOr<size_t> index = pending().AddCallback(std::move(notify));
-  if (!index.ok()) {
-    error_ = index.status();
-    return;
-  }
-  ops_list_.emplace_back(NotifyOp{*index});
+          .stream = stream};
 }
 
 // A block is one contiguous range of memory, so the copies need no kernel. They run in order on the

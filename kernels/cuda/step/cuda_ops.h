@@ -112,38 +112,46 @@ class CudaOps final : public Ops {
   Status PlanOps();
   Status RunStep();
   Status StartStep();
-  // Takes SampleOp and the ops behind it out of the list, when a row has a mask: masks are computed
-  // while the device runs the ops before.
-  std::vector<StepOp> TakeMaskedSampling();
-  // Waits for the masks, then uploads them and launches `ops`, which begin with SampleOp.
-  Status RunMaskedSampling(std::vector<StepOp> ops);
+  Status RunOps(const std::vector<StepOp>& ops, cudaStream_t stream);
+  bool HasMasks() const;
+  // Takes SampleOp and the ops behind it out of the list.
+  std::vector<StepOp> TakeSampling();
+  // Waits for the masks of rows, then uploads the sampling's data and launches `ops`, which begin
+  // with SampleOp.
+  Status RunSampling(std::vector<StepOp> ops, cudaStream_t stream);
+  // Runs the ops that were listed after `step`, the oldest one under way, was issued. Waits for
+  // their end.
+  Status RunLateOps(PendingStep& step);
   PendingStep& pending() { return pending_[next_]; }
-  OpContext context();
+  OpContext context(cudaStream_t stream);
 
   CudaDevice& device_;
   const CudaOptions options_;
   WeightLoader loader_;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t late_stream_ = nullptr;  // of RunLateOps; null where no op is late
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<cuda::Attention> attention_;
   std::unique_ptr<cuda::Experts> experts_;
   std::unique_ptr<Sampling> sampling_;
   std::unique_ptr<StepBuffer> fixed_;
   std::unique_ptr<StepBuffer> lists_;
-  std::unique_ptr<StepBuffer> masked_;  // the sampling of steps with masks
+  std::unique_ptr<StepBuffer> sampled_;  // of RunSampling
   // Both null when this rank is the only one.
   std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<ListedExchange> listed_;
   RowSplit row_split_;
   GraphCache graphs_;  // destroyed before exchange_
 
-  // Used in turn: at most two steps run at a time.
+  // Used in turn.
   std::array<PendingStep, Sampling::kSlots> pending_;
   size_t next_ = 0;       // index of the current step
   size_t under_way_ = 0;  // steps that were issued and not yet awaited
   Duration device_time_{};
 
-  // The current step, between BeginStep and IssueStep.
+  // The current step, between BeginStep and IssueStep. Afterwards the list has the late ops of the
+  // oldest step under way.
+  bool is_listed_ = false;  // between BeginStep and IssueStep
   StepInput input_;
   KvView kv_;
   StepLayout layout_;

@@ -68,11 +68,15 @@ Status PendingStep::Await(const ExchangeWatch* watch) const {
     told = AwaitEvent(marked_ ? marks_[i] : ended_, "a part of a step", watch);
     if (told.ok()) callbacks_[i]();
   }
-  Status ended = AwaitEvent(ended_, "a step", watch);
+  Status ended = AwaitEnd(watch);
   // If the device is lost, that error is returned, because it is the cause of the others.
   if (ended.code() == StatusCode::kUnavailable) return ended;
   BATON_RETURN_IF_ERROR(told);
   return ended;
+}
+
+Status PendingStep::AwaitEnd(const ExchangeWatch* watch) const {
+  return AwaitEvent(ended_, "a step", watch);
 }
 
 bool PendingStep::ended() const {

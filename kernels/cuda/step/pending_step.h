@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -42,12 +43,17 @@ class PendingStep final {
   // `watch`, which may be null, returns the reason when the exchanges are aborted, and then calls
   // no callback.
   Status Await(const ExchangeWatch* watch) const;
+  // Work that was issued to `stream` after Await belongs to the step, too; AwaitEnd waits for it.
+  cudaError_t EndAgain(cudaStream_t stream) { return cudaEventRecord(ended_, stream); }
+  Status AwaitEnd(const ExchangeWatch* watch) const;
   // Whether Await would return without waiting.
   bool ended() const;
   // The time from the step's start to its end; valid after Await.
   Duration DeviceTime() const;
 
   std::span<SampledToken> sampled;  // destination of the step's tokens; empty: none
+  int32_t rows = 0;                 // of the step, and with the padding rows behind them
+  int32_t padded_rows = 0;
 
  private:
   cudaEvent_t began_ = nullptr;

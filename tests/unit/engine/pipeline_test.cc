@@ -168,18 +168,22 @@ TEST_P(PipelineTest, PreemptionWaitsForTheStepsUnderWay) {
 
 // The listener learns the layers of a chunk when it knows the chunk before.
 TEST_P(PipelineTest, ChunksOfAHandOffAreReportedInOrder) {
-  Request request = MakeRequest(1, 400, 1, 5);
-  request.kind = RequestKind::kPrefill;
-  harness_.Submit(request);
-  ASSERT_TRUE(harness_.RunUntilIdle());
-  const RequestLog& log = harness_.log(request);
-  EXPECT_TRUE(log.all_announced);
-  EXPECT_EQ(log.announced.size(), 100u);
-  EXPECT_TRUE(log.ended());
-  EXPECT_EQ(harness_.engine().Stats().leases, 1);
-  harness_.engine().ReleaseKv(request.id, request.epoch);
-  harness_.Step();
-  EXPECT_EQ(harness_.engine().Stats().blocks_free, 256);
+  for (const bool reports_late : {false, true}) {
+    EngineHarness harness(Options(), {.stages = GetParam(), .reports_late = reports_late});
+    Request request = MakeRequest(1, 400, 1, 5);
+    request.kind = RequestKind::kPrefill;
+    harness.Submit(request);
+    ASSERT_TRUE(harness.RunUntilIdle());
+    const RequestLog& log = harness.log(request);
+    EXPECT_TRUE(log.all_announced);
+    EXPECT_EQ(log.announced.size(), 100u);
+    EXPECT_EQ(log.layers_told, harness.engine().Stats().steps) << "one call for each chunk";
+    EXPECT_TRUE(log.ended());
+    EXPECT_EQ(harness.engine().Stats().leases, 1);
+    harness.engine().ReleaseKv(request.id, request.epoch);
+    harness.Step();
+    EXPECT_EQ(harness.engine().Stats().blocks_free, 256);
+  }
 }
 
 // The tokens of later chunks attend to more, so the chunks become smaller and take equally long.
@@ -255,26 +259,28 @@ TEST(PipelineScheduleTest, ALeaseThatEndsKeepsItsBlocksWhileAStepIsUnderWay) {
 
 // Nobody would release a hand-off that the listener was never told.
 TEST_P(PipelineTest, ACancelledHandOffKeepsTheChunksThatWereReported) {
-  for (const int steps : {0, 1, 2}) {
-    Request request = MakeRequest(10 + steps, 400, 1 + steps, 5);
+  for (const int run : {0, 1, 2, 3, 4, 5}) {
+    const int steps = run % 3;
+    EngineHarness harness(Options(), {.stages = GetParam(), .reports_late = run >= 3});
+    Request request = MakeRequest(10, 400, 1 + steps, 5);
     request.kind = RequestKind::kPrefill;
-    const Request other = MakeRequest(20 + steps, 6, 2, 60);
-    harness_.Submit(other);
-    RunUntilTokens(other, 3);
-    harness_.Submit(request);
-    for (int i = 0; i < steps; ++i) harness_.Step();
-    harness_.engine().Cancel(request.id, request.epoch);
-    harness_.Step();
-    const RequestLog& log = harness_.log(request);
+    const Request other = MakeRequest(20, 6, 2, 60);
+    harness.Submit(other);
+    while (harness.log(other).Tokens(0).size() < 3) ASSERT_TRUE(harness.Step());
+    harness.Submit(request);
+    for (int i = 0; i < steps; ++i) harness.Step();
+    harness.engine().Cancel(request.id, request.epoch);
+    harness.Step();
+    const RequestLog& log = harness.log(request);
     ASSERT_TRUE(log.ended());
     const bool known = !log.announced.empty() || log.layers_told > 0;
-    EXPECT_EQ(harness_.engine().Stats().leases, known ? 1 : 0) << steps << " steps";
+    EXPECT_EQ(harness.engine().Stats().leases, known ? 1 : 0) << "run " << run;
     const size_t announced = log.announced.size();
-    ASSERT_TRUE(harness_.RunUntilIdle());
+    ASSERT_TRUE(harness.RunUntilIdle());
     EXPECT_EQ(log.announced.size(), announced) << "a chunk after the end";
-    if (known) harness_.engine().ReleaseKv(request.id, request.epoch);
-    harness_.Step();
-    EXPECT_EQ(harness_.engine().Stats().blocks_free, 256);
+    if (known) harness.engine().ReleaseKv(request.id, request.epoch);
+    harness.Step();
+    EXPECT_EQ(harness.engine().Stats().blocks_free, 256);
   }
 }
 

@@ -8,8 +8,9 @@
 #include "kernels/cuda/step/trace_range.h"
 #include "kernels/token_mask.h"
 
-// Sampling of steps in which rows have masks: the host computes the masks while the device computes
-// the logits, so the sampling is issued after all else.
+// What is issued after the rest of a step: sampling with masks, which the host computes while the
+// device computes the logits; and on the first stage of a pipeline, what needs the logits of the
+// last stage.
 namespace baton::cuda {
 namespace {
 
@@ -37,9 +38,12 @@ std::vector<bool> AwaitMasks(std::span<const SamplingRow> rows, cudaStream_t str
 
 }  // namespace
 
-std::vector<StepOp> CudaOps::TakeMaskedSampling() {
-  const auto masked = [](const SamplingRow& row) { return row.mask != nullptr; };
-  if (std::ranges::none_of(sampling_rows_, masked)) return {};
+bool CudaOps::HasMasks() const {
+  return std::ranges::any_of(sampling_rows_,
+                             [](const SamplingRow& row) { return row.mask != nullptr; });
+}
+
+std::vector<StepOp> CudaOps::TakeSampling() {
   const auto first = std::ranges::find_if(
       ops_list_, [](const StepOp& op) { return std::holds_alternative<SampleOp>(op); });
   std::vector<StepOp> taken(std::make_move_iterator(first),
@@ -48,28 +52,39 @@ std::vector<StepOp> CudaOps::TakeMaskedSampling() {
   return taken;
 }
 
-Status CudaOps::RunMaskedSampling(std::vector<StepOp> ops) {
-  const TraceRange range("masked sampling");
-  const std::vector<bool> late = AwaitMasks(sampling_rows_, stream_);
+Status CudaOps::RunSampling(std::vector<StepOp> ops, cudaStream_t stream) {
+  const TraceRange range("sampling");
+  const std::vector<bool> late = AwaitMasks(sampling_rows_, stream);
   auto& sample = std::get<SampleOp>(ops.front());
   for (bool fits = false; !fits;) {
-    masked_->Clear();
+    sampled_->Clear();
     BATON_ASSIGN_OR_RETURN(sample.plan,
                            sampling_->Plan(sampling_rows_,
                                            static_cast<int32_t>(sample.logits.rows),
                                            static_cast<int32_t>(sample.logits.cols),
-                                           *masked_,
-                                           *masked_,
+                                           *sampled_,
+                                           *sampled_,
                                            late));
-    BATON_ASSIGN_OR_RETURN(fits, masked_->Fits());
+    BATON_ASSIGN_OR_RETURN(fits, sampled_->Fits());
   }
-  BATON_CUDA_RETURN_IF_ERROR(masked_->Upload(stream_));
-  const OpContext with = context();
-  for (const StepOp& op : ops) {
-    BATON_RETURN_IF_ERROR(Prepare(op, with));
-    BATON_RETURN_IF_ERROR(Run(op, with));
+  BATON_CUDA_RETURN_IF_ERROR(sampled_->Upload(stream));
+  return RunOps(ops, stream);
+}
+
+// The logits come through a message of the last stage, for which the host waits: a kernel that
+// waits would keep an SM from the later steps, which this device computes meanwhile.
+Status CudaOps::RunLateOps(PendingStep& step) {
+  const TraceRange range("late ops");
+  BATON_RETURN_IF_ERROR(error_);
+  BATON_RETURN_IF_ERROR(exchange_->AwaitMessage(late_stream_));
+  std::vector<StepOp> sampling = TakeSampling();
+  BATON_RETURN_IF_ERROR(RunOps(ops_list_, late_stream_));
+  if (!sampling.empty()) {
+    BATON_RETURN_IF_ERROR(RunSampling(std::move(sampling), late_stream_));
+    BATON_RETURN_IF_ERROR(sampling_->Fetch(oldest(), late_stream_));
   }
-  return OkStatus();
+  BATON_CUDA_RETURN_IF_ERROR(step.EndAgain(late_stream_));
+  return step.AwaitEnd(&exchange_->watch());
 }
 
 }  // namespace baton::cuda

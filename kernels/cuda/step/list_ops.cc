@@ -1,0 +1,234 @@
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/base/check.h"
+#include "kernels/cuda/step/cuda_ops.h"
+
+// The ops of a step as a list.
+namespace baton::cuda {
+namespace {
+
+const CudaMatrix& Cast(const Matrix& matrix) {
+  return static_cast<const CudaMatrix&>(matrix);
+}
+
+const float* DataOf(const Vector* vector) {
+  return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
+}
+
+}  // namespace
+
+std::byte* CudaOps::Scratch(ScratchMemory& memory, int64_t bytes, std::string_view what) {
+  const auto room = memory.Get(static_cast<size_t>(bytes));
+  if (room.ok()) return *room;
+  error_ = Annotate(room.status(), fmt::format("scratch memory for {}", what));
+  return nullptr;
+}
+
+Tensor CudaOps::Padded(const Tensor& tensor) const {
+  const PendingStep& step = is_listed_ ? pending_[next_] : pending_[oldest()];
+  Tensor padded = tensor;
+  if (tensor.rows == step.rows) padded.rows = step.padded_rows;
+  return padded;
+}
+
+void CudaOps::Embed(const Matrix& table, int32_t first_token, const Tensor& residual) {
+  ops_list_.emplace_back(EmbedOp{&Cast(table), first_token, Padded(residual)});
+}
+
+void CudaOps::RmsNorm(const Tensor& residual,
+                      const Vector& weight,
+                      float epsilon,
+                      const Tensor& out) {
+  ops_list_.emplace_back(NormOp{.residual = Padded(residual),
+                                .delta = {},
+                                .weight = DataOf(&weight),
+                                .epsilon = epsilon,
+                                .out = Padded(out)});
+}
+
+void CudaOps::AddRmsNorm(const Tensor& residual,
+                         const Tensor& delta,
+                         const Vector& weight,
+                         float epsilon,
+                         const Tensor& out) {
+  ops_list_.emplace_back(NormOp{.residual = Padded(residual),
+                                .delta = Padded(delta),
+                                .weight = DataOf(&weight),
+                                .epsilon = epsilon,
+                                .out = Padded(out)});
+}
+
+void CudaOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out) {
+  BATON_CHECK(x.cols == weight.cols() && out.cols == weight.rows() && x.rows == out.rows,
+              "GEMM of {}×{} by a weight of {}×{} into {}×{}: the shapes do not match",
+              x.rows,
+              x.cols,
+              weight.rows(),
+              weight.cols(),
+              out.rows,
+              out.cols);
+  const CudaMatrix& matrix = Cast(weight);
+  const GemmProblem problem = {
+      .x = x.data,
+      .weight = matrix.data(),
+      .bias = bias == nullptr ? nullptr : static_cast<const CudaVector*>(bias)->bf16(),
+      .out = out.data,
+      .out_dtype = out.dtype,
+      .rows = static_cast<int32_t>(Padded(x).rows),
+      .n = static_cast<int32_t>(weight.rows()),
+      .k = static_cast<int32_t>(weight.cols()),
+      .x_stride = x.stride,
+      .out_stride = out.stride};
+  if (matrix.dtype() == DType::kFp8) {
+    MatMulFp8(problem, matrix.fp8(), x, out);
+  } else {
+    ops_list_.emplace_back(MatMulOp{problem});
+  }
+}
+
+void CudaOps::MatMulFp8(GemmProblem problem,
+                        const Fp8Rows& weight,
+                        const Tensor& x,
+                        const Tensor& out) {
+  problem.weight = weight.data;
+  problem.weight_dtype = DType::kFp8;
+  problem.weight_scales = weight.scales;
+  if (gemm_->SupportsFused(problem)) {
+    ops_list_.emplace_back(MatMulOp{problem});
+    return;
+  }
+  const size_t bytes = Fp8Rows::Bytes(problem.rows, problem.k);
+  std::byte* const room =
+      Scratch(quantized_[next_quantized_], static_cast<int64_t>(bytes), "FP8 activations");
+  next_quantized_ = 1 - next_quantized_;
+  if (room == nullptr) return;
+  const Fp8Rows rows = Fp8Rows::At(room, problem.rows, problem.k);
+  ops_list_.emplace_back(QuantizeOp{Padded(x), rows});
+  problem.x = rows.data;
+  problem.x_dtype = DType::kFp8;
+  problem.x_stride = rows.cols;
+  problem.x_scales = rows.scales;
+  if (gemm_->SupportsFused(problem)) {
+    ops_list_.emplace_back(MatMulOp{problem});
+    return;
+  }
+  const RescaleOp rescale = {Padded(out), {rows.scales, weight.scales}, problem.bias};
+  problem.x_scales = nullptr;
+  problem.weight_scales = nullptr;
+  problem.bias = nullptr;
+  ops_list_.emplace_back(MatMulOp{problem});
+  ops_list_.emplace_back(rescale);
+}
+
+void CudaOps::MatMulSiluMul(const Tensor& x,
+                            const Matrix& gate_up,
+                            const Vector* bias,
+                            const Tensor& out) {
+  const int64_t cols = gate_up.rows();
+  std::byte* const room = Scratch(gate_up_, Padded(x).rows * cols * 2, "gate and up");
+  const Tensor both = {room, DType::kBF16, x.rows, cols, cols};
+  MatMul(x, gate_up, bias, both);
+  ops_list_.emplace_back(SiluMulOp{.gate_up = Padded(both), .out = Padded(out)});
+}
+
+void CudaOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) {
+  const int32_t rank = listed_ == nullptr ? 0 : listed_->place().tensor_rank;
+  const int32_t first =
+      args.rank_ends.empty() || rank == 0 ? 0 : args.rank_ends[static_cast<size_t>(rank) - 1];
+  auto prepared = experts_->Prepare(args, Padded(x).rows, first);
+  if (!prepared.ok()) {
+    error_ = prepared.status();
+    return;
+  }
+  const bool shared = !args.rank_ends.empty() && listed_ != nullptr;
+  // A sum of rounded parts would depend on the number of ranks.
+  const bool exact = shared && listed_->mode() == ExchangeMode::kGather;
+  Tensor sum = out;
+  if (exact) {
+    sum.data = Scratch(expert_sums_, Padded(out).rows * out.cols * 4, "the sums of experts");
+    sum.dtype = DType::kF32;
+    sum.stride = out.cols;
+  }
+  ops_list_.emplace_back(ExpertsOp{Padded(x), *prepared, Padded(sum)});
+  if (shared) listed_->AllReduce(sum);
+  if (exact) ops_list_.emplace_back(RoundOp{Padded(sum), Padded(out)});
+}
+
+void CudaOps::RopeAndWriteKv(const Tensor& qkv,
+                             const HeadShape& heads,
+                             const RopeArgs& args,
+                             int32_t layer) {
+  const auto pairs = args.inverse_frequencies == nullptr
+                         ? 0
+                         : static_cast<int32_t>(args.inverse_frequencies->size());
+  const Tensor padded = Padded(qkv);
+  // One buffer is enough: the rope ops that follow an AnglesOp use the angles of that op.
+  constexpr auto kAngleBytes = static_cast<int64_t>(sizeof(float2));
+  std::byte* const room = Scratch(angles_, padded.rows * pairs * kAngleBytes, "the angles of rope");
+  const AnglesOp angles = {.inverse_frequencies = DataOf(args.inverse_frequencies),
+                           .pairs = pairs,
+                           .magnitude = args.magnitude,
+                           .angles = reinterpret_cast<float2*>(room)};
+  const auto same = [](const StepOp& call) { return std::holds_alternative<AnglesOp>(call); };
+  const auto last = std::find_if(ops_list_.rbegin(), ops_list_.rend(), same);
+  if (pairs > 0 && (last == ops_list_.rend() || !(std::get<AnglesOp>(*last) == angles))) {
+    ops_list_.emplace_back(angles);
+  }
+  ops_list_.emplace_back(RopeOp{.qkv = padded,
+                                .heads = heads,
+                                .pairing = args.pairing,
+                                .pairs = pairs,
+                                .angles = angles.angles,
+                                .q_norm = DataOf(args.q_norm),
+                                .k_norm = DataOf(args.k_norm),
+                                .norm_epsilon = args.norm_epsilon,
+                                .kv_scales = DataOf(args.kv_scales),
+                                .layer = layer});
+}
+
+void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) {
+  AttentionOp call;
+  call.qkv = Padded(qkv);
+  call.layer = args.layer;
+  call.kv_scales = DataOf(args.kv_scales);
+  call.out = Padded(out);
+  call.plan.shape = {.q_heads = args.heads.q_heads,
+                     .kv_heads = args.heads.kv_heads,
+                     .head_dim = args.heads.head_dim,
+                     .window = args.window,
+                     .scale = args.scale,
+                     .only_logit_rows = args.only_logit_rows && !layout_.recorded};
+  if (call.out.stride != call.out.cols) {
+    call.packed = call.out;
+    call.packed.data =
+        Scratch(packed_, call.out.rows * call.out.cols * 2, "the result of attention");
+    call.packed.stride = call.out.cols;
+  }
+  ops_list_.emplace_back(call);
+}
+
+void CudaOps::GatherLogitRows(const Tensor& x, const Tensor& out) {
+  ops_list_.emplace_back(GatherOp{Padded(x), Padded(out)});
+}
+
+void CudaOps::Sample(const Tensor& logits,
+                     std::span<const SamplingRow> rows,
+                     std::span<SampledToken> out) {
+  sampling_rows_ = rows;
+  pending_[is_listed_ ? next_ : oldest()].sampled = out;
+  ops_list_.emplace_back(SampleOp{Padded(logits), {}});
+}
+
+void CudaOps::NotifyWhenDone(std::function<void()> notify) {
+  const StatusOr<size_t> index = pending().AddCallback(std::move(notify));
+  if (!index.ok()) {
+    error_ = index.status();
+    return;
+  }
+  ops_list_.emplace_back(NotifyOp{*index});
+}
+
+}  // namespace baton::cuda
