@@ -141,7 +141,6 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   input_ = input;
   kv_ = kv;
-  is_listed_ = true;
   ops_list_.clear();
   sampling_rows_ = {};
   pending().Clear();
@@ -155,7 +154,9 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   const int32_t padded = recorded ? PaddedDecodeRows(rows) : 0;
   pending().rows = rows;
   pending().padded_rows = recorded ? padded : rows;
-  return layout_.Build(input_, kv_, padded, *fixed_, *lists_);
+  BATON_RETURN_IF_ERROR(layout_.Build(input_, kv_, padded, *fixed_, *lists_));
+  is_listed_ = true;
+  return OkStatus();
 }
 
 Status CudaOps::IssueStep() {
