@@ -49,7 +49,7 @@ class Sampling final {
   // probability gets kNoToken.
   void Collect(size_t slot, std::span<SampledToken> out) const;
 
-  static constexpr size_t kSlots = 8;
+  static constexpr size_t kSlots = 8;  // as many steps are under way at most
 
  private:
   class Impl;

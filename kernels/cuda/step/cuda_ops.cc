@@ -35,7 +35,10 @@ size_t StepsUnderWay(const RankPlace& place) {
 }  // namespace
 
 CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
-    : device_(device), options_(options), loader_(device, options.fp8_weights) {}
+    : device_(device),
+      options_(options),
+      loader_(device, options.fp8_weights),
+      pending_(StepsUnderWay(PlaceIn(options.groups))) {}
 
 CudaOps::~CudaOps() {
   if (stream_ == nullptr) return;
@@ -77,10 +80,9 @@ Status CudaOps::Create() {
                                                 .architecture = device_.architecture(),
                                                 .sm_count = device_.sm_count()}));
   BATON_ASSIGN_OR_RETURN(sampling_, Sampling::Create());
-  const size_t steps = StepsUnderWay(PlaceIn(options_.groups));
-  BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes, steps));
-  BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes, steps));
-  BATON_ASSIGN_OR_RETURN(sampled_, StepBuffer::Create(kStepBytes, steps));
+  BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes, pending_.size()));
+  BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes, pending_.size()));
+  BATON_ASSIGN_OR_RETURN(sampled_, StepBuffer::Create(kStepBytes, pending_.size()));
   return ConnectRanks();
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -143,10 +142,9 @@ class CudaOps final : public Ops {
   RowSplit row_split_;
   GraphCache graphs_;  // destroyed before exchange_
 
-  // Used in turn.
-  std::array<PendingStep, Sampling::kSlots> pending_;
-  size_t next_ = 0;       // index of the current step
-  size_t under_way_ = 0;  // steps that were issued and not yet awaited
+  std::vector<PendingStep> pending_;  // used in turn
+  size_t next_ = 0;                   // index of the current step
+  size_t under_way_ = 0;              // steps that were issued and not yet awaited
   Duration device_time_{};
 
   // The current step, between BeginStep and IssueStep. Afterwards the list has the late ops of the
