@@ -46,6 +46,33 @@ start() {
 # address NAME PORT: prints the address of a port from the process's ready line.
 address() { grep -o "\"$2\":\"[^\"]*\"" "$OUT/$1.ready" | head -1 | cut -d'"' -f4; }
 
+# byte_tokenizer: prints a tokenizer.json with a token for each byte. Bytes that are not printable have characters from 256 on.
+byte_tokenizer() {
+  local byte code one more=256 vocab=
+  for ((byte = 0; byte < 256; byte++)); do
+    code=$byte
+    if ((byte < 33 || (byte > 126 && byte < 161) || byte == 173)); then code=$((more++)); fi
+    printf -v one '"\\u%04x":%d,' "$code" "$byte"
+    vocab+=$one
+  done
+  local level='{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}'
+  printf '{"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":%s,"post_processor":null,"decoder":%s,' "$level" "$level"
+  printf '"model":{"type":"BPE","vocab":{%s},"merges":[]}}\n' "${vocab%,}"
+}
+
+# model_with_tokenizer: prints MODEL, or a copy of MODEL in OUT with byte_tokenizer when MODEL is a folder without a tokenizer.
+model_with_tokenizer() {
+  local copy=$OUT/${MODEL##*/}
+  if [[ ! -d $MODEL || -f $MODEL/tokenizer.json ]]; then
+    echo "$MODEL"
+    return
+  fi
+  mkdir -p "$copy"
+  cp "$MODEL"/* "$copy"
+  byte_tokenizer >"$copy/tokenizer.json"
+  echo "$copy"
+}
+
 # start_router [FLAG…]
 start_router() {
   start router "$BIN/baton-router" --set router_id=router --set "model.path=\"$MODEL\"" "$@"

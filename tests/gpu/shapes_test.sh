@@ -1,34 +1,42 @@
 #!/usr/bin/env bash
 # Prefill and decode workers with different numbers of tensor ranks, in their default mode, in real processes. All answers, greedy and
-# sampled, must equal those of a unified worker of one rank, token for token: undisturbed, when a rank of any worker is killed or
+# sampled, must equal those of a unified worker, which runs before the others, token for token: undisturbed, when a rank of any worker is killed or
 # loses its GPU in the middle of requests, and when sequences are preempted. A group must end within a second after its rank, and
 # no block may leak. Prints a JSON line for each round, also into OUT/shapes.jsonl; exits with 1 when a check failed.
 #   shapes_test.sh BIN MODEL OUT       BIN: the folder of baton-router and the others, and of libgpu_trap.so
+#                                      MODEL: a model, or a folder with config.json only, which gets a tokenizer of bytes
 # Settings from the environment:
-#   SHAPES ("1-2 2-2 1+1-2 1-4 2-1"): ranks of the prefill workers, and of the decode worker
+#   SHAPES ("3 1-2 2-2 1+1-2 1-4 2-1"): ranks of the prefill workers, and of the decode worker; or 3, a lone worker of three ranks
 #   FAULTS ("prefill_leader prefill_rank decode_leader decode_rank device_lost preempted"): rounds after the undisturbed one
 #   DEVICES ("cuda:0 cuda:1 cuda:2 cuda:3"): prefill workers take the first ones; when too few are left, the decode worker takes
 #     the last ones and shares them. With CPUs there is no device_lost.
 #   REQUESTS (200), FAULT_REQUESTS (64): of a round; TOKENS (64), CONCURRENT (32), SENTENCES (26), STEP_TOKENS (256: of prompts)
 #   PREEMPT_BLOCKS (160): KV blocks of the decode worker in the round "preempted"
+#   UNIFIED_RANKS (1): tensor ranks of the unified worker, on the first devices; 0: there is none, and REFERENCE is undisturbed
 #   REFERENCE (unified; undisturbed: answers after a fault must equal those of the undisturbed round only)
+#   END_LIMIT_MS (1000): the longest time in which a worker ends after its rank
 #   TRANSPORT (cuda_ipc; empty: any), WORKER_SET (further --set, separated by blanks), LIMIT (seconds of a wait, 90),
 #   TIME_LIMIT (seconds after which no round begins, 540)
 # shellcheck disable=SC2154,SC2119  # "same" and "leaked" set variables
 set -uo pipefail
 
-readonly BIN=$1 MODEL=$2 OUT=$3
+readonly BIN=$1 OUT=$3
+MODEL=$2
 read -ra DEVICES <<<"${DEVICES-cuda:0 cuda:1 cuda:2 cuda:3}"
-SHAPES=${SHAPES-1-2 2-2 1+1-2 1-4 2-1}
+SHAPES=${SHAPES-3 1-2 2-2 1+1-2 1-4 2-1}
 FAULTS=${FAULTS-prefill_leader prefill_rank decode_leader decode_rank device_lost preempted}
 REQUESTS=${REQUESTS-200} FAULT_REQUESTS=${FAULT_REQUESTS-64} STEP_TOKENS=${STEP_TOKENS-256} PREEMPT_BLOCKS=${PREEMPT_BLOCKS-160}
 ((FAULT_REQUESTS <= REQUESTS)) || FAULT_REQUESTS=$REQUESTS # the others have no answer to compare with
-readonly TOKENS=${TOKENS-64} LIMIT=${LIMIT-90} TIME_LIMIT=${TIME_LIMIT-540} REFERENCE=${REFERENCE-unified}
+readonly TOKENS=${TOKENS-64} LIMIT=${LIMIT-90} TIME_LIMIT=${TIME_LIMIT-540}
+readonly END_LIMIT_MS=${END_LIMIT_MS-1000} UNIFIED_RANKS=${UNIFIED_RANKS-1}
+REFERENCE=${REFERENCE-unified}
+((UNIFIED_RANKS > 0)) || REFERENCE=undisturbed
 readonly TRANSPORT=${TRANSPORT-cuda_ipc} WORKER_SET=${WORKER_SET-}
 # shellcheck disable=SC2034  # cluster.sh reads them
 readonly CONCURRENT=${CONCURRENT-32} SAMPLING=mixed
 # shellcheck source=tests/gpu/cluster.sh
 . "$(dirname "${BASH_SOURCE[0]}")/cluster.sh"
+MODEL=$(model_with_tokenizer)
 
 declare -A ranks places # of each worker; places are devices, separated by blanks
 workers=()
@@ -101,7 +109,7 @@ kill_rank() {
     await_end "$one" || fail "process $one of $name still runs after 10 seconds"
   done
   ended_ms=$((($(date +%s%N) - begin) / 1000000))
-  ((ended_ms <= 1000)) || fail "$name ended $ended_ms ms after its $3"
+  ((ended_ms <= END_LIMIT_MS)) || fail "$name ended $ended_ms ms after its $3"
   kill -9 "$leader" "${followers[@]}" 2>/dev/null
   wait "$leader" 2>/dev/null
   status=$?
@@ -112,9 +120,10 @@ kill_rank() {
 finish() {
   local key="$1.$2" as_unified as_undisturbed blocks
   wait_all "$key"
-  same as_unified "$key" unified
+  as_unified=null
+  ((UNIFIED_RANKS == 0)) || same as_unified "$key" unified
   as_undisturbed=$as_unified
-  ((as_unified == REQUESTS)) || same as_undisturbed "$key" "$1.undisturbed"
+  [[ $as_unified == "$REQUESTS" ]] || same as_undisturbed "$key" "$1.undisturbed"
   if [[ $REFERENCE == unified ]]; then
     ((as_unified == REQUESTS)) || fail "$key: $as_unified of $REQUESTS answers equal the unified worker's"
   elif ((as_undisturbed != REQUESTS)); then
@@ -185,7 +194,7 @@ fault() {
 # three_ranks: a worker of three ranks joins, or it ends and its log says which numbers of ranks the model allows.
 three_ranks() {
   local i how=joins
-  ((${#DEVICES[@]} >= 3)) || return 0
+  ((${#DEVICES[@]} >= 3)) || { fail "there are only ${#DEVICES[@]} devices for three ranks" && return; }
   workers=(decode-3) ranks=([decode-3]=3) places=([decode-3]="${DEVICES[*]:0:3}")
   start_router
   launch_planned decode-3
@@ -203,16 +212,26 @@ three_ranks() {
   stop_all
 }
 
-start_router --set local_tokens=0
-DETERMINISTIC=true start_worker decode unified-0 "${DEVICES[0]}" unified=true
-say "unified: $REQUESTS requests of $TOKENS tokens"
-ask_all unified
-wait_all unified
-stop_all
+# unified: the answers that others are compared with. The worker has ended before others need its memory.
+unified() {
+  workers=(decode-unified) ranks=([decode-unified]=$UNIFIED_RANKS) places=([decode-unified]="${DEVICES[*]:0:UNIFIED_RANKS}")
+  start_router --set local_tokens=0
+  DETERMINISTIC=true launch_planned decode-unified unified=true
+  await_ready decode-unified
+  say "unified: $REQUESTS requests of $TOKENS tokens"
+  ask_all unified
+  wait_all unified
+  stop_all
+}
+
+((UNIFIED_RANKS == 0)) || unified
 DETERMINISTIC=auto
-three_ranks
 for shape in $SHAPES; do
   ((SECONDS < TIME_LIMIT)) || { fail "no time for the shape $shape" && continue; }
+  if [[ $shape == 3 ]]; then
+    three_ranks
+    continue
+  fi
   plan "$shape"
   say "$shape: $(for name in "${workers[@]}"; do echo "$name on ${places[$name]};"; done | paste -sd' ' -)"
   start_cluster
