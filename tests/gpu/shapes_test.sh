@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Prefill and decode workers with different numbers of tensor ranks, in their default mode, in real processes. All answers, greedy and
+# Prefill and decode workers with different numbers of tensor ranks and stages, in their default mode, in real processes. All answers, greedy and
 # sampled, must equal those of a unified worker, which runs before the others, token for token: undisturbed, when a rank of any worker is killed or
 # loses its GPU in the middle of requests, and when sequences are preempted. A group must end within a second after its rank, and
 # no block may leak. Prints a JSON line for each round, also into OUT/shapes.jsonl; exits with 1 when a check failed.
 #   shapes_test.sh BIN MODEL OUT       BIN: the folder of baton-router and the others, and of libgpu_trap.so
 #                                      MODEL: a model, or a folder with config.json only, which gets a tokenizer of bytes
 # Settings from the environment:
-#   SHAPES ("3 1-2 2-2 1+1-2 1-4 2-1"): ranks of the prefill workers, and of the decode worker; or 3, a lone worker of three ranks
+#   SHAPES ("3 1-2 2-2 1+1-2 1-4 2-1 1x2-2 2-1x2"): tensor ranks, or tensor ranks x stages, of the prefill workers and of the
+#     decode worker; or 3, a lone worker of three tensor ranks
 #   FAULTS ("prefill_leader prefill_rank decode_leader decode_rank device_lost preempted"): rounds after the undisturbed one
 #   DEVICES ("cuda:0 cuda:1 cuda:2 cuda:3"): prefill workers take the first ones; when too few are left, the decode worker takes
 #     the last ones and shares them. With CPUs there is no device_lost.
@@ -23,7 +24,7 @@ set -uo pipefail
 readonly BIN=$1 OUT=$3
 MODEL=$2
 read -ra DEVICES <<<"${DEVICES-cuda:0 cuda:1 cuda:2 cuda:3}"
-SHAPES=${SHAPES-3 1-2 2-2 1+1-2 1-4 2-1}
+SHAPES=${SHAPES-3 1-2 2-2 1+1-2 1-4 2-1 1x2-2 2-1x2}
 FAULTS=${FAULTS-prefill_leader prefill_rank decode_leader decode_rank device_lost preempted}
 REQUESTS=${REQUESTS-200} FAULT_REQUESTS=${FAULT_REQUESTS-64} STEP_TOKENS=${STEP_TOKENS-256} PREEMPT_BLOCKS=${PREEMPT_BLOCKS-160}
 ((FAULT_REQUESTS <= REQUESTS)) || FAULT_REQUESTS=$REQUESTS # the others have no answer to compare with
@@ -38,28 +39,36 @@ readonly CONCURRENT=${CONCURRENT-32} SAMPLING=mixed
 . "$(dirname "${BASH_SOURCE[0]}")/cluster.sh"
 MODEL=$(model_with_tokenizer)
 
-declare -A ranks places # of each worker; places are devices, separated by blanks
+declare -A ranks stages places # of each worker; places are devices, separated by blanks
 workers=()
 : >"$OUT/shapes.jsonl"
 record() { echo "$1" | tee -a "$OUT/shapes.jsonl"; }
 retries() { metric router baton_router_retries_total; }
 on_gpus() { [[ ${DEVICES[0]} != cpu ]]; }
 
-# plan SHAPE: sets workers, ranks and places.
+# place NAME SHAPE FIRST: sets ranks, stages and places of a worker whose first device is number FIRST. Too few devices are left:
+# the worker has the last ones.
+place() {
+  local of=1 first=$3
+  [[ $2 != *x* ]] || of=${2#*x}
+  stages[$1]=$of
+  ranks[$1]=$((${2%x*} * of))
+  if ((first + ranks[$1] > ${#DEVICES[@]})); then first=$((${#DEVICES[@]} - ranks[$1])); fi
+  places[$1]="${DEVICES[*]:first:ranks[$1]}"
+}
+
+# plan SHAPE: sets workers, ranks, stages and places.
 plan() {
-  local of_prefill of_decode=${1#*-} one next=0
+  local of_prefill one next=0
   IFS=+ read -ra of_prefill <<<"${1%-*}"
-  workers=() ranks=() places=()
+  workers=() ranks=() stages=() places=()
   for one in "${of_prefill[@]}"; do
     workers+=("prefill-${#workers[@]}")
-    ranks[${workers[-1]}]=$one
-    places[${workers[-1]}]="${DEVICES[*]:next:one}"
-    next=$((next + one))
+    place "${workers[-1]}" "$one" "$next"
+    next=$((next + ranks[${workers[-1]}]))
   done
   workers+=(decode-0)
-  ranks[decode-0]=$of_decode
-  if ((next + of_decode > ${#DEVICES[@]})); then next=$((${#DEVICES[@]} - of_decode)); fi
-  places[decode-0]="${DEVICES[*]:next:of_decode}"
+  place decode-0 "${1#*-}" "$next"
 }
 
 # launch_planned NAME [SETTING…]: prompts run in short steps, and there is no prefix cache, so that every prompt is handed over.
@@ -67,7 +76,7 @@ launch_planned() {
   local name=$1 role=${1%-*} settings=("${@:2}")
   [[ $role == prefill ]] && settings+=("engine.max_step_tokens=$STEP_TOKENS")
   if ((ranks[$name] > 1)); then
-    settings+=("engine.tensor_parallel=${ranks[$name]}")
+    settings+=("engine.tensor_parallel=$((ranks[$name] / stages[$name]))" "engine.pipeline_parallel=${stages[$name]}")
     on_gpus && settings+=("engine.devices=[\"${places[$name]// /\",\"}\"]")
   fi
   PRELOAD=
@@ -195,7 +204,8 @@ fault() {
 three_ranks() {
   local i how=joins
   ((${#DEVICES[@]} >= 3)) || { fail "there are only ${#DEVICES[@]} devices for three ranks" && return; }
-  workers=(decode-3) ranks=([decode-3]=3) places=([decode-3]="${DEVICES[*]:0:3}")
+  workers=(decode-3)
+  place decode-3 3 0
   start_router
   launch_planned decode-3
   for ((i = 0; i < LIMIT * 50; i++)); do
@@ -214,7 +224,8 @@ three_ranks() {
 
 # unified: the answers that others are compared with. The worker has ended before others need its memory.
 unified() {
-  workers=(decode-unified) ranks=([decode-unified]=$UNIFIED_RANKS) places=([decode-unified]="${DEVICES[*]:0:UNIFIED_RANKS}")
+  workers=(decode-unified)
+  place decode-unified "$UNIFIED_RANKS" 0
   start_router --set local_tokens=0
   DETERMINISTIC=true launch_planned decode-unified unified=true
   await_ready decode-unified
