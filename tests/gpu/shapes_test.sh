@@ -6,7 +6,7 @@
 #   shapes_test.sh BIN MODEL OUT       BIN: the folder of baton-router and the others, and of libgpu_trap.so
 #                                      MODEL: a model, or a folder with config.json only, which gets a tokenizer of bytes
 # Settings from the environment:
-#   SHAPES ("3 1-2 2-2 1+1-2 1-4 2-1"): ranks of the prefill workers, and of the decode worker; or 3, a lone worker of three ranks
+#   SHAPES ("3 1-2 2-2 1+1-2 1-4 2-1"): ranks of the prefill workers, and of the decode worker; or 3, one worker of three ranks
 #   FAULTS ("prefill_leader prefill_rank decode_leader decode_rank device_lost preempted"): rounds after the undisturbed one
 #   DEVICES ("cuda:0 cuda:1 cuda:2 cuda:3"): prefill workers take the first ones; when too few are left, the decode worker takes
 #     the last ones and shares them. With CPUs there is no device_lost.
