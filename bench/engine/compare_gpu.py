@@ -42,7 +42,9 @@ def value_of(line):
         return case, 'ms', 1e3 * line['prefill_s']
     if line['output'] >= 128:
         return case, 'tokens/s', line['output_tok_s']
-    # A step of stages on CPUs decodes a part of the sequences, so that no step decodes all of them.
+    # In a pipeline a step decodes a part of the sequences. A round of steps decodes all of them once.
+    if line.get('pipeline', 1) > 1 and line['streams'] > 1 and 'full_decode_round_ms' in line:
+        return case, 'ms', line['full_decode_round_ms']
     return case, 'ms', line.get('decode_step_ms', 1e3 * line.get('decode_s', 0) / (line['output'] - 1))
 
 

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -24,6 +25,8 @@
 
 #include "bench/engine/forked_ranks.h"
 #include "bench/engine/request_grammar.h"
+#include "bench/engine/step_meter.h"
+#include "bench/engine/token_meter.h"
 #include "common/base/quantile.h"
 #include "common/engine/decoder_runner.h"
 #include "common/engine/engine.h"
@@ -139,49 +142,6 @@ void AddProducts(const ModelSpec& spec, nlohmann::json& result) {
   result["head_products_per_row"] = int64_t{spec.vocab} * spec.hidden;
 }
 
-// Records when tokens arrive. The intruder's request has the id 0.
-class Meter final : public EngineListener {
- public:
-  // `emitted`: the index of the first token of each request but the intruder.
-  Meter(const Clock& clock, int32_t emitted) : clock_(clock), emitted_(emitted) {}
-  void OnTokens(std::span<const TokenOutput> tokens) override {
-    const Time now = clock_.Now();
-    for (const TokenOutput& output : tokens) {
-      ++count_;
-      if (output.id.value() == 0) {
-        if (output.index == 0) intruder_first_token_ = now;
-        continue;
-      }
-      if (output.index == emitted_) last_first_token_ = now;
-      Time& last = last_token_[output.id.value()];
-      if (output.index > emitted_) worst_gap_ = std::max(worst_gap_, now - last);
-      last = now;
-    }
-  }
-  void OnFinished(RequestId, Epoch, const RequestTimes&) override {}
-  void OnFailed(const RequestFailure& failure) override { failure_ = failure.status; }
-  void OnKvChunk(const KvChunk&) override {}
-  void OnKvReserved(const KvReservation&) override {}
-  void OnCacheEvent(const CacheEvent&) override {}
-
-  Time last_first_token() const { return last_first_token_; }
-  Time intruder_first_token() const { return intruder_first_token_; }
-  Duration worst_gap() const { return worst_gap_; }
-  void ForgetGap() { worst_gap_ = {}; }
-  int64_t count() const { return count_; }
-  const Status& failure() const { return failure_; }
-
- private:
-  const Clock& clock_;
-  const int32_t emitted_;
-  Time last_first_token_{};
-  Time intruder_first_token_{};
-  std::map<uint64_t, Time> last_token_;
-  Duration worst_gap_{};
-  int64_t count_ = 0;
-  Status failure_;
-};
-
 Request MakeRequest(uint64_t id, int32_t prompt, int32_t output, int32_t vocabulary) {
   Request request;
   request.id = RequestId(id);
@@ -256,8 +216,9 @@ class CaseRun final {
       executor = executor_.get();
     }
     bubble_before_ = executor->bubble();
+    steps_.emplace(*executor);
     GrammarCompiler* compiler = grammar_ == nullptr ? nullptr : &grammar_->compiler();
-    BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, *executor, meter_, clock_, compiler));
+    BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, *steps_, meter_, clock_, compiler));
     const int32_t vocabulary = runner_.traits().vocabulary;
     for (int32_t i = 0; i < case_.streams; ++i) {
       Request request = MakeRequest(i + 1, case_.prompt, case_.output, vocabulary);
@@ -324,9 +285,16 @@ class CaseRun final {
                              {"fit_ms", stats.step_ms_base},
                              {"fit_ms_per_token", stats.step_ms_per_token},
                              {"fit_ms_per_prompt_token", stats.step_ms_per_prompt_token}};
+    result["prompt_steps_under_way"] = steps_->prompts_under_way();
     if (case_.output > 1) {
       result["decode_s"] = decode;
       result["decode_tok_s"] = case_.streams * (case_.output - 1) / decode;
+      result["decode_steps_under_way"] = steps_->decodes_under_way();
+      result["decode_rows_per_step"] = steps_->rows_of_decode();
+    }
+    if (meter_.full_rate() > 0) {
+      result["full_decode_tok_s"] = meter_.full_rate();
+      result["full_decode_round_ms"] = 1e3 * case_.streams / meter_.full_rate();
     }
     if (!step_ms_.empty()) {
       result["decode_step_ms"] = Quantile(step_ms_, 0.5);
@@ -353,8 +321,10 @@ class CaseRun final {
   const RequestGrammar* const grammar_;  // null: free rows
   Duration bubble_before_{};
   const SteadyClock clock_;
-  Meter meter_{clock_, numbers_.at("emitted")};
+  TokenMeter meter_{
+      clock_, case_.streams, numbers_.at("emitted"), numbers_.at("emitted") + case_.output};
   std::unique_ptr<LocalExecutor> executor_;
+  std::optional<StepMeter> steps_;
   std::unique_ptr<Engine> engine_;
   std::vector<double> step_ms_;
   std::vector<double> host_ms_;  // the part of each of these steps in which the device was idle

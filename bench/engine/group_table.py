@@ -2,7 +2,7 @@
 """Measures groups of GPUs with engine_bench: tensor ranks and stages, for models of the folder shapes with dummy weights.
 
   group_table.py ENGINE_BENCH [--devices cuda:0,cuda:1,cuda:2,cuda:3] [--models 8b,70b,mixture] [--shapes 4x1,2x1,2x2,1x2,1x1]
-                 [--cases decode,prompt,offline] [--modes plain,deterministic] [--limit 540] [--process_limit 240]
+                 [--cases decode,prompt,throughput,offline] [--modes plain,deterministic] [--limit 540] [--process_limit 240]
                  [--raw FILE] [--flags '--kernel_cache FOLDER']
 
 A shape is TENSOR RANKSxSTAGES. One process runs all cases of a model, a shape and a mode; processes run at the same time
@@ -35,11 +35,24 @@ MODELS = {
 CASES = {
     'decode': ['1x1024x64', '1x1024x64', '64x2048x64', '256x512x64'],
     'prompt': ['1x8192x1'] * 3 + ['1x32000x1'] * 3,
+    'throughput': ['128x1024x120'] + ['1x32000x1'] * 3,
     'offline': ['256x1000x1000'],
 }
 # Ratios of decode steps of one row: the model, the shape, the shape it is compared with, and the most it may be.
 GOALS = [('8b', '4x1', '2x1', 0.75), ('70b', '4x1', '2x1', 0.62)]
 ONE_ROW = '1x1024x64'
+
+
+def figures_of(line):
+    """The case, the unit and the value of each figure of a line of engine_bench."""
+    figures = [value_of(line)]
+    case = figures[0][0]
+    if line['streams'] > 1 and 'full_decode_tok_s' in line:
+        figures.append((f'{case} decoding', 'tokens/s', line['full_decode_tok_s']))
+    steps = 'prompt_steps_under_way' if line['output'] == 1 else 'decode_steps_under_way'
+    if line['pipeline'] > 1:
+        figures.append((f'{case} under way', 'steps', line[steps]))
+    return figures
 
 
 class Job:
@@ -93,8 +106,8 @@ class Table:
         """Prints a JSON object for each case of the job."""
         found = {}
         for line in job.lines:
-            case, unit, value = value_of(line)
-            found.setdefault((case, unit), []).append(round(value, 4))
+            for case, unit, value in figures_of(line):
+                found.setdefault((case, unit), []).append(round(value, 4))
         for (case, unit), runs in found.items():
             median = statistics.median(runs)
             self.medians[(job.model, job.mode, case, job.shape)] = median

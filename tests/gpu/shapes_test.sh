@@ -7,7 +7,7 @@
 #                                      MODEL: a model, or a folder with config.json only, which gets a tokenizer of bytes
 # Settings from the environment:
 #   SHAPES ("3 1-2 2-2 1+1-2 1-4 2-1 1x2-2 2-1x2"): tensor ranks, or tensor ranks x stages, of the prefill workers and of the
-#     decode worker; or 3: a worker of three tensor ranks
+#     decode worker; or 3, one worker of three tensor ranks
 #   FAULTS ("prefill_leader prefill_rank decode_leader decode_rank device_lost preempted"): rounds after the undisturbed one
 #   DEVICES ("cuda:0 cuda:1 cuda:2 cuda:3"): prefill workers take the first ones; when too few are left, the decode worker takes
 #     the last ones and shares them. With CPUs there is no device_lost.

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/engine/executor.h"
+
+namespace baton {
+
+// Passes all calls to another executor and counts the steps that an engine has under way. One
+// thread, as Executor.
+class StepMeter final : public Executor {
+ public:
+  // `executor` outlives the object.
+  explicit StepMeter(Executor& executor) : executor_(executor) {}
+
+  // Of the steps that only decode: how many steps were under way, the step itself included, when
+  // each was issued, on average; and how many sequences each decoded. 0: there was no such step.
+  double decodes_under_way() const { return PerDecode(decodes_under_way_); }
+  double rows_of_decode() const { return PerDecode(decode_rows_); }
+  // The same of the steps with a part of a prompt.
+  double prompts_under_way() const {
+    return prompts_ == 0 ? 0 : static_cast<double>(prompts_under_way_) / prompts_;
+  }
+
+  const ModelTraits& traits() const override { return executor_.traits(); }
+  const KvLayout& kv_layout() const override { return executor_.kv_layout(); }
+  int32_t kv_blocks() const override { return executor_.kv_blocks(); }
+  std::span<const KvArena> kv_arenas() const override { return executor_.kv_arenas(); }
+  std::string device_name() const override { return executor_.device_name(); }
+  bool queues_steps() const override { return executor_.queues_steps(); }
+  int32_t stages() const override { return executor_.stages(); }
+  Duration bubble() const override { return executor_.bubble(); }
+  std::vector<RankTimes> rank_times() const override { return executor_.rank_times(); }
+  Status Issue(const StepInput& input,
+               std::span<const SamplingRow> sampling,
+               std::span<SampledToken> out,
+               const LayerWatch& watch) override {
+    const Status issued = executor_.Issue(input, sampling, out, watch);
+    if (!issued.ok()) return issued;
+    ++under_way_;
+    const bool decodes = input.tokens.size() == input.sequences.size();
+    ++(decodes ? decodes_ : prompts_);
+    (decodes ? decodes_under_way_ : prompts_under_way_) += under_way_;
+    if (decodes) decode_rows_ += static_cast<int64_t>(input.tokens.size());
+    return issued;
+  }
+  bool StepEnded() const override { return executor_.StepEnded(); }
+  Status Await() override {
+    --under_way_;
+    return executor_.Await();
+  }
+  Status CopyBlocks(std::span<const BlockCopy> copies) override {
+    return executor_.CopyBlocks(copies);
+  }
+
+ private:
+  double PerDecode(int64_t sum) const {
+    return decodes_ == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(decodes_);
+  }
+
+  Executor& executor_;
+  int64_t under_way_ = 0;
+  int64_t decodes_ = 0;            // steps
+  int64_t decodes_under_way_ = 0;  // the sum over these steps
+  int64_t decode_rows_ = 0;        // the sum over these steps
+  int64_t prompts_ = 0;
+  int64_t prompts_under_way_ = 0;
+};
+
+}  // namespace baton
