@@ -300,6 +300,7 @@ class CaseRun final {
       result["decode_step_ms"] = Quantile(step_ms_, 0.5);
       result["decode_step_ms_p10"] = Quantile(step_ms_, 0.1);
       result["decode_step_host_ms"] = Quantile(host_ms_, 0.5);
+      result["decode_step_host_ms_p99"] = Quantile(host_ms_, 0.99);
       result["decode_step_ms_p99"] = Quantile(step_ms_, 0.99);
     }
     if (case_.intruder > 0) {
