@@ -38,7 +38,7 @@ class StepMeter final : public Executor {
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override {
-    const Status issued = executor_.Issue(input, sampling, out, watch);
+    Status issued = executor_.Issue(input, sampling, out, watch);
     if (!issued.ok()) return issued;
     ++under_way_;
     const bool decodes = input.tokens.size() == input.sequences.size();

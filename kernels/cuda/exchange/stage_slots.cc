@@ -6,12 +6,12 @@ namespace baton::cuda {
 
 StatusOr<std::unique_ptr<StageSlots>> StageSlots::Create(Collective& host) {
   std::unique_ptr<StageSlots> slots(new StageSlots(host.rank(), host.size()));
-  const auto clear = [](std::byte* own) -> Status {
+  const auto initialize = [&](std::byte* own) -> Status {
+    BATON_RETURN_IF_ERROR(slots->written_.Reserve(sizeof(uint32_t)));
     BATON_CUDA_RETURN_IF_ERROR(cudaMemset(WordOf(own, kWritten), 0, kWords * kWordBytes));
     return OkStatus();
   };
-  BATON_ASSIGN_OR_RETURN(slots->memory_, PeerMemory::Create(host, kBytes, clear));
-  BATON_RETURN_IF_ERROR(slots->written_.Reserve(sizeof(uint32_t)));
+  BATON_ASSIGN_OR_RETURN(slots->memory_, PeerMemory::Create(host, kBytes, initialize));
   return slots;
 }
 
