@@ -117,6 +117,32 @@ Round AskBoth(Side& turns, int prompt, Json& in_order) {
   return round;
 }
 
+double TtftOf(const Sample& sample) {
+  return sample.ttft_ms;
+}
+double AboveStepOf(const Sample& sample) {
+  return sample.second_gap_ms - sample.step_ms;
+}
+double ComputeOf(const Sample& sample) {
+  return sample.timings.prefill_ms();
+}
+
+// The figures of requests with a hand-off.
+Json HandOffsOf(const SideOptions& options, const std::vector<Sample>& handed) {
+  return {{"split_ttft_ms", Spread(Figures(handed, TtftOf))},
+          {"split_compute_ms", Spread(Figures(handed, ComputeOf))},
+          {"second_token_above_step_ms", Spread(Figures(handed, AboveStepOf))},
+          {"kv_gigabytes_per_second",
+           Spread(Figures(
+               handed, [](const Sample& s) { return s.timings.transfer_gigabytes_per_second(); }))},
+          {"exposed_transfer_ms",
+           Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_ms(); }))},
+          {"kv_bytes", handed.back().timings.transfer_bytes()},
+          {"transport", handed.back().timings.transport()},
+          {"prefill_tp", options.prefill_ranks.tensor_parallel},
+          {"decode_tp", options.decode_ranks.tensor_parallel}};
+}
+
 }  // namespace
 
 Json Latency(const SideOptions& options, Side& turns, int prompt, int rounds) {
@@ -132,53 +158,26 @@ Json Latency(const SideOptions& options, Side& turns, int prompt, int rounds) {
   }
   std::vector<double> above;
   for (size_t i = 0; i < alone.size(); ++i) above.push_back(handed[i].ttft_ms - alone[i].ttft_ms);
-  const auto ttft = [](const Sample& s) { return s.ttft_ms; };
-  const auto exposed = [](const Sample& s) { return s.second_gap_ms - s.step_ms; };
-  return {{"prompt", prompt},
-          {"rounds", rounds},
-          {"unified_ttft_ms", Spread(Figures(alone, ttft))},
-          {"split_ttft_ms", Spread(Figures(handed, ttft))},
-          {"ttft_above_unified_ms", Spread(above)},
-          {"ttft_in_order_ms", in_order},
-          {"requests_beyond_two_a_round", static_cast<int>(in_order.size()) - 2 * rounds},
-          {"unified_second_token_above_step_ms", Spread(Figures(alone, exposed))},
-          {"second_token_above_step_ms", Spread(Figures(handed, exposed))},
-          {"step_ms", Spread(Figures(handed, [](const Sample& s) { return s.step_ms; }))},
-          {"unified_compute_ms",
-           Spread(Figures(alone, [](const Sample& s) { return s.timings.prefill_ms(); }))},
-          {"split_compute_ms",
-           Spread(Figures(handed, [](const Sample& s) { return s.timings.prefill_ms(); }))},
-          {"kv_gigabytes_per_second",
-           Spread(Figures(
-               handed, [](const Sample& s) { return s.timings.transfer_gigabytes_per_second(); }))},
-          {"exposed_transfer_ms",
-           Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_ms(); }))},
-          {"kv_bytes", handed.back().timings.transfer_bytes()},
-          {"transport", handed.back().timings.transport()},
-          {"prefill_tp", options.prefill_ranks.tensor_parallel},
-          {"decode_tp", options.decode_ranks.tensor_parallel}};
+  Json result = HandOffsOf(options, handed);
+  result.update({{"prompt", prompt},
+                 {"rounds", rounds},
+                 {"unified_ttft_ms", Spread(Figures(alone, TtftOf))},
+                 {"ttft_above_unified_ms", Spread(above)},
+                 {"ttft_in_order_ms", in_order},
+                 {"requests_beyond_two_a_round", static_cast<int>(in_order.size()) - 2 * rounds},
+                 {"unified_second_token_above_step_ms", Spread(Figures(alone, AboveStepOf))},
+                 {"step_ms", Spread(Figures(handed, [](const Sample& s) { return s.step_ms; }))},
+                 {"unified_compute_ms", Spread(Figures(alone, ComputeOf))}});
+  return result;
 }
 
 Json SplitLatency(const SideOptions& options, Side& split, int prompt, int rounds) {
   Ask(split, prompt);
   std::vector<Sample> handed;
   for (int round = 0; round < rounds; ++round) handed.push_back(Ask(split, prompt));
-  return {{"prompt", prompt},
-          {"split_ttft_ms", Spread(Figures(handed, [](const Sample& s) { return s.ttft_ms; }))},
-          {"split_compute_ms",
-           Spread(Figures(handed, [](const Sample& s) { return s.timings.prefill_ms(); }))},
-          {"second_token_above_step_ms",
-           Spread(Figures(handed, [](const Sample& s) { return s.second_gap_ms - s.step_ms; }))},
-          {"kv_gigabytes_per_second",
-           Spread(Figures(
-               handed, [](const Sample& s) { return s.timings.transfer_gigabytes_per_second(); }))},
-          {"exposed_transfer_ms",
-           Spread(Figures(handed, [](const Sample& s) { return s.timings.transfer_ms(); }))},
-          {"kv_bytes", handed.back().timings.transfer_bytes()},
-          {"transport", handed.back().timings.transport()},
-          {"prefill_tp", options.prefill_ranks.tensor_parallel},
-          {"decode_tp", options.decode_ranks.tensor_parallel},
-          {"worker_set", options.worker_set}};
+  Json result = HandOffsOf(options, handed);
+  result.update({{"prompt", prompt}, {"worker_set", options.worker_set}});
+  return result;
 }
 
 }  // namespace baton

@@ -1,8 +1,9 @@
 #include "common/grammar/escape_check.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
+
+#include <absl/strings/ascii.h>
 
 #include "common/base/shortened.h"
 #include "common/text/utf8.h"
@@ -13,15 +14,7 @@ namespace {
 constexpr uint32_t kMaxCodePoint = 0x10FFFF;
 
 bool IsHexDigit(char c) {
-  return std::isxdigit(static_cast<unsigned char>(c)) != 0;
-}
-
-bool IsLetter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-bool IsPrintedAscii(char c) {
-  return c >= 0x20 && c <= 0x7E;
+  return absl::ascii_isxdigit(static_cast<unsigned char>(c));
 }
 
 // Whether XGrammar takes the first character of `text` for a hexadecimal digit. It reads regular
@@ -66,9 +59,12 @@ Escape Read(GrammarText kind, std::string_view text) {
     const size_t digits = letter == 'u' ? 4 : 8;
     escape = {2 + digits, Number(rest, digits, escape.value), true, escape.value};
   } else if (letter == 'c' && regex && !rest.empty()) {
-    escape = {3, IsLetter(rest[0]), true, static_cast<uint32_t>(rest[0] & 31)};
+    escape = {3,
+              absl::ascii_isalpha(static_cast<unsigned char>(rest[0])),
+              true,
+              static_cast<uint32_t>(rest[0] & 31)};
   } else if (regex) {
-    escape.valid = IsPrintedAscii(letter);
+    escape.valid = absl::ascii_isprint(static_cast<unsigned char>(letter));
   }
   const bool surrogate = escape.value >= 0xD800 && escape.value <= 0xDFFF;
   escape.valid = escape.valid && escape.value <= kMaxCodePoint && !surrogate;
@@ -78,8 +74,7 @@ Escape Read(GrammarText kind, std::string_view text) {
 // Whether XGrammar writes the character as \x and two digits.
 bool IsWrittenInHex(uint32_t value) {
   const bool named = (value >= 7 && value <= 13) || value == 0 || value == 0x1B;
-  const bool printed = value >= 0x20 && value <= 0x7E;
-  return value <= 0xFF && !named && !printed;
+  return value <= 0xFF && !named && !absl::ascii_isprint(static_cast<unsigned char>(value));
 }
 
 // Whether what XGrammar writes for the beginning of `text` begins with a hexadecimal digit.

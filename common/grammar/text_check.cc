@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <absl/strings/ascii.h>
+
 #include "common/base/shortened.h"
 #include "common/grammar/escape_check.h"
 #include "common/grammar/grammar_spec.h"
@@ -156,9 +158,8 @@ class Reader {
   Status CheckGroupName() const {
     const std::string_view rest = Rest();
     if (!rest.starts_with("?<")) return OkStatus();
-    const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
     const std::string_view name = rest.substr(2, rest.find_first_of(">=!") - 2);
-    if (std::ranges::all_of(name, is_ascii)) return OkStatus();
+    if (std::ranges::all_of(name, absl::ascii_isascii)) return OkStatus();
     return InvalidArgument("{} has a group with the name '{}'; only ASCII letters are supported",
                            what_,
                            Shortened(name, kMaxQuotedText));

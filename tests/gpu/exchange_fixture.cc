@@ -142,8 +142,20 @@ GpuExchange::Ops GpuExchange::List(int rank,
                                    const std::function<void(ListedExchange&)>& body,
                                    int32_t* tokens,
                                    int32_t count) {
+  return List({.place = RankPlace::Of(ranks(), 1, rank), .slot_bytes = slot_bytes},
+              scratch,
+              body,
+              tokens,
+              count);
+}
+
+GpuExchange::Ops GpuExchange::List(const ListedExchange::Options& options,
+                                   std::byte* scratch,
+                                   const std::function<void(ListedExchange&)>& body,
+                                   int32_t* tokens,
+                                   int32_t count) {
   Ops ops;
-  ListedExchange listed({.place = RankPlace::Of(ranks(), 1, rank), .slot_bytes = slot_bytes},
+  ListedExchange listed(options,
                         {.pad = [](const Tensor& tensor) { return tensor; },
                          .scratch = [scratch](size_t /*bytes*/) { return scratch; },
                          .add = [&ops](ExchangeOp op) { ops.push_back(std::move(op)); }});

@@ -79,8 +79,14 @@ class GpuExchange : public testing::TestWithParam<int> {
   // Allocates the matrix of a rank in place of the one before.
   StatusOr<Rows*> Allocate(
       int rank, DType dtype, int64_t rows, int64_t cols, int64_t stride, size_t scratch_bytes = 0);
-  // The ops of a step in which `body` calls exchanges, as a rank of the group lists them for slots
-  // of `slot_bytes` bytes. `count` tokens are shared at its end.
+  // The ops of a step in which `body` calls exchanges, as a rank with these options lists them.
+  // `count` tokens are shared at its end.
+  static Ops List(const ListedExchange::Options& options,
+                  std::byte* scratch,
+                  const std::function<void(ListedExchange&)>& body,
+                  int32_t* tokens = nullptr,
+                  int32_t count = 0);
+  // The same of a tensor rank of the group with slots of `slot_bytes` bytes.
   static Ops List(int rank,
                   size_t slot_bytes,
                   std::byte* scratch,

@@ -25,15 +25,13 @@ class GpuStages : public GpuExchange {
 
   // The messages of a tensor, as the rank's stage lists them.
   static Ops Messages(int rank, const Tensor& x, bool send) {
-    Ops ops;
-    ListedExchange listed(
-        {.place = RankPlace::Of(1, ranks(), rank), .stage_slot_bytes = StageSlots::kSlotBytes},
-        {.pad = [](const Tensor& tensor) { return tensor; },
-         .scratch = [](size_t /*bytes*/) { return nullptr; },
-         .add = [&ops](ExchangeOp op) { ops.push_back(std::move(op)); }});
     const int other = (rank + (send ? 1 : ranks() - 1)) % ranks();
-    send ? listed.SendToStage(x, other) : listed.ReceiveFromStage(x, other);
-    return ops;
+    return List(
+        {.place = RankPlace::Of(1, ranks(), rank), .stage_slot_bytes = StageSlots::kSlotBytes},
+        nullptr,
+        [&](ListedExchange& listed) {
+          send ? listed.SendToStage(x, other) : listed.ReceiveFromStage(x, other);
+        });
   }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks,

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/hash.h"
 #include "common/base/local_socket.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/process_id.h"
 #include "kernels/cuda/dma/copy_runs.h"
 
 namespace baton::cuda {
@@ -31,11 +31,6 @@ struct Exported {
   char handle[sizeof(cudaIpcMemHandle_t)] = {};
 };
 static_assert(sizeof(Exported) == 96);
-
-uint64_t ThisProcess() {
-  static const uint64_t id = RandomId();
-  return id;
-}
 
 using GetMemoryHandle =
     CUresult (*)(void*, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
@@ -151,7 +146,7 @@ StatusOr<std::string> CudaDma::Export(const Buffer& buffer) {
   }
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   Exported exported;
-  exported.process = ThisProcess();
+  exported.process = ProcessId();
   exported.address = reinterpret_cast<uint64_t>(buffer.data());
   exported.bytes = buffer.size();
   cudaIpcMemHandle_t handle;
@@ -173,7 +168,7 @@ StatusOr<std::unique_ptr<Buffer>> CudaDma::Import(std::string_view text) {
   BATON_ASSIGN_OR_RETURN(const Exported exported, Parse(text));
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   void* data = AddressOf(exported);
-  const bool is_own = exported.process == ThisProcess();
+  const bool is_own = exported.process == ProcessId();
   if (is_own) {
     BATON_RETURN_IF_ERROR(ReachOwn(device_, exported));
   } else {

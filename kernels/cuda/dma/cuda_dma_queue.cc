@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/stream.h"
 #include "kernels/cuda/dma/copy_runs.h"
 
 namespace baton::cuda {
@@ -45,13 +46,9 @@ Status CudaDmaQueue::Open() {
   BATON_RETURN_IF_ERROR(OpenEventFd());
   // Steps have a higher priority (CudaOps): a kernel of a step whose thread blocks fill the device
   // exactly once would take longer if other kernels occupied some of its SMs.
-  int least = 0;
-  int greatest = 0;
-  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   for (StreamPair* pair : {&copies_, &checksums_}) {
     for (cudaStream_t* stream : {&pair->work, &pair->notices}) {
-      BATON_CUDA_RETURN_IF_ERROR(
-          cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, least));
+      BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kLeast, stream));
     }
   }
   for (size_t i = 0; i < kTasks; ++i) {

@@ -16,6 +16,7 @@
 #include "common/base/unique_fd.h"
 #include "kernels/abort_gate.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/stream.h"
 
 namespace baton::cuda {
 namespace {
@@ -107,10 +108,7 @@ Status NcclPair::Open(const ncclUniqueId& id) {
   }
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   // Of the lowest priority, as all KV copies: steps go first.
-  int least = 0;
-  int greatest = 0;
-  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, least));
+  BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kLeast, &stream_));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.maxCTAs = kMaxBlocks;

@@ -1,6 +1,7 @@
 #include "kernels/cuda/exchange/part_copies.h"
 
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/stream.h"
 #include "kernels/cuda/exchange/exchange_ops.h"
 
 namespace baton::cuda {
@@ -12,11 +13,7 @@ StatusOr<std::unique_ptr<PartCopies>> PartCopies::Create() {
 }
 
 Status PartCopies::Open() {
-  int least = 0;
-  int greatest = 0;
-  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  BATON_CUDA_RETURN_IF_ERROR(
-      cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest));
+  BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kGreatest, &stream_));
   for (auto* const events : {&begins_, &ends_}) {
     for (cudaEvent_t& event : *events) {
       BATON_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));

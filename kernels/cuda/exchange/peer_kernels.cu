@@ -200,11 +200,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm)
   if (from.count == 0 && first == 0) TakePart<uint32_t>(a.parts, rank, 0);
 }
 
-VectorRows VectorsOf(const Tensor& x) {
-  const auto bytes = static_cast<int64_t>(ShapeOf(x.dtype).bytes);
-  return VectorRows::Of(x.data, x.rows, x.cols * bytes, x.stride * bytes);
-}
-
 dim3 BlocksFor(int32_t units, int blocks_of_sm = kBlocksOfSm) {
   return {static_cast<unsigned>(std::clamp(CeilDiv(units, kThreads), 1, kSms * blocks_of_sm))};
 }
@@ -265,7 +260,7 @@ cudaError_t LaunchOneShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
                              cudaStream_t stream) {
-  const VectorRows rows = VectorsOf(x);
+  const VectorRows rows = VectorRows::Of(x);
   if (rows.count == 0) return cudaSuccess;
   return ForPeers(parts.ranks - 1, [&](auto peers) {
     return LaunchOverlapped(x.dtype == DType::kF32 ? OneShotKernel<float, peers()>
@@ -284,7 +279,7 @@ cudaError_t LaunchTwoShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
                              cudaStream_t stream) {
-  const VectorRows rows = VectorsOf(x);
+  const VectorRows rows = VectorRows::Of(x);
   const Slices slices = {.length = rows.count / parts.ranks, .longer = rows.count % parts.ranks};
   if (slices.length == 0 || 2 * slices.longest() > parts.slot_vectors) return cudaErrorInvalidValue;
   return ForPeers(parts.ranks - 1, [&](auto peers) {

@@ -7,23 +7,14 @@
 
 #include <fmt/format.h>
 
-#include "common/base/hash.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/process_id.h"
 #include "kernels/cuda/exchange/gather_records.h"
 
 namespace baton::cuda {
-namespace {
-
-// Tells ranks that are threads of one process from ranks in other processes.
-uint64_t ProcessId() {
-  static const uint64_t id = RandomId();
-  return id;
-}
-
-}  // namespace
 
 struct PeerMemory::Address {
-  uint64_t process = 0;
+  uint64_t process = 0;         // ranks may be threads of one process
   std::byte* memory = nullptr;  // valid in that process
   int32_t device = 0;           // its number in that process
   int32_t allocated = 0;

@@ -71,8 +71,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <bool kSends, class Unit>
 cudaError_t LaunchOf(const Tensor& x, const StageEnd& end, cudaStream_t stream) {
-  const auto bytes = static_cast<int64_t>(ShapeOf(x.dtype).bytes);
-  const auto rows = UnitRows<Unit>::Of(x.data, x.rows, x.cols * bytes, x.stride * bytes);
+  const auto rows = UnitRows<Unit>::Of(x);
   const int blocks = std::clamp(CeilDiv(rows.count, kThreads), 1, kMaxBlocks);
   return LaunchOverlapped(StageKernel<kSends, Unit>,
                           dim3(static_cast<unsigned>(blocks)),

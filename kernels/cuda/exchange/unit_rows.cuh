@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/tensor.h"
+
 namespace baton::cuda {
 
 // Rows in units of a word or a vector of 16 bytes, for kernels that move them to other GPUs.
@@ -22,6 +24,11 @@ struct UnitRows {
             .count = count,
             .row = gaps ? static_cast<int32_t>(row_bytes / kBytes) : count,
             .stride = stride / kBytes};
+  }
+
+  static UnitRows Of(const Tensor& x) {
+    const auto bytes = static_cast<int64_t>(ShapeOf(x.dtype).bytes);
+    return Of(x.data, x.rows, x.cols * bytes, x.stride * bytes);
   }
 
   __device__ __forceinline__ Unit* at(int32_t index) const {

@@ -4,10 +4,9 @@
 #include <array>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "common/base/check.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/stream.h"
 #include "kernels/cuda/step/trace_range.h"
 
 namespace baton::cuda {
@@ -16,14 +15,6 @@ namespace {
 // The first architecture whose tensor cores support FP8.
 constexpr int kFp8Architecture = 89;
 constexpr size_t kStepBytes = size_t{8} << 20;
-
-Status CreateStream(cudaStream_t* stream) {
-  int least = 0;
-  int greatest = 0;
-  BATON_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest));
-  return OkStatus();
-}
 
 // The steps that are under way at most: one for each stage of a pipeline on its first rank, and
 // otherwise one behind another.
@@ -66,7 +57,7 @@ Status CudaOps::Create() {
                       device_.architecture());
   }
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  BATON_RETURN_IF_ERROR(CreateStream(&stream_));
+  BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kGreatest, &stream_));
   for (PendingStep& step : pending_) BATON_RETURN_IF_ERROR(step.Create());
   BATON_ASSIGN_OR_RETURN(gemm_,
                          Gemm::Create({.deterministic = options_.deterministic,
@@ -90,7 +81,7 @@ Status CudaOps::ConnectRanks() {
   if (PlaceIn(options_.groups) == RankPlace{}) return OkStatus();
   BATON_ASSIGN_OR_RETURN(exchange_, GroupExchange::Create(options_.groups));
   if (exchange_->stage_slot_bytes() > 0 && exchange_->place().leader()) {
-    BATON_RETURN_IF_ERROR(CreateStream(&late_stream_));
+    BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kGreatest, &late_stream_));
   }
   row_split_ = RowSplit::Between(*exchange_);
   listed_ = std::make_unique<ListedExchange>(

@@ -99,6 +99,8 @@ class CudaOps final : public Ops {
   Status ConnectRanks();
   // The index of the oldest step under way.
   size_t oldest() const { return (next_ + pending_.size() - under_way_) % pending_.size(); }
+  // The index of the step to which listed ops belong.
+  size_t listed() const { return is_listed_ ? next_ : oldest(); }
   // `tensor` with the padded number of rows, when it has one row for each row of the step.
   Tensor Padded(const Tensor& tensor) const;
   // Memory for `what`. Null, with error_ set, when there is none.

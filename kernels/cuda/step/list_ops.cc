@@ -1,4 +1,4 @@
-#include <array>
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ std::byte* CudaOps::Scratch(ScratchMemory& memory, int64_t bytes, std::string_vi
 }
 
 Tensor CudaOps::Padded(const Tensor& tensor) const {
-  const PendingStep& step = is_listed_ ? pending_[next_] : pending_[oldest()];
+  const PendingStep& step = pending_[listed()];
   Tensor padded = tensor;
   if (tensor.rows == step.rows) padded.rows = step.padded_rows;
   return padded;
@@ -218,7 +218,7 @@ void CudaOps::Sample(const Tensor& logits,
                      std::span<const SamplingRow> rows,
                      std::span<SampledToken> out) {
   sampling_rows_ = rows;
-  pending_[is_listed_ ? next_ : oldest()].sampled = out;
+  pending_[listed()].sampled = out;
   ops_list_.emplace_back(SampleOp{Padded(logits), {}});
 }
 
