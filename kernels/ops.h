@@ -194,7 +194,8 @@ class Ops {
   virtual void GatherLogitRows(const Tensor& x, const Tensor& out) = 0;
   // Chooses a token for each row of `logits`, which it may overwrite. A row without a logit over
   // -inf yields kNoToken, and one whose mask is late kLateToken; neither fails the step. `rows`
-  // must stay valid until the step is issued, `out` until it has been awaited.
+  // must stay valid until the step is issued, or awaited when Sample follows IssueStep; `out` until
+  // the step has been awaited.
   virtual void Sample(const Tensor& logits,
                       std::span<const SamplingRow> rows,
                       std::span<SampledToken> out) = 0;

@@ -1,8 +1,10 @@
 // Measures how fast KV moves between two processes of this machine, and how long a small hand-off
 // takes. Prints one JSON object.
-// Usage: kv_transfer_bench [SECONDS_PER_CASE [SENDER_DEVICE RECEIVER_DEVICE [MIB_PER_WRITE]]]
+// Usage: kv_transfer_bench [SECONDS_PER_CASE [SENDER_DEVICE RECEIVER_DEVICE [MIB_PER_WRITE
+//                          [TRANSPORT]]]]
 // Both devices default to "cpu". "verbs:rxe0" is the CPU with the RDMA device rxe0, over verbs
-// only. MIB_PER_WRITE = 0 leaves the write size to the transport.
+// only. MIB_PER_WRITE = 0 leaves the write size to the transport. TRANSPORT selects the cases of
+// one transport; those of nccl run only when it names nccl.
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -57,6 +59,7 @@ struct Setup {
   std::string sender_device = "cpu";
   std::string receiver_device = "cpu";
   size_t write_mib = 0;
+  std::string transport;  // empty: all
 };
 
 template <class T>
@@ -67,6 +70,7 @@ T Must(StatusOr<T> value) {
 }
 
 constexpr std::string_view kVerbsPrefix = "verbs:";
+constexpr uint64_t kWarmUp = 3;  // hand-offs: page faults and connection set-up
 
 std::unique_ptr<Backend> Open(const std::string& device) {
   BackendOptions options;
@@ -303,8 +307,9 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket, p
   const double cpu_begin = CpuSeconds(::getpid());
   const double receiver_cpu_begin = CpuSeconds(receiver);
   const SteadyClock clock;
-  const Time until = clock.Now() + FromSeconds(setup.seconds);
+  Time until = kNever;
   for (uint64_t i = 0; clock.Now() < until; ++i) {
+    if (i == kWarmUp) until = clock.Now() + FromSeconds(setup.seconds);
     const Time begin = clock.Now();
     OfferRequest request;
     request.session = SessionId(i);
@@ -318,7 +323,7 @@ std::string RunSender(const BenchCase& c, const Setup& setup, UniqueFd socket, p
     const TransferStats stats = listener.Wait();
     all_bytes += stats.bytes;
     if (i == 0) first_micros = ToSeconds(clock.Now() - begin) * 1e6;
-    if (i < 3) continue;  // warm-up: page faults and connection set-up
+    if (i < kWarmUp) continue;
     rates.push_back(stats.bytes_per_second / 1e9);
     micros.push_back(ToSeconds(clock.Now() - begin) * 1e6);
     busy_seconds += ToSeconds(clock.Now() - begin);
@@ -395,6 +400,11 @@ std::vector<BenchCase> CasesOf(const Setup& setup) {
       }
     }
     cases.push_back({"tcp", large, true, 128, 1024});
+    if (setup.transport == "nccl") {
+      for (const uint32_t blocks : {32u, 128u, 512u}) {
+        cases.push_back({"nccl", large, true, blocks, 1024});
+      }
+    }
     return cases;
   }
   for (const std::string transport : {"shm", "tcp"}) {
@@ -432,6 +442,7 @@ std::string RunCase(size_t index, const BenchCase& c, const Setup& setup) {
             setup.sender_device.c_str(),
             setup.receiver_device.c_str(),
             "0",
+            setup.transport.c_str(),
             number.c_str(),
             theirs.c_str(),
             nullptr);
@@ -451,10 +462,14 @@ int Main(std::span<char*> args) {
     setup.receiver_device = args[3];
   }
   if (args.size() > 4) setup.write_mib = std::strtoul(args[4], nullptr, 10);
-  const std::vector<BenchCase> cases = CasesOf(setup);
-  if (args.size() > 6) {
+  if (args.size() > 5) setup.transport = args[5];
+  std::vector<BenchCase> cases = CasesOf(setup);
+  if (!setup.transport.empty()) {
+    std::erase_if(cases, [&](const BenchCase& c) { return c.transport != setup.transport; });
+  }
+  if (args.size() > 7) {
     return RunReceiver(
-        cases.at(std::strtoul(args[5], nullptr, 10)), setup, UniqueFd(std::atoi(args[6])));
+        cases.at(std::strtoul(args[6], nullptr, 10)), setup, UniqueFd(std::atoi(args[7])));
   }
   fmt::print(
       "{{\"benchmark\": \"kv_transfer\", \"sender\": \"{}\", \"receiver\": \"{}\", "

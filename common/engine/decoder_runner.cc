@@ -120,15 +120,14 @@ Status DecoderRunner::Begin(const StepInput& input,
 
 Status DecoderRunner::End() {
   Ops& ops = decoder_.ops();
-  if (stages_ > 1) {
-    const Issued step = std::move(issued_.front());
-    issued_.pop_front();
-    const SteadyClock clock;
-    const Time begin = clock.Now();
-    const Tensor logits = decoder_.TakeLogits(step.logit_rows);
-    if (!ops.queues_steps()) bubble_ += clock.Now() - begin;  // otherwise the wait is in AwaitStep
-    if (!step.sampling.empty()) ops.Sample(logits, step.sampling, step.out);
-  }
+  if (stages_ == 1) return ops.AwaitStep();
+  const Issued step = std::move(issued_.front());  // Sample may read it until AwaitStep returns
+  issued_.pop_front();
+  const SteadyClock clock;
+  const Time begin = clock.Now();
+  const Tensor logits = decoder_.TakeLogits(step.logit_rows);
+  if (!ops.queues_steps()) bubble_ += clock.Now() - begin;  // otherwise the wait is in AwaitStep
+  if (!step.sampling.empty()) ops.Sample(logits, step.sampling, step.out);
   return ops.AwaitStep();
 }
 

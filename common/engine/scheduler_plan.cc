@@ -8,8 +8,12 @@ namespace baton {
 namespace {
 
 constexpr int32_t kPlansBetweenLooks = 16;
-// Prompt tokens that a step takes before they are divided among the steps under way: a smaller
-// chunk computes each token more slowly.
+// On a pipeline, the later stages idle during the first chunk of a prompt and the first stage
+// during the last one, so each stage computes the prompts that are there in as many chunks as this,
+// unless the chunks become small: they have at least this share of max_step_tokens, and at least
+// this many tokens. A smaller chunk computes each token more slowly.
+constexpr int32_t kChunksOfAStage = 8;
+constexpr int32_t kLeastPartOfStep = 8;
 constexpr int32_t kLeastShare = 64;
 // Predicted step times are trusted up to this multiple of the most prompt tokens in one measured
 // step.
@@ -105,13 +109,16 @@ Scheduler::StepShare Scheduler::ShareOfStep() const {
   for (const Sequence* sequence : running_) {
     (sequence->remaining() == 1 ? decodes : prompt_tokens) += sequence->remaining();
   }
-  const auto part = [&](int64_t whole) {
-    return static_cast<int32_t>(std::min<int64_t>((whole + options_.stages - 1) / options_.stages,
-                                                  std::numeric_limits<int32_t>::max()));
+  const auto part = [](int64_t whole, int64_t parts) {
+    return static_cast<int32_t>(
+        std::min<int64_t>((whole + parts - 1) / parts, std::numeric_limits<int32_t>::max()));
   };
-  return {.tokens = part(budget),
-          .decodes = part(decodes),
-          .prompt_tokens = std::max(part(prompt_tokens), kLeastShare)};
+  const int64_t stages = options_.stages;
+  return {
+      .tokens = part(budget, stages),
+      .decodes = part(decodes, stages),
+      .prompt_tokens = std::max(
+          {part(prompt_tokens, stages * kChunksOfAStage), budget / kLeastPartOfStep, kLeastShare})};
 }
 
 // Sequences are planned in rank order, and the lowest ranked one is preempted first. A preempted

@@ -64,6 +64,8 @@ class NcclConnection final : public PeerConnection {
   };
   using Landings = std::map<uint64_t, Landing>;
 
+  // Whether payloads are under way and the last progress is so recent that busy-polling pays.
+  bool MovedLately(Time now);
   Status ReceiveFrames(size_t quantum);
   Status OnFrame(SidebandFrame frame);
   Status OnHello(const SidebandFrame& frame);
@@ -88,6 +90,8 @@ class NcclConnection final : public PeerConnection {
   Landings landing_;                // by operation
   std::deque<uint64_t> receiving_;  // operations whose payload has not arrived
   bool copies_are_lost_ = false;    // the end of some copy is not known
+  bool has_moved_ = false;          // since the last MovedLately
+  Time moved_{};
   bool has_more_ = false;
 };
 

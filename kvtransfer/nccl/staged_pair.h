@@ -13,10 +13,10 @@
 
 namespace baton {
 
-// The staging memory of one end of a channel: 32 MiB of GPU memory. A send takes about 10 us
-// besides its bytes, so a buffer has room for a few blocks.
-constexpr size_t kNcclBuffers = 8;
-constexpr size_t kNcclBufferBytes = size_t{4} << 20;
+// The staging memory of one end of a channel: 96 MiB of GPU memory. A send takes about 10 us
+// besides its bytes, which take 50 us on NVLink.
+constexpr size_t kNcclBuffers = 6;
+constexpr size_t kNcclBufferBytes = size_t{16} << 20;
 
 // One end of a channel of "nccl": a communicator, its staging memory cut into buffers, the copies
 // between these buffers and the KV memory, and the watchdog. The peer's bytes never reach the KV

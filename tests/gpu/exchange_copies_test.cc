@@ -216,8 +216,9 @@ TEST_P(GpuExchangeCopies, StepsOfManyExchangesGiveWhatTheHostComputes) {
   }
 }
 
-TEST_P(GpuExchangeCopies, HandsTensorsToTheNextStage) {
-  Open(/*pipeline=*/true);
+// As stages that cannot reach each other's memory do. GpuStages tests the others.
+TEST_P(GpuExchangeCopies, HandsTensorsToTheNextStageThroughNccl) {
+  Open(/*pipeline=*/true, /*stage_slots=*/false);
   for (const int64_t stride : {int64_t{576}, int64_t{592}}) {
     for (const bool graph : {false, true}) {
       const auto sent = Random(DType::kF32, static_cast<size_t>(9 * stride), 5);

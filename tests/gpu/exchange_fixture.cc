@@ -101,14 +101,15 @@ void GpuExchange::SetUp() {
   if (!missing.empty()) GTEST_SKIP() << "exchanges between GPUs were NOT tested: " << missing;
 }
 
-void GpuExchange::Open(bool pipeline) {
+void GpuExchange::Open(bool pipeline, bool stage_slots) {
   const auto count = static_cast<size_t>(ranks());
   ranks_ = std::make_unique<RankThreads>(pipeline, std::chrono::seconds(30), ranks());
   exchanges_.resize(count);
   streams_.resize(count);
   rows_.resize(count);
   ForRanks([&](int rank) -> Status {
-    BATON_ASSIGN_OR_RETURN(at(exchanges_, rank), GroupExchange::Create(ranks_->groups(rank)));
+    BATON_ASSIGN_OR_RETURN(at(exchanges_, rank),
+                           GroupExchange::Create(ranks_->groups(rank), stage_slots));
     BATON_CUDA_RETURN_IF_ERROR(
         cudaStreamCreateWithFlags(&at(streams_, rank), cudaStreamNonBlocking));
     return OkStatus();

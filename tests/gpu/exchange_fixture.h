@@ -61,7 +61,8 @@ class GpuExchange : public testing::TestWithParam<int> {
 
   void SetUp() override;
   void TearDown() override;
-  void Open(bool pipeline);
+  // `pipeline`: stages instead of tensor ranks, which use NCCL without `stage_slots`.
+  void Open(bool pipeline, bool stage_slots = true);
 
   static int ranks() { return GetParam(); }
   template <class T>

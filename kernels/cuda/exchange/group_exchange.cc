@@ -41,9 +41,10 @@ Status CopyRows(const Tensor& from, const Tensor& to, cudaStream_t stream) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(const RankGroups& groups) {
+StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(const RankGroups& groups,
+                                                               bool stage_slots) {
   std::unique_ptr<GroupExchange> result(new GroupExchange(groups));
-  BATON_RETURN_IF_ERROR(result->Connect());
+  BATON_RETURN_IF_ERROR(result->Connect(stage_slots));
   GroupExchange& exchange = *result;
   result->watch_ = std::make_unique<ExchangeWatch>(
       ExchangeWatch::Options{.broken = [&exchange] { return exchange.Broken(); },
@@ -54,7 +55,7 @@ StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(const RankGroups&
   return result;
 }
 
-Status GroupExchange::Connect() {
+Status GroupExchange::Connect(bool stage_slots) {
   if (groups_.tensor != nullptr) {
     const StatusOr<const NcclLibrary*> library = NcclLibrary::Load();
     BATON_ASSIGN_OR_RETURN(tensor_,
@@ -64,13 +65,15 @@ Status GroupExchange::Connect() {
     if (peers.ok()) peers_ = *std::move(peers);
     BATON_RETURN_IF_ERROR(groups_.tensor->status());
   }
-  return groups_.pipeline == nullptr ? OkStatus() : ConnectStages();
+  return groups_.pipeline == nullptr ? OkStatus() : ConnectStages(stage_slots);
 }
 
 // All ranks of the group must exchange with other stages in the same way. The stages of a tensor
 // rank agree already, and the tensor ranks of each stage agree here.
-Status GroupExchange::ConnectStages() {
-  auto slots = StageSlots::Create(*groups_.pipeline);
+Status GroupExchange::ConnectStages(bool with_slots) {
+  StatusOr<std::unique_ptr<StageSlots>> slots =
+      MakeStatus(StatusCode::kUnavailable, "slots between stages were not asked for");
+  if (with_slots) slots = StageSlots::Create(*groups_.pipeline);
   BATON_RETURN_IF_ERROR(groups_.pipeline->status());
   Status status = slots.status();
   if (groups_.tensor != nullptr) {

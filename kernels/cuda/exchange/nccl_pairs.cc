@@ -27,7 +27,10 @@ constexpr int kReceiver = 0;
 constexpr int kSender = 1;
 constexpr int kRanks = 2;
 // Thread blocks of one communicator. Each occupies an SM while it waits for the peer.
-constexpr int kMaxBlocks = 8;
+constexpr int kMaxBlocks = 16;
+// A call returns before NCCL's own thread has issued its work, mostly within microseconds. Without
+// a short wait for that, each Poll would issue only one post.
+constexpr std::chrono::nanoseconds kSettleLimit = std::chrono::microseconds(100);
 // NCCL has no file descriptor that reports progress.
 constexpr std::chrono::nanoseconds kLookInterval = std::chrono::microseconds(200);
 
@@ -66,8 +69,9 @@ class NcclPair final : public PairCommunicator {
     uint64_t bytes = 0;
   };
 
-  // Asks whether the call under way has been issued.
+  // Asks whether the call under way has been issued; SettleSoon asks for at most kSettleLimit.
   Status Settle();
+  Status SettleSoon();
   Status IssueWaiting();
   Status RecordEnd();
   StatusOr<size_t> CountEnded();
@@ -146,6 +150,14 @@ Status NcclPair::Settle() {
   return OkStatus();
 }
 
+Status NcclPair::SettleSoon() {
+  const auto until = std::chrono::steady_clock::now() + kSettleLimit;
+  while (is_settling_ && std::chrono::steady_clock::now() < until) {
+    BATON_RETURN_IF_ERROR(Settle());
+  }
+  return OkStatus();
+}
+
 Status NcclPair::IssueWaiting() {
   while (!is_settling_ && !waiting_.empty() && Gate().Start()) {
     ++started_;
@@ -157,7 +169,7 @@ Status NcclPair::IssueWaiting() {
                : nccl_.receive(data, piece.bytes, ncclUint8, kSender, communicator_, stream_);
     BATON_RETURN_IF_ERROR(nccl_.ToStatus(result, sends_ ? "ncclSend" : "ncclRecv"));
     is_settling_ = result == ncclInProgress;
-    if (!is_settling_) BATON_RETURN_IF_ERROR(RecordEnd());
+    BATON_RETURN_IF_ERROR(is_settling_ ? SettleSoon() : RecordEnd());
   }
   return OkStatus();
 }

@@ -257,12 +257,12 @@ Status CudaOps::RunStep() {
   return RunOps(ops_list_, stream_);
 }
 
+// All ops are prepared before the first one runs. Preparing may wait for the device, where an
+// exchange may wait for another rank, and the times of kernels would have such waits in them.
 Status CudaOps::RunOps(const std::vector<StepOp>& ops, cudaStream_t stream) {
   const OpContext with = context(stream);
-  for (const StepOp& op : ops) {
-    BATON_RETURN_IF_ERROR(Prepare(op, with));
-    BATON_RETURN_IF_ERROR(Run(op, with));
-  }
+  for (const StepOp& op : ops) BATON_RETURN_IF_ERROR(Prepare(op, with));
+  for (const StepOp& op : ops) BATON_RETURN_IF_ERROR(Run(op, with));
   return OkStatus();
 }
 

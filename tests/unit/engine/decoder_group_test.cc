@@ -12,6 +12,7 @@
 #include "common/kvcache/layout.h"
 #include "common/model/open_model.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/fakes/late_sampling.h"
 #include "tests/fakes/thread_collective.h"
 
 // The runners of a group: the leader samples, the followers issue the same step without sampling.
@@ -23,12 +24,14 @@ constexpr int32_t kBlocks = 4;
 // One rank of a group with its decoder, its runner and its KV arena.
 class RunnerRank {
  public:
-  RunnerRank(const std::string& path, const RankGroups& groups) {
+  // `late`: the ops sample in AwaitStep.
+  RunnerRank(const std::string& path, const RankGroups& groups, bool late) {
     auto model = OpenModel(path);
     BATON_CHECK(model.ok(), "{}", Message(model.status()));
     auto ops = MakeCpuOps(device_, {.groups = groups});
     BATON_CHECK(ops.ok(), "{}", Message(ops.status()));
     ops_ = *std::move(ops);
+    if (late) ops_ = std::make_unique<LateSampling>(std::move(ops_));
     auto decoder = Decoder::Load(model->spec, *model->weights, *ops_, {64, 8});
     BATON_CHECK(decoder.ok(), "{}", Message(decoder.status()));
     decoder_ = *std::move(decoder);
@@ -95,7 +98,7 @@ struct Generated {
   std::vector<int32_t> layers;  // reported to the leader
 };
 
-Generated GenerateWith(int32_t tensor, int32_t pipeline) {
+Generated GenerateWith(int32_t tensor, int32_t pipeline, bool late = false) {
   const std::string path = std::string(BATON_TEST_DATA) + "/tiny/qwen3_moe";
   std::vector<std::unique_ptr<ThreadGroup>> stages;
   std::vector<std::unique_ptr<ThreadGroup>> pipelines;
@@ -108,7 +111,8 @@ Generated GenerateWith(int32_t tensor, int32_t pipeline) {
     ranks.push_back(std::make_unique<RunnerRank>(
         path,
         RankGroups{stages[static_cast<size_t>(place.stage)]->rank(place.tensor_rank),
-                   pipelines[static_cast<size_t>(place.tensor_rank)]->rank(place.stage)}));
+                   pipelines[static_cast<size_t>(place.tensor_rank)]->rank(place.stage)},
+        late));
     EXPECT_EQ(ranks.back()->runner().traits().layers, 3);
     EXPECT_EQ(ranks.back()->runner().traits().kv_heads, 2);
   }
@@ -131,8 +135,10 @@ TEST(DecoderGroup, TheLeaderSamplesTheTokensOfOneRank) {
     EXPECT_EQ(group.tokens, alone.tokens);
     EXPECT_EQ(group.layers, alone.layers);
   }
-  EXPECT_EQ(GenerateWith(1, 3).tokens, alone.tokens);
-  EXPECT_EQ(GenerateWith(2, 2).tokens, alone.tokens);
+  for (const bool late : {false, true}) {
+    EXPECT_EQ(GenerateWith(1, 3, late).tokens, alone.tokens);
+    EXPECT_EQ(GenerateWith(2, 2, late).tokens, alone.tokens);
+  }
 }
 
 }  // namespace

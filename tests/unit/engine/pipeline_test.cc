@@ -74,15 +74,15 @@ TEST_P(PipelineTest, ChunksOfAPromptFollowEachOther) {
   EXPECT_LE(harness_.model().max_step_rows(), std::max(64, 128 / GetParam()));
 }
 
-TEST_P(PipelineTest, ASmallPromptIsOneChunkAndALargerOneIsDivided) {
+TEST_P(PipelineTest, AnEighthOfAStepIsOneChunkAndALargerPromptIsDivided) {
   HarnessOptions options = Options();
   options.max_step_tokens = 1024;
   EngineHarness harness(options, {.stages = GetParam()});
-  const Request small = MakeRequest(1, 60, 1, 1);
+  const Request small = MakeRequest(1, 128, 1, 1);
   harness.Submit(small);
   harness.Step();
   EXPECT_TRUE(harness.log(small).ended());
-  const Request larger = MakeRequest(2, 100, 2, 1);
+  const Request larger = MakeRequest(2, 129, 2, 1);
   harness.Submit(larger);
   harness.Step();
   EXPECT_FALSE(harness.log(larger).ended());
@@ -186,6 +186,51 @@ TEST_P(PipelineTest, ChunksOfAHandOffAreReportedInOrder) {
   }
 }
 
+// Plans a prompt of `tokens` tokens on two stages with the step time model `times`. Calls `planned`
+// for each step.
+void PlanPrompt(int32_t tokens,
+                int32_t max_step_tokens,
+                const StepTimeModel& times,
+                const std::function<void(const StepPlan&)>& planned) {
+  Scheduler::Options options;
+  options.engine.max_step_tokens = max_step_tokens;
+  options.limits = {.context_length = 1 << 14, .vocabulary = 1000, .max_samples = 1};
+  options.stages = 2;
+  KvCache cache(1000, 16, true);
+  Scheduler scheduler(options, cache);
+  scheduler.set_step_time(times);
+  const Time now = Time{} + std::chrono::hours(1);
+  scheduler.Add(MakeRequest(1, tokens, 1, 2), now);
+  for (int32_t done = 0; done < tokens;) {
+    const StepPlan& plan = scheduler.Plan(now);
+    ASSERT_EQ(plan.rows.size(), 1u);
+    done += plan.tokens;
+    planned(plan);
+    if (scheduler.can_plan()) continue;
+    scheduler.Commit({}, now);
+    scheduler.StoreBlocks();
+  }
+  scheduler.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
+}
+
+// One stage idles during the first chunk and the other one during the last.
+TEST(PipelineScheduleTest, APromptHasManyChunksUnlessTheyBecomeSmall) {
+  const auto chunks_of = [](int32_t prompt, int32_t max_step_tokens) {
+    std::vector<int32_t> chunks;
+    PlanPrompt(
+        prompt, max_step_tokens, {}, [&](const StepPlan& plan) { chunks.push_back(plan.tokens); });
+    return chunks;
+  };
+  // The prompt is there in 16 parts, then in parts of what is left.
+  const std::vector<int32_t> chunks = chunks_of(12'800, 2048);
+  EXPECT_EQ(chunks.front(), 800);
+  EXPECT_EQ(chunks[2], 750) << "one chunk had ended";
+  EXPECT_EQ(chunks[chunks.size() - 2], 256);
+  EXPECT_EQ(chunks_of(2048, 2048), std::vector<int32_t>(8, 256));
+  EXPECT_EQ(chunks_of(12'800, 512).front(), 256) << "the part of the steps under way";
+  EXPECT_EQ(chunks_of(128, 256), std::vector<int32_t>(2, 64));
+}
+
 // The tokens of later chunks attend to more, so the chunks become smaller and take equally long.
 TEST(PipelineScheduleTest, ChunksOfALongPromptTakeEquallyLong) {
   StepTimeModel times;
@@ -195,34 +240,19 @@ TEST(PipelineScheduleTest, ChunksOfALongPromptTakeEquallyLong) {
     const double ms = 0.1 * tokens + 0.0001 * static_cast<double>(context);
     times.Observe({.prompt_tokens = tokens, .prompt_context = context}, FromSeconds(ms / 1e3));
   }
-  Scheduler::Options options;
-  options.engine.max_step_tokens = 1024;
-  options.limits = {.context_length = 1 << 14, .vocabulary = 1000, .max_samples = 1};
-  options.stages = 2;
-  KvCache cache(1000, 16, true);
-  Scheduler scheduler(options, cache);
-  scheduler.set_step_time(times);
-  const Time now = Time{} + std::chrono::hours(1);
-  scheduler.Add(MakeRequest(1, 8000, 1, 2), now);
   std::vector<int32_t> chunks;
-  for (int32_t planned = 0; planned < 8000;) {
-    const StepPlan& plan = scheduler.Plan(now);
-    ASSERT_EQ(plan.rows.size(), 1u);
+  int32_t planned = 0;
+  PlanPrompt(12'000, 1024, times, [&](const StepPlan& plan) {
     planned += plan.tokens;
     chunks.push_back(plan.tokens);
-    // The rest is divided among the steps under way.
-    if (planned < 7700) {
+    if (planned < 12'000) {
       EXPECT_NEAR(times.PredictMs(plan.work), 64.3, 3);
     }
-    if (scheduler.can_plan()) continue;
-    scheduler.Commit({}, now);
-    scheduler.StoreBlocks();
-  }
+  });
   EXPECT_EQ(chunks.front(), 512);
   EXPECT_TRUE(std::ranges::is_sorted(chunks, std::greater<>()));
   EXPECT_LT(chunks[chunks.size() - 3], 100);
   EXPECT_GE(chunks[chunks.size() - 2], 16);
-  scheduler.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
 }
 
 // The step copies the last block of the prompt, which the hand-off still holds. A peer may write a

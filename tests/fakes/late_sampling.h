@@ -1,0 +1,112 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "kernels/ops.h"
+
+namespace baton {
+
+// Ops that sample as late as they may, as a GPU does on the first stage of a pipeline: in the
+// AwaitStep of the step. For the steps of a runner that samples after IssueStep.
+class LateSampling final : public Ops {
+ public:
+  explicit LateSampling(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {}
+
+  Device& device() override { return ops_->device(); }
+  DType activation_dtype() const override { return ops_->activation_dtype(); }
+  bool k_dim_major() const override { return ops_->k_dim_major(); }
+  int32_t block_token_multiple() const override { return ops_->block_token_multiple(); }
+  Status CheckModel(const ModelShape& shape) const override { return ops_->CheckModel(shape); }
+  Exchange* exchange() override { return ops_->exchange(); }
+  StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override {
+    return ops_->LoadMatrix(parts);
+  }
+  StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
+                                               const HostMatrix& up) override {
+    return ops_->LoadGateUp(gate, up);
+  }
+  StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) override {
+    return ops_->LoadVector(values);
+  }
+
+  Status BeginStep(const StepInput& input, const KvView& kv) override {
+    return ops_->BeginStep(input, kv);
+  }
+  Status IssueStep() override { return ops_->IssueStep(); }
+  Status AwaitStep() override {
+    if (late_.has_value()) ops_->Sample(late_->logits, late_->rows, late_->out);
+    late_.reset();
+    return ops_->AwaitStep();
+  }
+  void NotifyWhenDone(std::function<void()> notify) override {
+    ops_->NotifyWhenDone(std::move(notify));
+  }
+  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
+    return ops_->CopyBlocks(kv, copies);
+  }
+
+  void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) override {
+    ops_->Embed(table, first_token, residual);
+  }
+  void RmsNorm(const Tensor& residual,
+               const Vector& weight,
+               float epsilon,
+               const Tensor& out) override {
+    ops_->RmsNorm(residual, weight, epsilon, out);
+  }
+  void AddRmsNorm(const Tensor& residual,
+                  const Tensor& delta,
+                  const Vector& weight,
+                  float epsilon,
+                  const Tensor& out) override {
+    ops_->AddRmsNorm(residual, delta, weight, epsilon, out);
+  }
+  void MatMul(const Tensor& x,
+              const Matrix& weight,
+              const Vector* bias,
+              const Tensor& out) override {
+    ops_->MatMul(x, weight, bias, out);
+  }
+  void MatMulSiluMul(const Tensor& x,
+                     const Matrix& gate_up,
+                     const Vector* bias,
+                     const Tensor& out) override {
+    ops_->MatMulSiluMul(x, gate_up, bias, out);
+  }
+  void Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) override {
+    ops_->Experts(x, args, out);
+  }
+  void RopeAndWriteKv(const Tensor& qkv,
+                      const HeadShape& heads,
+                      const RopeArgs& args,
+                      int32_t layer) override {
+    ops_->RopeAndWriteKv(qkv, heads, args, layer);
+  }
+  void Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) override {
+    ops_->Attention(qkv, args, out);
+  }
+  void GatherLogitRows(const Tensor& x, const Tensor& out) override {
+    ops_->GatherLogitRows(x, out);
+  }
+  void Sample(const Tensor& logits,
+              std::span<const SamplingRow> rows,
+              std::span<SampledToken> out) override {
+    late_ = {logits, rows, out};
+  }
+
+ private:
+  struct Late {
+    Tensor logits;
+    std::span<const SamplingRow> rows;
+    std::span<SampledToken> out;
+  };
+
+  const std::unique_ptr<Ops> ops_;
+  std::optional<Late> late_;  // of the oldest step under way
+};
+
+}  // namespace baton
