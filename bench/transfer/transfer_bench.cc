@@ -401,12 +401,7 @@ std::vector<BenchCase> CasesOf(const Setup& setup) {
     }
     // Between unequal ranks a run has the heads of the smaller slice, 4 KiB each.
     for (const auto& [from, to] : {std::pair{2, 2}, {1, 2}, {1, 4}, {4, 1}}) {
-      cases.push_back({.transport = "cuda_ipc",
-                       .layout = large,
-                       .blocks = 512,
-                       .arena_blocks = 1024,
-                       .sender_ranks = from,
-                       .receiver_ranks = to});
+      cases.push_back({"cuda_ipc", large, true, 512, 1024, from, to});
     }
     cases.push_back({"tcp", large, true, 128, 1024});
     if (setup.transport == "nccl") {
