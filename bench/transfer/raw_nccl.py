@@ -66,7 +66,7 @@ def main():
     devices = sys.argv[4:6] if len(sys.argv) > 5 else ["cuda:0", "cuda:1"]
     rates, raw = {}, {}
     for _ in range(rounds):
-        run = subprocess.run([bench, seconds, *devices, "0", "nccl"], capture_output=True, text=True, check=True)
+        run = subprocess.run([bench, seconds, *devices, "0", "nccl"], stdout=subprocess.PIPE, text=True, check=True)
         cases = json.loads(run.stdout)["cases"]
         for case in cases:
             rates.setdefault((case["blocks"], case["block_bytes"]), []).append(case)

@@ -471,6 +471,10 @@ int Main(std::span<char*> args) {
   if (!setup.transport.empty()) {
     std::erase_if(cases, [&](const BenchCase& c) { return c.transport != setup.transport; });
   }
+  if (cases.empty()) {
+    fmt::print(stderr, "these devices have no case of the transport '{}'\n", setup.transport);
+    return 1;
+  }
   if (args.size() > 7) {
     return RunReceiver(
         cases.at(std::strtoul(args[6], nullptr, 10)), setup, UniqueFd(std::atoi(args[7])));
