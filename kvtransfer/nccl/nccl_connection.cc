@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <utility>
 
 #include "kvtransfer/nccl/welcome.h"
@@ -13,8 +12,6 @@ namespace {
 
 // The most arrivals that may wait to be taken before no further frame is read.
 constexpr size_t kMaxArrivals = 256;
-// Longest busy-polling without an event, as at the sending end.
-constexpr Duration kLongestPolling = std::chrono::milliseconds(2);
 
 }  // namespace
 
@@ -42,14 +39,9 @@ Status NcclConnection::Step(Time now, size_t quantum) {
   BATON_RETURN_IF_ERROR(ReceiveFrames(quantum));
   if (!pair_) return OkStatus();
   BATON_RETURN_IF_ERROR(TakeExchanges(now));
-  has_more_ = MovedLately(now) || has_more_;
+  has_more_ = (progress_.IsRecent(now) && !landing_.empty()) || has_more_;
   if (!has_more_) pair_->WatchEnds();
   return OkStatus();
-}
-
-bool NcclConnection::MovedLately(Time now) {
-  if (std::exchange(has_moved_, false)) moved_ = now;
-  return !landing_.empty() && now < moved_ + kLongestPolling;
 }
 
 Status NcclConnection::ReceiveFrames(size_t quantum) {
@@ -109,7 +101,7 @@ Status NcclConnection::OnSend(SidebandFrame frame) {
   landing.header.granule = frame.header.granule;
   landing.header.payload_bytes = frame.header.bytes;
   landing.runs = std::move(frame.runs);
-  has_moved_ = true;
+  progress_.OnProgress();
   BATON_RETURN_IF_ERROR(CheckHeader(landing.header));
   BATON_RETURN_IF_ERROR(CheckRuns(landing.header, landing.runs));
   const uint64_t op = landing.header.op;
@@ -140,7 +132,7 @@ Status NcclConnection::TakeExchanges(Time now) {
   for (size_t i = 0; i < ended; ++i) {
     const auto landing = landing_.find(receiving_.front());
     receiving_.pop_front();
-    has_moved_ = true;
+    progress_.OnProgress();
     if (landing->second.verdict.ok()) {
       BATON_RETURN_IF_ERROR(StartCopy(landing->second));
     } else {
@@ -168,7 +160,7 @@ Status NcclConnection::TakeCopies() {
   size_t count = 0;
   do {
     count = pair_->PollCopies(done);
-    has_moved_ = has_moved_ || count > 0;
+    if (count > 0) progress_.OnProgress();
     for (DmaDone& end : std::span(done).first(count)) {
       copies_are_lost_ = copies_are_lost_ || !end.status.ok();
       BATON_RETURN_IF_ERROR(end.status);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -10,6 +11,7 @@
 
 #include "kvtransfer/nccl/staged_pair.h"
 #include "kvtransfer/one_sided/grant_table.h"
+#include "kvtransfer/recent_progress.h"
 #include "kvtransfer/sideband/frame_socket.h"
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/peer_connection.h"
@@ -64,8 +66,6 @@ class NcclConnection final : public PeerConnection {
   };
   using Landings = std::map<uint64_t, Landing>;
 
-  // Whether payloads are under way and the last progress is so recent that busy-polling pays.
-  bool MovedLately(Time now);
   Status ReceiveFrames(size_t quantum);
   Status OnFrame(SidebandFrame frame);
   Status OnHello(const SidebandFrame& frame);
@@ -90,8 +90,7 @@ class NcclConnection final : public PeerConnection {
   Landings landing_;                // by operation
   std::deque<uint64_t> receiving_;  // operations whose payload has not arrived
   bool copies_are_lost_ = false;    // the end of some copy is not known
-  bool has_moved_ = false;          // since the last MovedLately
-  Time moved_{};
+  RecentProgress progress_{std::chrono::milliseconds(2)};
   bool has_more_ = false;
 };
 

@@ -12,10 +12,6 @@
 namespace baton {
 namespace {
 
-// Busy-poll this long after bytes landed, for the bytes that follow. The copies of one operation
-// take a tenth of this time.
-constexpr Duration kLongestPolling = std::chrono::milliseconds(1);
-
 // The most arrivals that may wait to be taken: a note among them can be 100 kB.
 constexpr size_t kMaxArrivals = 256;
 
@@ -81,7 +77,7 @@ Status OneSidedReceiver::OnReport(uint64_t id, SidebandFrame frame) {
     return InvalidArgument("the peer reports more than {} copies whose bytes do not land",
                            peer.reports.size());
   }
-  has_moved_ = true;
+  progress_.OnProgress();
   peer.reports.push_back(std::move(frame));
   TakeReports(id, peer);
   return OkStatus();
@@ -100,7 +96,7 @@ void OneSidedReceiver::TakeReports(uint64_t id, Peer& peer) {
       continue;
     }
     if (!peer.access->HasLanded(frame.header.code)) return WatchAccess(peer);
-    has_moved_ = true;
+    progress_.OnProgress();
     const Status counts = OnLanded(id, peer, frame);
     if (!counts.ok()) peer.connection->Acknowledge(frame.header.op, counts);
   }
@@ -121,7 +117,7 @@ const WriteWindow* OneSidedReceiver::Give(uint64_t peer, uint64_t key, uint32_t 
   const WriteWindow* window = windows_.FindWindow(key);
   if (window == nullptr || window->region != region) return nullptr;
   grants_.Give(peer, key);
-  has_moved_ = true;
+  progress_.OnProgress();
   return window;
 }
 
@@ -237,7 +233,7 @@ void OneSidedReceiver::RevokeOverdue(Time now, FrameServer& server) {
 }
 
 bool OneSidedReceiver::Poll(Time now, FrameServer& server) {
-  if (std::exchange(has_moved_, false)) moved_ = now;
+  const bool wants_poll = progress_.IsRecent(now) && options_.busy_polls;
   TakeChecksums();
   for (auto& [id, peer] : peers_) {
     if (peer.connection == nullptr) continue;
@@ -249,7 +245,6 @@ bool OneSidedReceiver::Poll(Time now, FrameServer& server) {
   RevokeOverdue(now, server);
   grants_.OnTime(now);
   ReportClosed();
-  const bool wants_poll = options_.busy_polls && now < moved_ + kLongestPolling;
   if (!wants_poll) checksums_->WatchEnds();
   return wants_poll;
 }

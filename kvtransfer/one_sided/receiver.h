@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -13,6 +14,7 @@
 #include "kvtransfer/one_sided/connection.h"
 #include "kvtransfer/one_sided/grant_table.h"
 #include "kvtransfer/one_sided/remote_access.h"
+#include "kvtransfer/recent_progress.h"
 #include "kvtransfer/wire/frame_server.h"
 #include "kvtransfer/wire/window_table.h"
 
@@ -102,8 +104,8 @@ class OneSidedReceiver final {
   GrantTable grants_;
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
-  bool has_moved_ = false;  // since the last Poll something landed, or soon will
-  Time moved_{};
+  // Something landed, or soon will. The copies of one operation take a tenth of this time.
+  RecentProgress progress_{std::chrono::milliseconds(1)};
   std::map<uint64_t, Landed> summing_;  // by id of `checksums_`
   std::vector<Arrival> closed_;         // kClosed that wait for checksums
   uint64_t next_sum_ = 1;

@@ -8,9 +8,6 @@
 namespace baton {
 namespace {
 
-// Longest busy-polling without an event: a peer that has not answered by then will not answer soon.
-constexpr Duration kLongestPolling = std::chrono::milliseconds(2);
-
 Status ConnectionEnded(const Status& reason) {
   return MakeStatus(StatusCode::kUnavailable, "the data connection ended: {}", Message(reason));
 }
@@ -223,8 +220,7 @@ void SendingEnd::WatchSocket() {
 }
 
 bool SendingEnd::MovedLately(Time now) {
-  if (std::exchange(has_moved_, false)) moved_ = now;
-  return status_.ok() && now < moved_ + kLongestPolling;
+  return progress_.IsRecent(now) && status_.ok();
 }
 
 std::vector<ByteRange> SourceRanges(const SendingEnd::Op& op) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "kvtransfer/recent_progress.h"
 #include "kvtransfer/sideband/frame_socket.h"
 #include "kvtransfer/transport.h"
 #include "kvtransfer/wire/frame.h"
@@ -126,7 +128,7 @@ class SendingEnd final {
   void SendLast(const SidebandFrame& frame) { (void)socket_->Send(frame); }
 
   // Something was asked, started or ended.
-  void OnProgress() { has_moved_ = true; }
+  void OnProgress() { progress_.OnProgress(); }
   // Whether the channel is alive and the last progress is so recent that busy-polling pays.
   bool MovedLately(Time now);
 
@@ -146,7 +148,6 @@ class SendingEnd final {
   bool is_connected_ = false;  // the peer sent kWelcome
   bool watches_write_ = false;
   bool has_queued_ = false;              // since the last Flush
-  bool has_moved_ = false;               // since the last MovedLately
   std::unique_ptr<FrameSocket> socket_;  // null once the channel is dead and has no operation
   Time connect_until_{};
   Status status_;
@@ -154,7 +155,8 @@ class SendingEnd final {
   uint64_t next_op_ = 1;
   Ops ops_;
   std::deque<WriteEvent> events_;
-  Time moved_{};
+  // A peer that has not answered by then will not answer soon.
+  RecentProgress progress_{std::chrono::milliseconds(2)};
 };
 
 // The ranges of the local region that the operation reads.
