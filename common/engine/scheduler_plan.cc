@@ -8,11 +8,11 @@ namespace baton {
 namespace {
 
 constexpr int32_t kPlansBetweenLooks = 16;
-// On a pipeline, the later stages idle during the first chunk of a prompt and the first stage
-// during the last one, so each stage computes the prompts that are there in as many chunks as this,
-// unless the chunks become small: they have at least this share of max_step_tokens, and at least
-// this many tokens. A smaller chunk computes each token more slowly.
+// On a pipeline, the later stages idle during the first chunk of a prompt, and the first stage
+// during the last chunk. So a step takes this part of what each stage has of the prompts.
 constexpr int32_t kChunksOfAStage = 8;
+// A small chunk computes each token more slowly. A step takes at least this part of
+// max_step_tokens, and at least kLeastShare tokens.
 constexpr int32_t kLeastPartOfStep = 8;
 constexpr int32_t kLeastShare = 64;
 // Predicted step times are trusted up to this multiple of the most prompt tokens in one measured
