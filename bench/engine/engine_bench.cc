@@ -5,6 +5,7 @@
 //                [--deterministic 1] [--emitted 0: tokens at a prompt's end that are output]
 //                [--weights fp8] [--kv fp8 | bf16 | f16 | f32]
 //                [--tensor 1: ranks of a stage] [--pipeline 1: stages]
+//                [--prefill 1: layers divided among the stages as on a prefill worker]
 //                [--grammar fields | FILE: a JSON schema]
 //                [--cases STREAMSxPROMPTxOUTPUT[+INTRUDER],…]
 // A case submits STREAMS prompts of PROMPT tokens at once and generates OUTPUT tokens for each.
@@ -61,6 +62,7 @@ struct Arguments {
                                             {"repeat", 1},
                                             {"tensor", 1},
                                             {"pipeline", 1},
+                                            {"prefill", 0},
                                             {"deterministic", 0},
                                             {"emitted", 0}};
 };
@@ -191,6 +193,7 @@ class CaseRun final {
           DecoderRunner& runner,
           const Ops& ops,
           Executor* group,
+          IssueTimes* issue_times,
           const RequestGrammar* grammar)
       : case_(which),
         numbers_(numbers),
@@ -198,6 +201,7 @@ class CaseRun final {
         runner_(runner),
         ops_(ops),
         group_(group),
+        issue_times_(issue_times),
         grammar_(grammar) {}
 
   StatusOr<nlohmann::json> Run() {
@@ -216,7 +220,7 @@ class CaseRun final {
       executor = executor_.get();
     }
     bubble_before_ = executor->bubble();
-    steps_.emplace(*executor);
+    steps_.emplace(*executor, issue_times_, 0);
     GrammarCompiler* compiler = grammar_ == nullptr ? nullptr : &grammar_->compiler();
     BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, *steps_, meter_, clock_, compiler));
     const int32_t vocabulary = runner_.traits().vocabulary;
@@ -292,6 +296,10 @@ class CaseRun final {
       result["decode_steps_under_way"] = steps_->decodes_under_way();
       result["decode_rows_per_step"] = steps_->rows_of_decode();
     }
+    if (const std::vector<double> lags = steps_->DecodeLags(); !lags.empty()) {
+      result["plan_to_last_issue_us"] = Quantile(lags, 0.5);
+      result["plan_to_last_issue_us_p99"] = Quantile(lags, 0.99);
+    }
     if (meter_.full_rate() > 0) {
       result["full_decode_tok_s"] = meter_.full_rate();
       result["full_decode_round_ms"] = 1e3 * case_.streams / meter_.full_rate();
@@ -319,6 +327,7 @@ class CaseRun final {
   DecoderRunner& runner_;
   const Ops& ops_;
   Executor* const group_;                // null: an executor of this process alone
+  IssueTimes* const issue_times_;        // null: one process
   const RequestGrammar* const grammar_;  // null: free rows
   Duration bubble_before_{};
   const SteadyClock clock_;
@@ -343,7 +352,7 @@ struct Setup {
   DecoderRunner& runner;
   const Ops& ops;
   Executor* group;                // null: one process
-  const ForkedRanks* ranks;       // null: one process
+  ForkedRanks* ranks;             // null: one process
   const RequestGrammar* grammar;  // null: free rows only
   nlohmann::json result;          // its part of each result
 };
@@ -357,6 +366,7 @@ StatusOr<nlohmann::json> RunOnce(const Case& one, const Setup& with, bool constr
                                  with.runner,
                                  with.ops,
                                  with.group,
+                                 with.ranks == nullptr ? nullptr : &with.ranks->issue_times(),
                                  constrained ? with.grammar : nullptr)
                              .Run());
   std::vector<double> used = CpuSeconds(with.ranks);
@@ -416,7 +426,10 @@ Status Main(int argc, char** argv) {
   for (const Case& one : arguments.cases) most = std::max(most, one.streams + 1);
   BATON_ASSIGN_OR_RETURN(const DType kv_dtype, KvDTypeOf(arguments));
   const DecoderLimits limits = {
-      .max_rows = number("budget"), .max_logit_rows = most, .fp8_kv = kv_dtype == DType::kFp8};
+      .max_rows = number("budget"),
+      .max_logit_rows = most,
+      .fp8_kv = kv_dtype == DType::kFp8,
+      .balance = number("prefill") != 0 ? StageBalance::kPrompts : StageBalance::kDecodes};
   BATON_ASSIGN_OR_RETURN(const auto decoder,
                          Decoder::Load(model.spec, *model.weights, backend->ops(), limits));
   DecoderRunner runner(*decoder);
@@ -445,7 +458,7 @@ Status Main(int argc, char** argv) {
       {"kv", Name(kv_dtype)},
       {"load_s", load},
       {"weight_bytes", decoder->weight_bytes()}};
-  for (const char* name : {"budget", "itl_target_ms", "tensor", "pipeline"}) {
+  for (const char* name : {"budget", "itl_target_ms", "tensor", "pipeline", "prefill"}) {
     setup[name] = number(name);
   }
   AddProducts(model.spec, setup);

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/engine/step_meter.h"
 #include "common/group/follower.h"
 
 namespace baton {
@@ -18,6 +19,7 @@ StatusOr<std::unique_ptr<ForkedRanks>> ForkedRanks::Start(const GroupShape& shap
   std::unique_ptr<ForkedRanks> self(new ForkedRanks());
   BATON_ASSIGN_OR_RETURN(self->memory_, GroupMemory::Create(shape.layout()));
   BATON_ASSIGN_OR_RETURN(self->ring_, StepRing::Create(shape.ranks() - 1, kMessageBytes));
+  BATON_ASSIGN_OR_RETURN(self->issue_times_, IssueTimes::Create(shape.ranks()));
   const pid_t leader = ::getpid();
   self->ranks_.push_back(leader);
   for (int rank = 1; rank < shape.ranks() && self->rank_ == 0; ++rank) {
@@ -52,7 +54,8 @@ Status ForkedRanks::Follow(Executor& executor) {
   options.follower = rank_ - 1;
   // The processes end together, so the leader gives no sign of life.
   options.leader_limit = std::chrono::hours(24);
-  return RunFollower(executor, *ring_, options, {});
+  StepMeter meter(executor, issue_times_.get(), rank_);
+  return RunFollower(meter, *ring_, options, {});
 }
 
 }  // namespace baton

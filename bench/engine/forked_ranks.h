@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "bench/engine/issue_times.h"
 #include "common/base/status.h"
 #include "common/engine/executor.h"
 #include "common/group/group_shape.h"
@@ -22,6 +23,7 @@ class ForkedRanks final {
   RankGroups groups() const { return collectives_->groups(); }
   // On rank 0.
   StepRing& ring() { return *ring_; }
+  IssueTimes& issue_times() { return *issue_times_; }
   // On rank 0: the processor time that each rank has used, in seconds.
   std::vector<double> CpuSeconds() const;
   // On the other ranks: computes the steps of rank 0.
@@ -34,6 +36,7 @@ class ForkedRanks final {
   std::vector<pid_t> ranks_;  // on rank 0: the processes, by rank
   std::unique_ptr<GroupMemory> memory_;
   std::unique_ptr<StepRing> ring_;
+  std::unique_ptr<IssueTimes> issue_times_;
   std::unique_ptr<RankCollectives> collectives_;
 };
 

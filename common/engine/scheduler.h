@@ -146,7 +146,6 @@ class Scheduler final {
   void PlanPrompts();
   StepShare ShareOfStep() const;
   int32_t PromptBudget(int32_t context) const;
-  int32_t EqualTokens(int32_t tokens, int32_t context) const;
   int32_t ChunkOf(const Sequence& sequence, int32_t budget) const;
   void AddRow(Sequence& sequence, int32_t count);
   bool MakeRoom(Sequence& sequence, int32_t count);

@@ -9,11 +9,12 @@ namespace {
 
 constexpr int32_t kPlansBetweenLooks = 16;
 // On a pipeline, the later stages idle during the first chunk of a prompt, and the first stage
-// during the last chunk. So a step takes this part of what each stage has of the prompts.
-constexpr int32_t kChunksOfAStage = 8;
-// A small chunk computes each token more slowly. A step takes at least this part of
-// max_step_tokens, and at least kLeastShare tokens.
-constexpr int32_t kLeastPartOfStep = 8;
+// during the last chunk. But a small chunk computes each token more slowly. So a step takes the
+// first part of a stage's share of max_step_tokens, and near the end of a prompt the second part,
+// and at least kLeastShare tokens. There are no sizes between the two, because most would leave
+// some of a GPU's SMs idle at the end of a kernel.
+constexpr int32_t kPartOfShare = 2;
+constexpr int32_t kLastPartOfShare = 4;
 constexpr int32_t kLeastShare = 64;
 // Predicted step times are trusted up to this multiple of the most prompt tokens in one measured
 // step.
@@ -107,18 +108,19 @@ Scheduler::StepShare Scheduler::ShareOfStep() const {
   int64_t decodes = 0;
   int64_t prompt_tokens = waiting_tokens_;
   for (const Sequence* sequence : running_) {
-    (sequence->remaining() == 1 ? decodes : prompt_tokens) += sequence->remaining();
+    if (sequence->remaining() == 1) {
+      ++decodes;
+    } else {
+      prompt_tokens += sequence->unplanned();
+    }
   }
-  const auto part = [](int64_t whole, int64_t parts) {
-    return static_cast<int32_t>(
-        std::min<int64_t>((whole + parts - 1) / parts, std::numeric_limits<int32_t>::max()));
-  };
+  const auto part = [](int64_t whole, int64_t parts) { return (whole + parts - 1) / parts; };
   const int64_t stages = options_.stages;
-  return {
-      .tokens = part(budget, stages),
-      .decodes = part(decodes, stages),
-      .prompt_tokens = std::max(
-          {part(prompt_tokens, stages * kChunksOfAStage), budget / kLeastPartOfStep, kLeastShare})};
+  const int64_t last = std::max<int64_t>(part(budget, stages * kLastPartOfShare), kLeastShare);
+  const int64_t usual = std::max(part(budget, stages * kPartOfShare), last);
+  return {.tokens = static_cast<int32_t>(part(budget, stages)),
+          .decodes = static_cast<int32_t>(part(decodes, stages)),
+          .prompt_tokens = static_cast<int32_t>(prompt_tokens >= usual + last ? usual : last)};
 }
 
 // Sequences are planned in rank order, and the lowest ranked one is preempted first. A preempted
@@ -183,18 +185,6 @@ void Scheduler::PlanPrompts() {
   }
 }
 
-// How many tokens after `context` others cost as much as `tokens` tokens at the start of a prompt:
-// n tokens cost prompt_token_ms·n + prompt_context_ms·(context·n + n²/2). At least a block.
-int32_t Scheduler::EqualTokens(int32_t tokens, int32_t context) const {
-  const double each = step_time_.fit().prompt_token_ms;
-  const double square = step_time_.fit().prompt_context_ms / 2;
-  if (square <= 0 || tokens <= cache_.block_tokens()) return tokens;
-  const double cost = each * tokens + square * tokens * tokens;
-  const double linear = each + 2 * square * context;
-  const double equal = (std::sqrt(linear * linear + 4 * square * cost) - linear) / (2 * square);
-  return std::clamp(static_cast<int32_t>(equal), cache_.block_tokens(), tokens);
-}
-
 // How many tokens of a prompt this step may still take, when `context` tokens precede the first of
 // them. n tokens take prompt_token_ms·n + prompt_context_ms·(context·n + n²/2). Steps far larger
 // than the measured ones cannot be predicted, so the first prompts beside decodes are small.
@@ -203,9 +193,7 @@ int32_t Scheduler::PromptBudget(int32_t context) const {
   if (prompt_tokens >= options_.engine.full_step_tokens) return 0;
   const int32_t stages = options_.stages;
   int32_t budget = share_.tokens - plan_->tokens;
-  if (stages > 1) {
-    budget = std::min(EqualTokens(budget, context), share_.prompt_tokens - prompt_tokens);
-  }
+  if (stages > 1) budget = std::min(budget, share_.prompt_tokens - prompt_tokens);
   const double target = ToMillis(options_.engine.itl_target);
   // In a pipeline a prompt also delays the decodes of the other steps under way.
   const bool decodes = plan_->decode_rows > 0 || (stages > 1 && share_.decodes > 0);

@@ -30,7 +30,7 @@ class Decoder::Impl {
     }
     const RankPlace place = exchange_ == nullptr ? RankPlace{} : exchange_->place();
     const ExchangeMode mode = exchange_ == nullptr ? ExchangeMode::kGather : exchange_->mode();
-    BATON_ASSIGN_OR_RETURN(plan_, MakeRankPlan(spec_, place, mode));
+    BATON_ASSIGN_OR_RETURN(plan_, MakeRankPlan(spec_, place, mode, limits_.balance));
     const bool experts = std::ranges::any_of(spec_.layers, &LayerSpec::moe);
     const Status runs = ops_.CheckModel({.heads = plan_.heads,
                                          .hidden = spec_.hidden,

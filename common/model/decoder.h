@@ -19,6 +19,7 @@ struct DecoderLimits {
   int32_t max_logit_rows = 256;  // most rows of one step for which logits are computed
   bool fp8_kv = false;           // the KV cache is FP8: scales are computed while loading
   Bf16Layers bf16 = {};          // the weights that stay in bf16 when the backend has FP8 weights
+  StageBalance balance = StageBalance::kDecodes;
 };
 
 // Called during Load with the fraction of the weights that is loaded, 0 … 1.

@@ -119,7 +119,10 @@ void DivideTensors(const ModelSpec& spec, RankPlan& plan) {
 
 }  // namespace
 
-StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec, const RankPlace& place, ExchangeMode mode) {
+StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec,
+                                const RankPlace& place,
+                                ExchangeMode mode,
+                                StageBalance balance) {
   BATON_RETURN_IF_ERROR(CheckDegrees(spec, place, mode));
   BATON_CHECK(place.tensor_rank >= 0 && place.tensor_rank < place.tensor_parallel &&
                   place.stage >= 0 && place.stage < place.pipeline_parallel,
@@ -133,7 +136,9 @@ StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec, const RankPlace& place, E
   plan.mode = mode;
   plan.heads = spec.head_shape();
   if (plan.tensor_parallel()) DivideTensors(spec, plan);
-  const auto ends = DivideLayers(DecodeCosts(spec), place.pipeline_parallel);
+  const bool decodes = balance == StageBalance::kDecodes;
+  const auto ends =
+      DivideLayers(decodes ? DecodeCosts(spec) : PromptCosts(spec), place.pipeline_parallel);
   const auto stage = static_cast<size_t>(place.stage);
   plan.layers = {stage == 0 ? 0 : ends[stage - 1], ends[stage]};
   plan.slice.layers = plan.layers;
@@ -155,6 +160,13 @@ LayerCosts DecodeCosts(const ModelSpec& spec) {
     costs.layers.push_back(attention + 3 * hidden * width);
   }
   costs.last = hidden * spec.vocab;
+  return costs;
+}
+
+// A token's operations in a layer are twice the weights that it reads.
+LayerCosts PromptCosts(const ModelSpec& spec) {
+  LayerCosts costs = DecodeCosts(spec);
+  costs.last = 0;
   return costs;
 }
 

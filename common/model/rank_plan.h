@@ -38,12 +38,18 @@ struct RankPlan {
   bool tensor_parallel() const { return place.tensor_parallel > 1; }
 };
 
+// The steps for which the stages of a pipeline take equally long.
+enum class StageBalance { kDecodes, kPrompts };
+
 // The plan of the rank at `place`. Query heads and their KV heads are divided equally; when there
 // are more ranks than KV heads, several ranks have a copy of a KV head. kGather divides everything
 // else in multiples of 16 rows where the size allows it; kReduce divides the intermediate size
 // equally. Experts are divided in whole parts (expert_parts.h). Errors: InvalidArgument naming the
 // degree, the model's sizes and the degrees that are possible.
-StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec, const RankPlace& place, ExchangeMode mode);
+StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec,
+                                const RankPlace& place,
+                                ExchangeMode mode,
+                                StageBalance balance = StageBalance::kDecodes);
 
 // The time that a step takes on each part of a model, in any unit.
 struct LayerCosts {
@@ -55,6 +61,9 @@ struct LayerCosts {
 // The costs of decoding, which is bound by reading weights: bytes of a layer that a token reads,
 // all layers of one kind alike. The embedding costs nothing, because a token reads one row of it.
 LayerCosts DecodeCosts(const ModelSpec& spec);
+// The costs of prompts, which are bound by operations: those of a token. Few tokens pass the output
+// head.
+LayerCosts PromptCosts(const ModelSpec& spec);
 
 // The first layer after each of `stages` stages, so that the slowest stage is as fast as possible.
 // Every stage has at least one layer; `stages` is 1 … the number of layers.

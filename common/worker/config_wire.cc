@@ -111,6 +111,7 @@ ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind k
   options.bf16.first_attention_outputs = engine.bf16_layers().first_attention_outputs();
   options.bf16.first_mlps = engine.bf16_layers().first_mlps();
   options.bf16.last_mlps = engine.bf16_layers().last_mlps();
+  if (kind == WorkerKind::kPrefill) options.balance = StageBalance::kPrompts;
   return options;
 }
 

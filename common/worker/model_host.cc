@@ -72,8 +72,11 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
     last_line = clock.Now();
     kLog.Info("loading {}: {:.0f} %", options.path, share * 100);
   };
-  const DecoderLimits limits{
-      options.max_step_tokens, options.max_sequences, options.fp8_kv, options.bf16};
+  const DecoderLimits limits{options.max_step_tokens,
+                             options.max_sequences,
+                             options.fp8_kv,
+                             options.bf16,
+                             options.balance};
   BATON_ASSIGN_OR_RETURN(
       host->decoder_,
       Decoder::Load(model.spec, *model.weights, host->backend_->ops(), limits, progress));

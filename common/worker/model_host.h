@@ -25,6 +25,7 @@ struct ModelHostOptions {
   int32_t max_sequences = 256;
   bool fp8_kv = false;   // see DecoderLimits
   Bf16Layers bf16 = {};  // see DecoderLimits
+  StageBalance balance = StageBalance::kDecodes;
 };
 
 // A model in the memory of its device, ready to run: backend, weights, decoder and runner. An

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -74,15 +73,17 @@ TEST_P(PipelineTest, ChunksOfAPromptFollowEachOther) {
   EXPECT_LE(harness_.model().max_step_rows(), std::max(64, 128 / GetParam()));
 }
 
-TEST_P(PipelineTest, AnEighthOfAStepIsOneChunkAndALargerPromptIsDivided) {
+TEST_P(PipelineTest, AQuarterOfAStagesPartIsOneChunkAndALargerPromptIsDivided) {
   HarnessOptions options = Options();
   options.max_step_tokens = 1024;
   EngineHarness harness(options, {.stages = GetParam()});
-  const Request small = MakeRequest(1, 128, 1, 1);
+  const int32_t parts = 4 * GetParam();
+  const int32_t quarter = std::max(64, (1024 + parts - 1) / parts);
+  const Request small = MakeRequest(1, quarter, 1, 1);
   harness.Submit(small);
   harness.Step();
   EXPECT_TRUE(harness.log(small).ended());
-  const Request larger = MakeRequest(2, 129, 2, 1);
+  const Request larger = MakeRequest(2, quarter + 1, 2, 1);
   harness.Submit(larger);
   harness.Step();
   EXPECT_FALSE(harness.log(larger).ended());
@@ -186,73 +187,36 @@ TEST_P(PipelineTest, ChunksOfAHandOffAreReportedInOrder) {
   }
 }
 
-// Plans a prompt of `tokens` tokens on two stages with the step time model `times`. Calls `planned`
-// for each step.
-void PlanPrompt(int32_t tokens,
-                int32_t max_step_tokens,
-                const StepTimeModel& times,
-                const std::function<void(const StepPlan&)>& planned) {
+// The chunks of a prompt of `tokens` tokens on two stages.
+std::vector<int32_t> ChunksOf(int32_t tokens, int32_t max_step_tokens) {
   Scheduler::Options options;
   options.engine.max_step_tokens = max_step_tokens;
   options.limits = {.context_length = 1 << 14, .vocabulary = 1000, .max_samples = 1};
   options.stages = 2;
   KvCache cache(1000, 16, true);
   Scheduler scheduler(options, cache);
-  scheduler.set_step_time(times);
   const Time now = Time{} + std::chrono::hours(1);
   scheduler.Add(MakeRequest(1, tokens, 1, 2), now);
-  for (int32_t done = 0; done < tokens;) {
+  std::vector<int32_t> chunks;
+  for (int32_t done = 0; done < tokens; done += chunks.back()) {
     const StepPlan& plan = scheduler.Plan(now);
-    ASSERT_EQ(plan.rows.size(), 1u);
-    done += plan.tokens;
-    planned(plan);
+    if (plan.rows.size() != 1) break;
+    chunks.push_back(plan.tokens);
     if (scheduler.can_plan()) continue;
     scheduler.Commit({}, now);
     scheduler.StoreBlocks();
   }
   scheduler.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
+  return chunks;
 }
 
-// One stage idles during the first chunk and the other one during the last.
+// One stage idles during the first chunk and the other one during the last, which is half as large.
 TEST(PipelineScheduleTest, APromptHasManyChunksUnlessTheyBecomeSmall) {
-  const auto chunks_of = [](int32_t prompt, int32_t max_step_tokens) {
-    std::vector<int32_t> chunks;
-    PlanPrompt(
-        prompt, max_step_tokens, {}, [&](const StepPlan& plan) { chunks.push_back(plan.tokens); });
-    return chunks;
-  };
-  // The prompt is there in 16 parts, then in parts of what is left.
-  const std::vector<int32_t> chunks = chunks_of(12'800, 2048);
-  EXPECT_EQ(chunks.front(), 800);
-  EXPECT_EQ(chunks[2], 750) << "one chunk had ended";
-  EXPECT_EQ(chunks[chunks.size() - 2], 256);
-  EXPECT_EQ(chunks_of(2048, 2048), std::vector<int32_t>(8, 256));
-  EXPECT_EQ(chunks_of(12'800, 512).front(), 256) << "the part of the steps under way";
-  EXPECT_EQ(chunks_of(128, 256), std::vector<int32_t>(2, 64));
-}
-
-// The tokens of later chunks attend to more, so the chunks become smaller and take equally long.
-TEST(PipelineScheduleTest, ChunksOfALongPromptTakeEquallyLong) {
-  StepTimeModel times;
-  for (int i = 0; i < 200; ++i) {
-    const int32_t tokens = 100 + 50 * (i % 7);
-    const int64_t context = int64_t{tokens} * (200 + 900 * (i % 5));
-    const double ms = 0.1 * tokens + 0.0001 * static_cast<double>(context);
-    times.Observe({.prompt_tokens = tokens, .prompt_context = context}, FromSeconds(ms / 1e3));
-  }
-  std::vector<int32_t> chunks;
-  int32_t planned = 0;
-  PlanPrompt(12'000, 1024, times, [&](const StepPlan& plan) {
-    planned += plan.tokens;
-    chunks.push_back(plan.tokens);
-    if (planned < 12'000) {
-      EXPECT_NEAR(times.PredictMs(plan.work), 64.3, 3);
-    }
-  });
-  EXPECT_EQ(chunks.front(), 512);
-  EXPECT_TRUE(std::ranges::is_sorted(chunks, std::greater<>()));
-  EXPECT_LT(chunks[chunks.size() - 3], 100);
-  EXPECT_GE(chunks[chunks.size() - 2], 16);
+  using Chunks = std::vector<int32_t>;
+  EXPECT_EQ(ChunksOf(2048, 2048), (Chunks{512, 512, 512, 256, 256}));
+  EXPECT_EQ(ChunksOf(800, 2048), (Chunks{512, 256, 32}));
+  EXPECT_EQ(ChunksOf(700, 2048), (Chunks{256, 256, 188}));
+  EXPECT_EQ(ChunksOf(300, 256), (Chunks{64, 64, 64, 64, 44})) << "a larger chunk would be small";
 }
 
 // The step copies the last block of the prompt, which the hand-off still holds. A peer may write a

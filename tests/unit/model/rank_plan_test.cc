@@ -196,5 +196,15 @@ TEST(DivideLayers, CountsTheOutputHead) {
   EXPECT_THAT(DivideLayers(costs, 3), ElementsAre(12, 25, 30));
 }
 
+// Only the last token of a prompt passes the head.
+TEST(MakeRankPlan, StagesAreBalancedForDecodesOrForPrompts) {
+  const auto layers = [](StageBalance balance) {
+    const RankPlace first = RankPlace::Of(1, 2, 0);
+    return MakeRankPlan(Smol(), first, ExchangeMode::kGather, balance)->layers.size();
+  };
+  EXPECT_EQ(layers(StageBalance::kDecodes), 19);
+  EXPECT_EQ(layers(StageBalance::kPrompts), 15);
+}
+
 }  // namespace
 }  // namespace baton

@@ -120,6 +120,14 @@ TEST(ConfigWireTest, OnlyDevicesThatMayHangLimitSteps) {
   EXPECT_EQ(limit({"engine.step_limit_seconds=7"}), 7);
 }
 
+TEST(ConfigWireTest, OnlyThePrefillWorkersStagesAreBalancedForPrompts) {
+  const config::WorkerConfig config = Configured({});
+  const auto balance = [&](WorkerKind kind) { return ModelOptionsOf(config, kind).balance; };
+  EXPECT_EQ(balance(WorkerKind::kPrefill), StageBalance::kPrompts);
+  EXPECT_EQ(balance(WorkerKind::kDecode), StageBalance::kDecodes);
+  EXPECT_EQ(balance(WorkerKind::kUnified), StageBalance::kDecodes);
+}
+
 TEST(ConfigWireTest, EightBitsAreForWeightsAndKvApart) {
   const auto both = [](const char* first, const char* second) {
     const config::WorkerConfig config = Configured({"engine.device=cuda:0", first, second});
