@@ -46,8 +46,9 @@ class DmaQueue {
   virtual ~DmaQueue() = default;
   // Becomes readable when Poll has a completion, but only after WatchEnds.
   virtual int wait_fd() const = 0;
-  // Copies all runs with copy engines, never with SMs. Each of the two buffers is the device's own
-  // memory, or imported or staging memory; not both are staging memory.
+  // Copies all runs. To and from imported memory, copy engines copy long runs, so that the SMs are
+  // left to the steps, and SMs copy short runs. Each of the two buffers is the device's own memory,
+  // or imported or staging memory; not both are staging memory.
   // Copies complete in the order in which they were posted. DmaDone returns `id`. After an error,
   // nothing was posted.
   virtual Status Copy(uint64_t id,

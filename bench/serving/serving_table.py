@@ -56,7 +56,8 @@ def plain_copy(arguments, devices):
     if not arguments.dma_bench or arguments.plain_copy:
         return arguments.plain_copy
     found, _ = lines_of([arguments.dma_bench, devices[0], devices[-1]], 60, lambda text: None)
-    return max((line['pieces'] * line['piece_bytes'] / line['copy_us'] / 1e3 for line in found), default=None)
+    return max((line['pieces'] * line['piece_bytes'] / line['copy_us'] / 1e3 for line in found if 'pieces' in line),
+               default=None)
 
 
 def curve(line):

@@ -245,7 +245,8 @@ double HostCopyRate(const BenchCase& c, const Memory& memory) {
   return Median(std::move(rates));
 }
 
-// Median rate in GB/s of one plain copy of a hand-off's bytes to the peer's GPU.
+// Median rate in GB/s of one plain copy of a hand-off's bytes, or of as many as the arena of the
+// peer's first rank has, to the peer's GPU.
 double PeerCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
   Dma* dma = memory.backend->dma();
   std::string exported(4096, '\0');
@@ -253,7 +254,7 @@ double PeerCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) 
   exported.resize(got > 0 ? static_cast<size_t>(got) : 0);
   const auto peer = Must(dma->Import(exported));
   const auto queue = Must(dma->MakeQueue());
-  const uint64_t bytes = memory.first_block_bytes(c) * c.blocks;
+  const uint64_t bytes = std::min(memory.first_block_bytes(c) * c.blocks, peer->size());
   const CopyRun run{0, 0, bytes};
   const SteadyClock clock;
   std::vector<double> rates;

@@ -1,6 +1,7 @@
 // Times the parts of a KV hand-off between two GPUs: the host's time to post copies and checksums,
 // and the time until their completion is known, with a thread that sleeps on the file descriptor or
-// that busy-polls. Prints JSON lines. Usage: gpu_dma_bench [from_device to_device], by default
+// that busy-polls. Then times copies of short rows, as between workers with unequal numbers of
+// ranks. Prints JSON lines. Usage: gpu_dma_bench [from_device to_device], by default
 // cuda:0 cuda:1
 
 #include <poll.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -83,6 +85,36 @@ Times Measure(DmaQueue& queue, const std::function<Status()>& post, bool spin) {
   return {Median(std::move(posts)), Median(std::move(ends))};
 }
 
+// 64 MiB in rows of `bytes` bytes, of which the source has an eighth, in blocks at random places of
+// the target.
+std::vector<CopyRun> Rows(uint64_t bytes) {
+  constexpr uint64_t kBlock = uint64_t{1} << 20;
+  std::vector<uint64_t> blocks(64);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  std::shuffle(blocks.begin(), blocks.end(), std::mt19937_64(2));
+  std::vector<CopyRun> runs;
+  for (uint64_t at = 0; at < blocks.size() * kBlock; at += bytes) {
+    runs.push_back({at * 8, 2 * kBlock * blocks[at / kBlock] + at % kBlock, bytes});
+  }
+  return runs;
+}
+
+void MeasureRows(DmaQueue& queue, const Buffer& source, const Buffer& target, const char* where) {
+  for (const uint64_t kib : {4, 8, 16, 32, 64, 128}) {
+    const std::vector<CopyRun> runs = Rows(kib << 10);
+    const Times copy = Measure(
+        queue, [&] { return queue.Copy(1, source, target, runs); }, true);
+    fmt::print(R"({{"row_bytes": {}, "to": "{}", "bytes": {}, "copy_post_us": {:.1f}, )"
+               R"("copy_us": {:.1f}}})"
+               "\n",
+               kib << 10,
+               where,
+               uint64_t{64} << 20,
+               copy.post_us,
+               copy.end_us);
+  }
+}
+
 int Main(const char* from_device, const char* to_device) {
   const auto from = Open(from_device);
   const auto to = Open(to_device);
@@ -111,6 +143,9 @@ int Main(const char* from_device, const char* to_device) {
                  sum.end_us);
     }
   }
+  MeasureRows(*queue, *source, *peer, "the peer");
+  const auto own = Must(from->device().Allocate(kArena, Sharing::kPrivate));
+  MeasureRows(*queue, *source, *own, "the same GPU");
   return 0;
 }
 

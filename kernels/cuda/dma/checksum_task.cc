@@ -62,7 +62,8 @@ Status ChecksumTask::Start(std::span<const Request> requests) {
   }
   BATON_RETURN_IF_ERROR(on_host_ ? host_.Reserve(bytes) : gathered_.Reserve(bytes));
   std::byte* to = on_host_ ? host_->data() : gathered_->at();
-  BATON_CUDA_RETURN_IF_ERROR(CopyRuns(of.data(), to, runs, stream_));
+  const Copiers copiers = on_host_ ? Copiers::kEngines : Copiers::kSms;
+  BATON_CUDA_RETURN_IF_ERROR(CopyRuns(of.data(), to, runs, copiers, stream_));
   if (on_host_) return ToStatus(cudaEventRecord(ended_, stream_), "ending a checksum");
   std::vector<uint64_t> offsets(bytes / granule_);
   for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = i * granule_;

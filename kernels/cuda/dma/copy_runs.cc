@@ -1,11 +1,13 @@
 #include "kernels/cuda/dma/copy_runs.h"
 
-#include <algorithm>
+#include "kernels/cuda/dma/row_copies.h"
 
 namespace baton::cuda {
 namespace {
 
 constexpr uint64_t kMinRows = 4;  // rows of a 2-D copy; fewer runs become single copies of a batch
+// Shorter runs than this one move faster by SMs (notes/dma.md).
+constexpr uint64_t kShortRun = uint64_t{64} << 10;
 constexpr uint64_t kMaxPitch = (uint64_t{1} << 31) - 1;
 
 std::vector<CopyRun> JoinNeighbours(std::span<const CopyRun> runs) {
@@ -43,6 +45,28 @@ size_t RegularRuns(std::span<const CopyRun> runs) {
   return count;
 }
 
+cudaError_t CopyBatch(std::vector<const void*>& sources,
+                      std::vector<void*>& destinations,
+                      std::vector<size_t>& sizes,
+                      cudaStream_t stream) {
+  if (sizes.empty()) return cudaSuccess;
+  if (sizes.size() == 1) {
+    return cudaMemcpyAsync(destinations[0], sources[0], sizes[0], cudaMemcpyDefault, stream);
+  }
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;
+  size_t first = 0;
+  return cudaMemcpyBatchAsync(destinations.data(),
+                              sources.data(),
+                              sizes.data(),
+                              sizes.size(),
+                              &attributes,
+                              &first,
+                              1,
+                              stream);
+}
+
 }  // namespace
 
 std::vector<StridedCopy> PlanCopies(std::span<const CopyRun> runs) {
@@ -67,11 +91,19 @@ std::vector<StridedCopy> PlanCopies(std::span<const CopyRun> runs) {
 cudaError_t CopyRuns(const std::byte* from,
                      std::byte* to,
                      std::span<const CopyRun> runs,
+                     Copiers copiers,
                      cudaStream_t stream) {
+  std::vector<StridedCopy> by_sms;
   std::vector<const void*> sources;
   std::vector<void*> destinations;
   std::vector<size_t> sizes;
   for (const StridedCopy& copy : PlanCopies(runs)) {
+    const bool prefers_sms = copiers == Copiers::kSms ||
+                             (copiers == Copiers::kEnginesAndSms && copy.first.bytes < kShortRun);
+    if (prefers_sms && SuitsRowKernel(copy, from, to)) {
+      by_sms.push_back(copy);
+      continue;
+    }
     const std::byte* source = from + copy.first.source;
     std::byte* destination = to + copy.first.destination;
     if (copy.rows == 1) {
@@ -90,22 +122,11 @@ cudaError_t CopyRuns(const std::byte* from,
                                                 stream);
     if (error != cudaSuccess) return error;
   }
-  if (sizes.empty()) return cudaSuccess;
-  if (sizes.size() == 1) {
-    return cudaMemcpyAsync(destinations[0], sources[0], sizes[0], cudaMemcpyDefault, stream);
+  for (const RowCopyArgs& launch : PlanRowCopies(by_sms, from, to)) {
+    const cudaError_t error = LaunchRowCopies(launch, stream);
+    if (error != cudaSuccess) return error;
   }
-  cudaMemcpyAttributes attributes{};
-  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-  attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;
-  size_t first = 0;
-  return cudaMemcpyBatchAsync(destinations.data(),
-                              sources.data(),
-                              sizes.data(),
-                              sizes.size(),
-                              &attributes,
-                              &first,
-                              1,
-                              stream);
+  return CopyBatch(sources, destinations, sizes, stream);
 }
 
 }  // namespace baton::cuda

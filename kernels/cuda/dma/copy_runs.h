@@ -24,10 +24,15 @@ struct StridedCopy {
 // become one 2-D copy where that saves calls.
 std::vector<StridedCopy> PlanCopies(std::span<const CopyRun> runs);
 
-// Issues the copies from `from` to `to` on `stream`. Copy engines execute them.
+// Who copies: copy engines; copy engines, but SMs those runs that are too short for copy engines;
+// or SMs. SMs copy between GPUs' memory only. What is not aligned, copy engines copy.
+enum class Copiers { kEngines, kEnginesAndSms, kSms };
+
+// Issues the copies from `from` to `to` on `stream`.
 cudaError_t CopyRuns(const std::byte* from,
                      std::byte* to,
                      std::span<const CopyRun> runs,
+                     Copiers copiers,
                      cudaStream_t stream);
 
 }  // namespace baton::cuda

@@ -14,6 +14,7 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/process_id.h"
 #include "kernels/cuda/dma/copy_runs.h"
+#include "kernels/cuda/dma/imported_buffer.h"
 
 namespace baton::cuda {
 namespace {
@@ -46,32 +47,6 @@ GetMemoryHandle FindGetMemoryHandle() {
   if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) return nullptr;
   return reinterpret_cast<GetMemoryHandle>(found);
 }
-
-class ImportedBuffer final : public Buffer {
- public:
-  ImportedBuffer(
-      const CudaDevice& device, void* data, size_t size, bool is_mapped, std::string_view exported)
-      : device_(device), data_(data), size_(size), is_mapped_(is_mapped), exported_(exported) {}
-  ~ImportedBuffer() override {
-    if (is_mapped_ && device_.MakeCurrent() == cudaSuccess) cudaIpcCloseMemHandle(data_);
-  }
-  ImportedBuffer(const ImportedBuffer&) = delete;
-  ImportedBuffer& operator=(const ImportedBuffer&) = delete;
-
-  MemoryKind kind() const override { return MemoryKind::kCuda; }
-  std::byte* data() const override { return static_cast<std::byte*>(data_); }
-  size_t size() const override { return size_; }
-  int shared_fd() const override { return -1; }
-  // The owner's export.
-  const std::string& exported() const { return exported_; }
-
- private:
-  const CudaDevice& device_;
-  void* const data_;
-  const size_t size_;
-  const bool is_mapped_;
-  const std::string exported_;
-};
 
 class PinnedBuffer final : public Buffer {
  public:
@@ -203,7 +178,7 @@ Status CudaDma::WarmUp(const Buffer& imported) {
   cudaError_t error =
       cudaMemcpyAsync(scratch_.at(), imported.data(), bytes, cudaMemcpyDefault, stream);
   if (error == cudaSuccess && bytes == kWarmUpBytes) {
-    error = CopyRuns(imported.data(), scratch_.at(), runs, stream);
+    error = CopyRuns(imported.data(), scratch_.at(), runs, Copiers::kEngines, stream);
   }
   const cudaError_t ended = cudaStreamSynchronize(stream);
   cudaStreamDestroy(stream);

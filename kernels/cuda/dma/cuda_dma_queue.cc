@@ -11,6 +11,8 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/stream.h"
 #include "kernels/cuda/dma/copy_runs.h"
+#include "kernels/cuda/dma/imported_buffer.h"
+#include "kernels/cuda/dma/row_copy_kernel.h"
 
 namespace baton::cuda {
 namespace {
@@ -25,6 +27,17 @@ constexpr size_t kFirstRuns = 4;
 void* AsArgument(const UniqueFd& fd) {
   const auto number = static_cast<intptr_t>(fd.get());
   return reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr): nobody follows it
+}
+
+// Copy engines leave the SMs to the steps. But within a GPU's memory they are several times as slow
+// as SMs, and posting such copies takes the host longer (notes/dma.md).
+Copiers CopiersOf(const Buffer& from, const Buffer& to) {
+  const auto is_host = [](const Buffer& buffer) { return buffer.kind() == MemoryKind::kHost; };
+  const auto is_peers = [](const Buffer& buffer) {
+    return dynamic_cast<const ImportedBuffer*>(&buffer) != nullptr;
+  };
+  if (is_host(from) || is_host(to)) return Copiers::kEngines;
+  return is_peers(from) || is_peers(to) ? Copiers::kEnginesAndSms : Copiers::kSms;
 }
 
 void CUDART_CB Wake(void* fd) {
@@ -51,6 +64,7 @@ Status CudaDmaQueue::Open() {
       BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kLeast, stream));
     }
   }
+  BATON_CUDA_RETURN_IF_ERROR(LoadRowCopyKernel());
   for (size_t i = 0; i < kTasks; ++i) {
     BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_.work));
     free_tasks_.push_back(std::move(task));
@@ -143,7 +157,8 @@ Status CudaDmaQueue::Copy(uint64_t id,
   size_t at_once = pending_.empty() ? kFirstRuns : runs.size();
   for (auto left = runs; !left.empty() && error == cudaSuccess; at_once *= 2) {
     at_once = std::min(at_once, left.size());
-    error = CopyRuns(from.data(), to.data(), left.first(at_once), copies_.work);
+    error =
+        CopyRuns(from.data(), to.data(), left.first(at_once), CopiersOf(from, to), copies_.work);
     left = left.subspan(at_once);
   }
   if (error == cudaSuccess) error = cudaEventRecord(event, copies_.work);

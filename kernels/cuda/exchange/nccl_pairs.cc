@@ -27,10 +27,7 @@ constexpr int kReceiver = 0;
 constexpr int kSender = 1;
 constexpr int kRanks = 2;
 // Thread blocks of one communicator. Each occupies an SM while it waits for the peer.
-constexpr int kMaxBlocks = 16;
-// A call returns before NCCL's own thread has issued its work, mostly within microseconds. Without
-// a short wait for that, each Poll would issue only one post.
-constexpr std::chrono::nanoseconds kSettleLimit = std::chrono::microseconds(100);
+constexpr int kMaxBlocks = 32;
 // NCCL has no file descriptor that reports progress.
 constexpr std::chrono::nanoseconds kLookInterval = std::chrono::microseconds(200);
 
@@ -69,10 +66,9 @@ class NcclPair final : public PairCommunicator {
     uint64_t bytes = 0;
   };
 
-  // Asks whether the call under way has been issued; SettleSoon asks for at most kSettleLimit.
+  // Asks whether the call under way has been issued.
   Status Settle();
-  Status SettleSoon();
-  Status IssueWaiting();
+  Status IssueFirst();
   Status RecordEnd();
   StatusOr<size_t> CountEnded();
 
@@ -133,7 +129,7 @@ StatusOr<size_t> NcclPair::Poll() {
   (void)!::read(timer_.get(), &expirations, sizeof(expirations));
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   BATON_RETURN_IF_ERROR(Settle());
-  BATON_RETURN_IF_ERROR(IssueWaiting());
+  BATON_RETURN_IF_ERROR(IssueFirst());
   return CountEnded();
 }
 
@@ -150,28 +146,21 @@ Status NcclPair::Settle() {
   return OkStatus();
 }
 
-Status NcclPair::SettleSoon() {
-  const auto until = std::chrono::steady_clock::now() + kSettleLimit;
-  while (is_settling_ && std::chrono::steady_clock::now() < until) {
-    BATON_RETURN_IF_ERROR(Settle());
-  }
-  return OkStatus();
-}
-
-Status NcclPair::IssueWaiting() {
-  while (!is_settling_ && !waiting_.empty() && Gate().Start()) {
-    ++started_;
-    const Piece piece = waiting_.front();
-    waiting_.pop_front();
-    std::byte* const data = staging_->data() + piece.offset;
-    const ncclResult_t result =
-        sends_ ? nccl_.send(data, piece.bytes, ncclUint8, kReceiver, communicator_, stream_)
-               : nccl_.receive(data, piece.bytes, ncclUint8, kSender, communicator_, stream_);
-    BATON_RETURN_IF_ERROR(nccl_.ToStatus(result, sends_ ? "ncclSend" : "ncclRecv"));
-    is_settling_ = result == ncclInProgress;
-    BATON_RETURN_IF_ERROR(is_settling_ ? SettleSoon() : RecordEnd());
-  }
-  return OkStatus();
+// NCCL's own thread issues a post, which takes some 60 us; only then the next one may follow. Posts
+// in one group would take no longer together, but when the other end groups them differently, the
+// kernels of both ends wait for each other for ever.
+Status NcclPair::IssueFirst() {
+  if (is_settling_ || waiting_.empty() || !Gate().Start()) return OkStatus();
+  ++started_;
+  const Piece piece = waiting_.front();
+  waiting_.pop_front();
+  std::byte* const data = staging_->data() + piece.offset;
+  const ncclResult_t result =
+      sends_ ? nccl_.send(data, piece.bytes, ncclUint8, kReceiver, communicator_, stream_)
+             : nccl_.receive(data, piece.bytes, ncclUint8, kSender, communicator_, stream_);
+  BATON_RETURN_IF_ERROR(nccl_.ToStatus(result, sends_ ? "ncclSend" : "ncclRecv"));
+  is_settling_ = result == ncclInProgress;
+  return is_settling_ ? OkStatus() : RecordEnd();
 }
 
 Status NcclPair::RecordEnd() {

@@ -1,0 +1,68 @@
+#include "kernels/cuda/dma/row_copy_kernel.h"
+#include "kernels/cuda/primitives/launch.cuh"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr auto kVectorBytes = static_cast<uint32_t>(sizeof(uint4));
+static_assert(RowCopyArgs::kAlignment == kVectorBytes);
+// The loads that each thread has in flight.
+constexpr int kVectors = RowCopyArgs::kBlockBytes / kVectorBytes / kThreads;
+static_assert(kVectors * kThreads * kVectorBytes == RowCopyArgs::kBlockBytes);
+
+// The copy to which this thread block belongs: the last one that begins with it or before it.
+__device__ __forceinline__ uint32_t CopyOf(const RowCopyArgs& args) {
+  uint32_t low = 0;
+  uint32_t high = args.count - 1;
+  while (low < high) {
+    const uint32_t middle = (low + high + 1) / 2;
+    if (args.copies[middle].first_block <= blockIdx.x) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+__global__ void __launch_bounds__(kThreads) CopyRows(const __grid_constant__ RowCopyArgs args) {
+  const RowCopyArgs::Copy& copy = args.copies[CopyOf(args)];
+  const uint32_t row_vectors = copy.row_bytes / kVectorBytes;
+  const uint32_t vectors = row_vectors * copy.rows;
+  const uint32_t first = (blockIdx.x - copy.first_block) * (kVectors * kThreads) + threadIdx.x;
+  uint4 data[kVectors];
+  WaitForPredecessor();
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const uint32_t at = first + i * kThreads;
+    if (at >= vectors) continue;
+    const uint32_t row = at / row_vectors;
+    const std::byte* from = copy.source + row * copy.source_pitch;
+    data[i] = __ldcs(reinterpret_cast<const uint4*>(from) + (at - row * row_vectors));
+  }
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const uint32_t at = first + i * kThreads;
+    if (at >= vectors) continue;
+    const uint32_t row = at / row_vectors;
+    std::byte* to = copy.destination + row * copy.destination_pitch;
+    __stcs(reinterpret_cast<uint4*>(to) + (at - row * row_vectors), data[i]);
+  }
+}
+
+}  // namespace
+
+cudaError_t LoadRowCopyKernel() {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, CopyRows);
+}
+
+cudaError_t LaunchRowCopies(const RowCopyArgs& args, cudaStream_t stream) {
+  if (args.count == 0) return cudaSuccess;
+  const RowCopyArgs::Copy& last = args.copies[args.count - 1];
+  const dim3 grid(last.first_block + last.blocks());
+  return LaunchOverlapped(CopyRows, grid, dim3(kThreads), 0, stream, args);
+}
+
+}  // namespace baton::cuda
