@@ -5,25 +5,9 @@
 #include <utility>
 
 #include "kvtransfer/local_peer_writer.h"
+#include "kvtransfer/wire/byte_ranges.h"
 
 namespace baton {
-namespace {
-
-// The same ranges in the same order, with adjacent ranges merged.
-std::vector<ByteRange> Merged(std::span<const ByteRange> ranges) {
-  std::vector<ByteRange> merged;
-  for (const ByteRange& range : ranges) {
-    if (!merged.empty() && merged.back().offset + merged.back().bytes == range.offset) {
-      merged.back().bytes += range.bytes;
-    } else {
-      merged.push_back(range);
-    }
-  }
-  return merged;
-}
-
-}  // namespace
-
 StatusOr<std::unique_ptr<LocalDataPlane>> LocalDataPlane::Create(const KvTransferOptions& options,
                                                                  bool listen) {
   std::unique_ptr<LocalDataPlane> plane(new LocalDataPlane(options));
@@ -185,12 +169,9 @@ Status LocalDataPlane::CheckPlacement(const WindowGrant& grant,
     const BlockId block = grant.blocks[(piece.first + i) * cache_groups + link.cache_group];
     pairs.push_back({BlockId(static_cast<uint32_t>(i)), block});
   }
-  std::vector<ByteRange> expected;
-  for (const WriteRun& run : PlanRuns(
-           options_.layout, grant.peer->sources[link.source], shards_[shard].shard, link, pairs)) {
-    expected.push_back({run.destination, run.bytes});
-  }
-  if (Merged(expected) == Merged(arrival.ranges)) return OkStatus();
+  const std::vector<WriteRun> runs = PlanRuns(
+      options_.layout, grant.peer->sources[link.source], shards_[shard].shard, link, pairs);
+  if (DestinationRanges(runs) == arrival.ranges) return OkStatus();
   return InvalidArgument("a write tagged as blocks {}+{} of link {} went to other addresses",
                          piece.first,
                          count,

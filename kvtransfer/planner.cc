@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "kvtransfer/wire/byte_ranges.h"
+
 namespace baton {
 namespace {
 
@@ -265,12 +267,7 @@ std::vector<ByteRange> BlockRanges(size_t block_bytes, std::span<const BlockId> 
   std::sort(sorted.begin(), sorted.end());
   std::vector<ByteRange> ranges;
   for (const BlockId block : sorted) {
-    const uint64_t offset = static_cast<uint64_t>(block.value()) * block_bytes;
-    if (!ranges.empty() && ranges.back().offset + ranges.back().bytes == offset) {
-      ranges.back().bytes += block_bytes;
-    } else {
-      ranges.push_back({offset, block_bytes});
-    }
+    AppendRange(ranges, {static_cast<uint64_t>(block.value()) * block_bytes, block_bytes});
   }
   return ranges;
 }

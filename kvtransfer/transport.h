@@ -97,7 +97,8 @@ struct Arrival {
   uint32_t region = 0;
   uint64_t tag = 0;
   uint64_t bytes = 0;
-  std::vector<ByteRange> ranges;    // where the payload was written, in payload order
+  // Where the payload was written, in payload order; no range continues the one before it.
+  std::vector<ByteRange> ranges;
   std::vector<uint64_t> checksums;  // one per granule
   std::string note;                 // of kNote
   Status status;

@@ -6,6 +6,7 @@
 
 #include "kvtransfer/nccl/welcome.h"
 #include "kvtransfer/sideband/copy_id.h"
+#include "kvtransfer/wire/byte_ranges.h"
 
 namespace baton {
 
@@ -93,10 +94,11 @@ StatusOr<bool> NcclChannel::StartGather(Op& op) {
   if (op.header.payload_bytes > 0) {
     staged.buffer = pair_->TakeBuffer();
     if (staged.buffer < 0) return false;
-    BATON_RETURN_IF_ERROR(pair_->Gather(MoveId(id), staged.buffer, op.runs));
+    const std::vector<ByteRange> sources = SourceRanges(op.runs);
+    BATON_RETURN_IF_ERROR(pair_->Gather(MoveId(id), staged.buffer, sources));
     op.moving = true;
     if (op.header.granule > 0) {
-      BATON_RETURN_IF_ERROR(pair_->Checksum(ChecksumId(id), SourceRanges(op), op.header.granule));
+      BATON_RETURN_IF_ERROR(pair_->Checksum(ChecksumId(id), sources, op.header.granule));
       op.summing = true;
     }
   }
@@ -150,7 +152,7 @@ void NcclChannel::Announce(const Op& op, int buffer) {
   send.header.tag = op.header.tag;
   send.header.granule = op.header.granule;
   send.header.bytes = op.header.payload_bytes;
-  send.runs = op.runs;
+  send.ranges = op.destinations;
   announced_.insert(send.header.op);
   end_.Send(send);  // if that fails, `op` is gone
   if (buffer < 0 || !end_.status().ok()) return;

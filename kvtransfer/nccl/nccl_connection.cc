@@ -94,16 +94,16 @@ Status NcclConnection::OnHello(const SidebandFrame& frame) {
 
 Status NcclConnection::OnSend(SidebandFrame frame) {
   Landing landing;
-  landing.header.run_count = static_cast<uint32_t>(frame.runs.size());
+  landing.header.run_count = static_cast<uint32_t>(frame.ranges.size());
   landing.header.op = frame.header.op;
   landing.header.window_key = frame.header.key;
   landing.header.tag = frame.header.tag;
   landing.header.granule = frame.header.granule;
   landing.header.payload_bytes = frame.header.bytes;
-  landing.runs = std::move(frame.runs);
+  landing.ranges = std::move(frame.ranges);
   progress_.OnProgress();
   BATON_RETURN_IF_ERROR(CheckHeader(landing.header));
-  BATON_RETURN_IF_ERROR(CheckRuns(landing.header, landing.runs));
+  BATON_RETURN_IF_ERROR(CheckRanges(landing.header, landing.ranges));
   const uint64_t op = landing.header.op;
   const uint64_t bytes = landing.header.payload_bytes;
   if (op <= last_op_ || landing_.size() >= kNcclBuffers || bytes > kNcclBufferBytes) {
@@ -119,7 +119,7 @@ Status NcclConnection::OnSend(SidebandFrame frame) {
         kNcclBufferBytes);
   }
   last_op_ = op;
-  landing.verdict = windows_.CheckWrite(landing.header.window_key, region_, landing.runs);
+  landing.verdict = windows_.CheckWrite(landing.header.window_key, region_, landing.ranges);
   const auto added = landing_.emplace(op, std::move(landing)).first;
   if (bytes == 0) return Conclude(added, {});
   added->second.buffer = pair_->TakeBuffer();  // there are as many as writes under way
@@ -143,7 +143,7 @@ Status NcclConnection::TakeExchanges(Time now) {
 }
 
 Status NcclConnection::StartCopy(Landing& landing) {
-  BATON_RETURN_IF_ERROR(pair_->Scatter(MoveId(landing.header.op), landing.buffer, landing.runs));
+  BATON_RETURN_IF_ERROR(pair_->Scatter(MoveId(landing.header.op), landing.buffer, landing.ranges));
   landing.copying = true;
   copies_.Give(options_.id, landing.header.window_key);
   return OkStatus();
@@ -179,13 +179,11 @@ Status NcclConnection::OnCopied(Landings::iterator landing) {
   const uint64_t key = landed.header.window_key;
   if (!IsCopying(key)) copies_.OnDrained(options_.id, key);
   if (landed.header.granule == 0 || !landed.verdict.ok()) return Conclude(landing, {});
-  std::vector<ByteRange> ranges;
-  for (const WriteRun& run : landed.runs) ranges.push_back({run.destination, run.bytes});
-  return pair_->Checksum(ChecksumId(landing->first), ranges, landed.header.granule);
+  return pair_->Checksum(ChecksumId(landing->first), landed.ranges, landed.header.granule);
 }
 
 Status NcclConnection::Conclude(Landings::iterator landing, std::vector<uint64_t> checksums) {
-  const Landing landed = std::move(landing->second);
+  Landing landed = std::move(landing->second);
   landing_.erase(landing);
   if (landed.buffer >= 0) pair_->FreeBuffer(landed.buffer);
   if (landed.verdict.ok()) {
@@ -194,7 +192,7 @@ Status NcclConnection::Conclude(Landings::iterator landing, std::vector<uint64_t
     arrival.region = region_;
     arrival.tag = landed.header.tag;
     arrival.bytes = landed.header.payload_bytes;
-    for (const WriteRun& run : landed.runs) arrival.ranges.push_back({run.destination, run.bytes});
+    arrival.ranges = std::move(landed.ranges);
     arrival.checksums = std::move(checksums);
     windows_.Report(std::move(arrival));
   }

@@ -21,8 +21,8 @@ namespace baton {
 
 // The receiving end of a channel of "nccl". It receives each announced payload into a staging
 // buffer, also one that no window allows, because the sender sends it in any case. Then it copies
-// the payload to the runs' destinations, if the window is still open. So a window closes without
-// the sender: only this process's own copies must end. Owned by a FrameServer; its thread only.
+// the payload to its ranges, if the window is still open. So a window closes without the sender:
+// only this process's own copies must end. Owned by a FrameServer; its thread only.
 class NcclConnection final : public PeerConnection {
  public:
   struct Options {
@@ -59,7 +59,7 @@ class NcclConnection final : public PeerConnection {
   // An announced operation that has not been acknowledged.
   struct Landing {
     WriteHeader header;
-    std::vector<WriteRun> runs;
+    std::vector<ByteRange> ranges;  // of the payload in the KV memory
     Status verdict;
     int buffer = -1;
     bool copying = false;

@@ -10,16 +10,9 @@
 namespace baton {
 namespace {
 
-// The runs with one side set to consecutive offsets from `start` on.
-std::vector<CopyRun> Contiguous(std::span<const CopyRun> runs,
-                                uint64_t CopyRun::*side,
-                                uint64_t start) {
-  std::vector<CopyRun> copies(runs.begin(), runs.end());
-  for (CopyRun& run : copies) {
-    run.*side = start;
-    start += run.bytes;
-  }
-  return copies;
+// Of a buffer in the staging memory.
+uint64_t OffsetOf(int buffer) {
+  return static_cast<uint64_t>(buffer) * kNcclBufferBytes;
 }
 
 }  // namespace
@@ -73,16 +66,24 @@ int StagedPair::TakeBuffer() {
   return static_cast<int>(free - taken_.begin());
 }
 
-Status StagedPair::Gather(uint64_t id, int buffer, std::span<const CopyRun> runs) {
-  const uint64_t start = static_cast<uint64_t>(buffer) * kNcclBufferBytes;
-  return queue_->Copy(
-      id, memory_, communicator_->staging(), Contiguous(runs, &CopyRun::destination, start));
+Status StagedPair::Gather(uint64_t id, int buffer, std::span<const ByteRange> ranges) {
+  std::vector<CopyRun> runs;
+  runs.reserve(ranges.size());
+  for (uint64_t at = OffsetOf(buffer); const ByteRange& range : ranges) {
+    runs.push_back({range.offset, at, range.bytes});
+    at += range.bytes;
+  }
+  return queue_->Copy(id, memory_, communicator_->staging(), runs);
 }
 
-Status StagedPair::Scatter(uint64_t id, int buffer, std::span<const CopyRun> runs) {
-  const uint64_t start = static_cast<uint64_t>(buffer) * kNcclBufferBytes;
-  return queue_->Copy(
-      id, communicator_->staging(), memory_, Contiguous(runs, &CopyRun::source, start));
+Status StagedPair::Scatter(uint64_t id, int buffer, std::span<const ByteRange> ranges) {
+  std::vector<CopyRun> runs;
+  runs.reserve(ranges.size());
+  for (uint64_t at = OffsetOf(buffer); const ByteRange& range : ranges) {
+    runs.push_back({at, range.offset, range.bytes});
+    at += range.bytes;
+  }
+  return queue_->Copy(id, communicator_->staging(), memory_, runs);
 }
 
 Status StagedPair::Checksum(uint64_t id, std::span<const ByteRange> ranges, uint64_t granule) {
@@ -90,8 +91,7 @@ Status StagedPair::Checksum(uint64_t id, std::span<const ByteRange> ranges, uint
 }
 
 Status StagedPair::Exchange(int buffer, uint64_t bytes) {
-  BATON_RETURN_IF_ERROR(
-      communicator_->Post(static_cast<uint64_t>(buffer) * kNcclBufferBytes, bytes));
+  BATON_RETURN_IF_ERROR(communicator_->Post(OffsetOf(buffer), bytes));
   ++under_way_;
   return OkStatus();
 }

@@ -47,10 +47,10 @@ class StagedPair final {
   int TakeBuffer();
   void FreeBuffer(int buffer) { taken_[static_cast<size_t>(buffer)] = false; }
 
-  // Start a copy of the runs' sources into the buffer, one after the other, or of the buffer into
-  // the runs' destinations. PollCopies returns `id`.
-  Status Gather(uint64_t id, int buffer, std::span<const CopyRun> runs);
-  Status Scatter(uint64_t id, int buffer, std::span<const CopyRun> runs);
+  // Start a copy of ranges of the KV memory into the buffer, one after the other, or of the buffer
+  // into the ranges. PollCopies returns `id`.
+  Status Gather(uint64_t id, int buffer, std::span<const ByteRange> ranges);
+  Status Scatter(uint64_t id, int buffer, std::span<const ByteRange> ranges);
   // Starts to compute the checksums of ranges of the KV memory. PollCopies returns `id`.
   Status Checksum(uint64_t id, std::span<const ByteRange> ranges, uint64_t granule);
   size_t PollCopies(std::span<DmaDone> done) { return queue_->Poll(done); }

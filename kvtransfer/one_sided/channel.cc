@@ -8,6 +8,7 @@
 
 #include "kvtransfer/epoll.h"
 #include "kvtransfer/sideband/copy_id.h"
+#include "kvtransfer/wire/byte_ranges.h"
 
 namespace baton {
 namespace {
@@ -218,8 +219,8 @@ bool OneSidedChannel::TryStart(Op& op) {
   // again.
   if (!window.given || window.closing) return false;
   const ByteRange all{0, copier_->peer_bytes()};
-  Status allowed = CheckDestinations(op.runs, window.ranges);
-  if (allowed.ok()) allowed = CheckDestinations(op.runs, {&all, 1});
+  Status allowed = CheckDestinations(op.destinations, window.ranges);
+  if (allowed.ok()) allowed = CheckDestinations(op.destinations, {&all, 1});
   const bool held = op.held;
   if (allowed.ok()) allowed = held ? StartSums(op) : StartCopy(op);
   if (!allowed.ok()) end_.EndLater(op.header.op, WriteEvent::Kind::kFailed, allowed);
@@ -244,7 +245,7 @@ Status OneSidedChannel::StartSums(Op& op) {
   op.sums_asked = true;
   if (op.header.granule == 0) return OkStatus();
   BATON_RETURN_IF_ERROR(
-      copier_->Checksum(ChecksumId(op.header.op), SourceRanges(op), op.header.granule));
+      copier_->Checksum(ChecksumId(op.header.op), SourceRanges(op.runs), op.header.granule));
   op.summing = true;
   return OkStatus();
 }
@@ -302,7 +303,7 @@ void OneSidedChannel::SendLanded(const Op& op) {
   landed.header.tag = op.header.tag;
   landed.header.granule = op.header.granule;
   landed.header.bytes = op.header.payload_bytes;
-  landed.runs = op.runs;
+  landed.ranges = op.destinations;
   end_.Queue(landed);
 }
 

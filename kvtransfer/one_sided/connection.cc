@@ -132,12 +132,12 @@ Status OneSidedConnection::SendWindow(const WriteWindow& window) {
 
 Status OneSidedConnection::CheckLanded(const SidebandFrame& frame) {
   WriteHeader header;
-  header.run_count = static_cast<uint32_t>(frame.runs.size());
+  header.run_count = static_cast<uint32_t>(frame.ranges.size());
   header.op = frame.header.op;
   header.granule = frame.header.granule;
   header.payload_bytes = frame.header.bytes;
   BATON_RETURN_IF_ERROR(CheckHeader(header));
-  return CheckRuns(header, frame.runs);
+  return CheckRanges(header, frame.ranges);
 }
 
 void OneSidedConnection::OnWindowClosed(uint64_t key) {

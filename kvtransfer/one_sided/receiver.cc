@@ -85,7 +85,7 @@ Status OneSidedReceiver::OnReport(uint64_t id, SidebandFrame frame) {
 
 void OneSidedReceiver::TakeReports(uint64_t id, Peer& peer) {
   for (; !peer.reports.empty(); peer.reports.pop_front()) {
-    const SidebandFrame& frame = peer.reports.front();
+    SidebandFrame& frame = peer.reports.front();
     if (frame.header.type == SidebandType::kDrained) {
       grants_.OnDrained(id, frame.header.key);
       ReportClosed();
@@ -97,7 +97,7 @@ void OneSidedReceiver::TakeReports(uint64_t id, Peer& peer) {
     }
     if (!peer.access->HasLanded(frame.header.code)) return WatchAccess(peer);
     progress_.OnProgress();
-    const Status counts = OnLanded(id, peer, frame);
+    const Status counts = OnLanded(id, peer, frame.header, std::move(frame.ranges));
     if (!counts.ok()) peer.connection->Acknowledge(frame.header.op, counts);
   }
 }
@@ -121,12 +121,14 @@ const WriteWindow* OneSidedReceiver::Give(uint64_t peer, uint64_t key, uint32_t 
   return window;
 }
 
-Status OneSidedReceiver::OnLanded(uint64_t id, const Peer& peer, const SidebandFrame& frame) {
-  const SidebandHeader& header = frame.header;
+Status OneSidedReceiver::OnLanded(uint64_t id,
+                                  const Peer& peer,
+                                  const SidebandHeader& header,
+                                  std::vector<ByteRange> ranges) {
   if (!grants_.holds(id, header.key)) {
     return MakeStatus(StatusCode::kNotFound, "the peer was not given such a write window");
   }
-  Status allowed = windows_.CheckWrite(header.key, peer.region, frame.runs);
+  Status allowed = windows_.CheckWrite(header.key, peer.region, ranges);
   if (!allowed.ok()) {
     const bool outside = allowed.code() == StatusCode::kPermissionDenied;
     if (outside && options_.log) {
@@ -142,9 +144,7 @@ Status OneSidedReceiver::OnLanded(uint64_t id, const Peer& peer, const SidebandF
   landed.arrival.region = peer.region;
   landed.arrival.tag = header.tag;
   landed.arrival.bytes = header.bytes;
-  for (const WriteRun& run : frame.runs) {
-    landed.arrival.ranges.push_back({run.destination, run.bytes});
-  }
+  landed.arrival.ranges = std::move(ranges);
   if (header.granule == 0) {
     Count(std::move(landed), OkStatus());
     return OkStatus();

@@ -86,7 +86,10 @@ class OneSidedReceiver final {
 
   // Handles the peer's reports up to the first one whose bytes are not in place yet.
   void TakeReports(uint64_t id, Peer& peer);
-  Status OnLanded(uint64_t id, const Peer& peer, const SidebandFrame& frame);
+  Status OnLanded(uint64_t id,
+                  const Peer& peer,
+                  const SidebandHeader& header,
+                  std::vector<ByteRange> ranges);
   void WatchAccess(Peer& peer) const;
   void Count(Landed landed, const Status& status);
   void TakeChecksums();

@@ -13,7 +13,6 @@ size_t RecordBytes(SidebandType type) {
   switch (type) {
     case SidebandType::kLanded:
     case SidebandType::kSend:
-      return sizeof(WriteRun);
     case SidebandType::kWindow:
       return sizeof(ByteRange);
     case SidebandType::kHello:
@@ -41,12 +40,11 @@ bool IsKnown(SidebandType type) {
 
 std::string EncodeSidebandFrame(const SidebandFrame& frame) {
   SidebandHeader header = frame.header;
-  header.count = static_cast<uint32_t>(frame.runs.size() + frame.ranges.size() + frame.text.size());
+  header.count = static_cast<uint32_t>(frame.ranges.size() + frame.text.size());
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   const auto append = [&](const void* data, size_t size) {
     bytes.append(static_cast<const char*>(data), size);
   };
-  append(frame.runs.data(), frame.runs.size() * sizeof(WriteRun));
   append(frame.ranges.data(), frame.ranges.size() * sizeof(ByteRange));
   append(frame.text.data(), frame.text.size());
   return bytes;
@@ -82,10 +80,7 @@ StatusOr<SidebandFrame> ParseSidebandFrame(std::span<const std::byte> bytes) {
         rest.size());
   }
   if (rest.empty()) return frame;
-  if (record == sizeof(WriteRun)) {
-    frame.runs.resize(header.count);
-    std::memcpy(frame.runs.data(), rest.data(), rest.size());
-  } else if (record == sizeof(ByteRange)) {
+  if (record == sizeof(ByteRange)) {
     frame.ranges.resize(header.count);
     std::memcpy(frame.ranges.data(), rest.data(), rest.size());
   } else {

@@ -21,16 +21,16 @@ enum class SidebandType : uint16_t {
   // op: the region to write; key: the worker, TransportOptions::boot; text: Copier::Greeting
   kHello = 1,
   kAsk = 2,  // key: asks for the right to write through that window
-  // key, op, tag, granule, bytes, runs: this operation's copy has ended or, where its mark tells
-  // when it has landed, has begun; code: its mark (Copier::Copy)
+  // key, op, tag, granule, bytes, ranges: this operation's copy into these ranges has ended or,
+  // where its mark tells when it has landed, has begun; code: its mark (Copier::Copy)
   kLanded = 3,
   // key: no copy through that window is under way but those whose kLanded came before, and none
   // follows before the next kWindow for it.
   kDrained = 4,
   kBye = 5,   // no copy is under way, and none will follow
   kNote = 6,  // key, text: Channel::PostNote
-  // key, op, tag, granule, bytes, runs: the payload of this operation is the next one that the
-  // channel's communicator sends (nccl/)
+  // key, op, tag, granule, bytes, ranges: the payload of this operation, for these ranges, is the
+  // next one that the channel's communicator sends (nccl/)
   kSend = 7,
   // From the receiver.
   kWelcome = 16,  // text: the access to the region's memory, as returned by RemoteAccess::Open
@@ -44,9 +44,9 @@ enum class SidebandType : uint16_t {
 
 struct SidebandHeader {
   uint32_t magic = 0x494b5642;  // "BVKI"
-  uint16_t version = 4;
+  uint16_t version = 5;
   SidebandType type = SidebandType::kHello;
-  uint32_t count = 0;  // number of runs or ranges, or bytes of text
+  uint32_t count = 0;  // number of ranges, or bytes of text
   uint32_t code = 0;   // a StatusCode; of kLanded a mark
   uint64_t key = 0;
   uint64_t op = 0;
@@ -57,16 +57,16 @@ struct SidebandHeader {
 static_assert(sizeof(SidebandHeader) == 56);
 
 constexpr uint32_t kMaxSidebandRecords = 4096;  // in one frame
-constexpr size_t kMaxSidebandFrameBytes =
-    sizeof(SidebandHeader) + kMaxSidebandRecords * sizeof(WriteRun);
-constexpr size_t kMaxSidebandNoteBytes = kMaxSidebandFrameBytes - sizeof(SidebandHeader);
+constexpr size_t kMaxSidebandNoteBytes = size_t{96} << 10;
+constexpr size_t kMaxSidebandFrameBytes = sizeof(SidebandHeader) + kMaxSidebandNoteBytes;
+static_assert(kMaxSidebandRecords * sizeof(ByteRange) <= kMaxSidebandNoteBytes);
 constexpr uint64_t kMaxWindowRanges = uint64_t{1} << 20;
 
 struct SidebandFrame {
   SidebandHeader header;
-  std::vector<WriteRun> runs;     // of kLanded
-  std::vector<ByteRange> ranges;  // of kWindow
-  std::string text;               // of kHello, kWelcome, kNote
+  // Of kWindow; of kLanded and kSend: where the payload goes, in its order.
+  std::vector<ByteRange> ranges;
+  std::string text;  // of kHello, kWelcome, kNote
 };
 
 std::string EncodeSidebandFrame(const SidebandFrame& frame);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kvtransfer/epoll.h"
+#include "kvtransfer/wire/byte_ranges.h"
 
 namespace baton {
 namespace {
@@ -56,6 +57,7 @@ StatusOr<OpId> SendingEnd::Accept(const WriteOp& op) {
     return MakeStatus(StatusCode::kResourceExhausted, "{} writes are outstanding", ops_.size());
   }
   accepted.runs.assign(op.runs.begin(), op.runs.end());
+  accepted.destinations = DestinationRanges(op.runs);
   accepted.held = op.held;
   ops_.emplace(next_op_, std::move(accepted));
   return OpId(next_op_++);
@@ -221,13 +223,6 @@ void SendingEnd::WatchSocket() {
 
 bool SendingEnd::MovedLately(Time now) {
   return progress_.IsRecent(now) && status_.ok();
-}
-
-std::vector<ByteRange> SourceRanges(const SendingEnd::Op& op) {
-  std::vector<ByteRange> ranges;
-  ranges.reserve(op.runs.size());
-  for (const WriteRun& run : op.runs) ranges.push_back({run.source, run.bytes});
-  return ranges;
 }
 
 }  // namespace baton

@@ -30,6 +30,7 @@ class SendingEnd final {
   struct Op {
     WriteHeader header;
     std::vector<WriteRun> runs;
+    std::vector<ByteRange> destinations;  // of the runs
     bool held = false;
     bool moving = false;   // its source is being read to move its bytes
     bool summing = false;  // its source is being read for its checksums
@@ -158,8 +159,5 @@ class SendingEnd final {
   // A peer that has not answered by then will not answer soon.
   RecentProgress progress_{std::chrono::milliseconds(2)};
 };
-
-// The ranges of the local region that the operation reads.
-std::vector<ByteRange> SourceRanges(const SendingEnd::Op& op);
 
 }  // namespace baton

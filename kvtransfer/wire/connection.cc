@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/granule_checksum.h"
+#include "kvtransfer/wire/byte_ranges.h"
 
 namespace baton {
 namespace {
@@ -217,7 +218,7 @@ Status Connection::AcceptPreface() {
 Status Connection::StartFrame() {
   BATON_RETURN_IF_ERROR(CheckRuns(header_, runs_));
   BATON_RETURN_IF_ERROR(BeginPayload(header_, runs_));
-  verdict_ = windows_.CheckWrite(header_.window_key, preface_.region, runs_);
+  verdict_ = windows_.CheckWrite(header_.window_key, preface_.region, DestinationRanges(runs_));
   if (staging_ && header_.payload_bytes > StagingBuffers::kBufferBytes) {
     verdict_ = InvalidArgument("a write of {} bytes into a GPU's memory; at most {} are allowed",
                                header_.payload_bytes,
@@ -343,9 +344,7 @@ void Connection::Conclude(Landing landing) {
     arrival.region = preface_.region;
     arrival.tag = landing.header.tag;
     arrival.bytes = landing.header.payload_bytes;
-    for (const WriteRun& run : landing.runs) {
-      arrival.ranges.push_back({run.destination, run.bytes});
-    }
+    arrival.ranges = DestinationRanges(landing.runs);
     arrival.checksums = std::move(landing.checksums);
     windows_.Report(std::move(arrival));
   }

@@ -7,6 +7,33 @@ namespace {
 
 constexpr uint32_t kProofMagic = 0x31534842;  // kPeerProofMagic
 
+// Of runs or of ranges.
+template <class Part>
+Status CheckParts(const WriteHeader& header, std::span<const Part> parts) {
+  uint64_t left = header.payload_bytes;
+  for (const Part& part : parts) {
+    if (part.bytes == 0 || part.bytes > left) {
+      return InvalidArgument("write {}: a run of {} bytes where {} are left of the payload's {}",
+                             header.op,
+                             part.bytes,
+                             left,
+                             header.payload_bytes);
+    }
+    left -= part.bytes;
+  }
+  if (left == 0) return OkStatus();
+  return InvalidArgument("write {}: the runs are {} bytes short of the payload's {}",
+                         header.op,
+                         left,
+                         header.payload_bytes);
+}
+
+// Whether `part` lies inside `range`. No sum can overflow.
+bool IsInside(const ByteRange& part, const ByteRange& range) {
+  return part.offset >= range.offset && part.offset - range.offset <= range.bytes &&
+         part.bytes <= range.bytes - (part.offset - range.offset);
+}
+
 }  // namespace
 
 Status CheckPreface(const Preface& preface, PayloadKind expected) {
@@ -73,38 +100,24 @@ Status CheckHeader(const WriteHeader& header) {
 }
 
 Status CheckRuns(const WriteHeader& header, std::span<const WriteRun> runs) {
-  uint64_t left = header.payload_bytes;
-  for (const WriteRun& run : runs) {
-    if (run.bytes == 0 || run.bytes > left) {
-      return InvalidArgument("write {}: a run of {} bytes where {} are left of the payload's {}",
-                             header.op,
-                             run.bytes,
-                             left,
-                             header.payload_bytes);
-    }
-    left -= run.bytes;
-  }
-  if (left == 0) return OkStatus();
-  return InvalidArgument("write {}: the runs are {} bytes short of the payload's {}",
-                         header.op,
-                         left,
-                         header.payload_bytes);
+  return CheckParts(header, runs);
 }
 
-Status CheckDestinations(std::span<const WriteRun> runs, std::span<const ByteRange> ranges) {
-  for (const WriteRun& run : runs) {
-    auto range = std::upper_bound(
-        ranges.begin(), ranges.end(), run.destination, [](uint64_t offset, const ByteRange& r) {
-          return offset < r.offset;
-        });
-    const bool inside = range != ranges.begin() &&
-                        (--range, run.destination - range->offset <= range->bytes) &&
-                        run.bytes <= range->bytes - (run.destination - range->offset);
-    if (!inside) {
+Status CheckRanges(const WriteHeader& header, std::span<const ByteRange> ranges) {
+  return CheckParts(header, ranges);
+}
+
+Status CheckDestinations(std::span<const ByteRange> written, std::span<const ByteRange> allowed) {
+  ByteRange last;  // the allowed range of the part before: the next part often lies there, too
+  for (const ByteRange& part : written) {
+    if (IsInside(part, last)) continue;
+    const auto behind = std::ranges::upper_bound(allowed, part.offset, {}, &ByteRange::offset);
+    if (behind != allowed.begin()) last = *std::prev(behind);
+    if (!IsInside(part, last)) {
       return MakeStatus(StatusCode::kPermissionDenied,
                         "a run writes {}+{}, outside its window",
-                        run.destination,
-                        run.bytes);
+                        part.offset,
+                        part.bytes);
     }
   }
   return OkStatus();

@@ -74,12 +74,13 @@ Status CheckPreface(const Preface& preface, PayloadKind expected);
 Status CheckHeader(const WriteHeader& header);
 // OK if the tag that came with a message is the one that the message has. Unauthenticated if not.
 Status CheckTag(const MacTag& received, const MacTag& computed, std::string_view message);
-// OK if no run is empty and the runs add up to exactly the header's payload.
+// OK if no run is empty and the runs add up to exactly the header's payload. The same for ranges.
 Status CheckRuns(const WriteHeader& header, std::span<const WriteRun> runs);
+Status CheckRanges(const WriteHeader& header, std::span<const ByteRange> ranges);
 // OK if every run's source lies inside a memory of `size` bytes.
 Status CheckSources(std::span<const WriteRun> runs, uint64_t size);
-// OK if every run's destination lies inside one of `ranges`, which ascend.
-Status CheckDestinations(std::span<const WriteRun> runs, std::span<const ByteRange> ranges);
+// OK if each of the ranges `written` lies inside one of the ranges `allowed`, which ascend.
+Status CheckDestinations(std::span<const ByteRange> written, std::span<const ByteRange> allowed);
 
 // The header of a write from a local memory of `source_bytes` bytes, or the reason why it may not
 // be posted.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "kvtransfer/wire/byte_ranges.h"
 #include "kvtransfer/wire/frame.h"
 
 namespace baton {
@@ -39,6 +40,7 @@ Status WindowTable::Open(WriteWindow window) {
   const Memory* memory = Find(window.region);
   if (memory == nullptr) return InvalidArgument("the window's region {} is unknown", window.region);
   uint64_t end = 0;
+  std::vector<ByteRange> joined;
   for (const ByteRange& range : window.ranges) {
     if (range.offset < end || range.bytes > memory->bytes ||
         range.offset > memory->bytes - range.bytes) {
@@ -52,7 +54,9 @@ Status WindowTable::Open(WriteWindow window) {
           window.region);
     }
     end = range.offset + range.bytes;
+    AppendRange(joined, range);
   }
+  window.ranges = std::move(joined);
   const uint64_t key = window.key;
   if (!windows_.try_emplace(key, std::move(window)).second) {
     return MakeStatus(StatusCode::kAlreadyExists, "a window with that key is open");
@@ -83,12 +87,12 @@ bool WindowTable::Close(uint64_t key) {
 
 Status WindowTable::CheckWrite(uint64_t key,
                                uint32_t region,
-                               std::span<const WriteRun> runs) const {
+                               std::span<const ByteRange> written) const {
   const auto found = windows_.find(key);
   if (found == windows_.end() || found->second.region != region) {
     return MakeStatus(StatusCode::kNotFound, "no such write window in region {}", region);
   }
-  return CheckDestinations(runs, found->second.ranges);
+  return CheckDestinations(written, found->second.ranges);
 }
 
 size_t WindowTable::TakeArrivals(std::span<Arrival> out) {

@@ -28,6 +28,7 @@ class WindowTable final {
   // Null for an unknown id.
   const Memory* Find(uint32_t region) const;
 
+  // Joins adjacent ranges of the window.
   Status Open(WriteWindow window);
   // Removes the window: no further bytes may land. True if it existed.
   bool Remove(uint64_t key);
@@ -35,9 +36,9 @@ class WindowTable final {
   bool Close(uint64_t key);
   // The open window of `key`, or null.
   const WriteWindow* FindWindow(uint64_t key) const;
-  // OK if every run's destination lies in the window of `key` in `region`. NotFound: no such
-  // window; PermissionDenied: a run lies outside of it.
-  Status CheckWrite(uint64_t key, uint32_t region, std::span<const WriteRun> runs) const;
+  // OK if the ranges `written` lie in the window of `key` in `region`. NotFound: no such window;
+  // PermissionDenied: a range lies outside of it.
+  Status CheckWrite(uint64_t key, uint32_t region, std::span<const ByteRange> written) const;
 
   void Report(Arrival arrival) { arrivals_.push_back(std::move(arrival)); }
   size_t arrivals() const { return arrivals_.size(); }  // not taken yet

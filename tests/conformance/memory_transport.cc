@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "kvtransfer/wire/byte_ranges.h"
 #include "kvtransfer/wire/frame.h"
 
 namespace baton {
@@ -283,7 +284,8 @@ void MemoryTransport::Tear(Incoming write, Time now) {
 }
 
 void MemoryTransport::Apply(Incoming write, Time now) {
-  const Status allowed = windows_.CheckWrite(write.window_key, write.region, write.runs);
+  const Status allowed =
+      windows_.CheckWrite(write.window_key, write.region, DestinationRanges(write.runs));
   if (!allowed.ok()) {
     if (write.channel) write.channel->End(write.op, WriteEvent::Kind::kFailed, allowed);
     return;
@@ -301,7 +303,7 @@ void MemoryTransport::Apply(Incoming write, Time now) {
   arrival.tag = write.tag;
   arrival.bytes = write.payload.size();
   CopyIn(write, write.payload.size());
-  for (const WriteRun& run : write.runs) arrival.ranges.push_back({run.destination, run.bytes});
+  arrival.ranges = DestinationRanges(write.runs);
   GranuleHasher hasher;
   hasher.Start(write.granule);
   hasher.Update(write.payload);

@@ -56,6 +56,7 @@ Status ChecksumTask::Start(std::span<const Request> requests) {
     if (!offsets.empty()) return Sum(of.data(), offsets);
   }
   std::vector<CopyRun> runs;
+  runs.reserve(ranges.size());
   for (uint64_t at = 0; const ByteRange& range : ranges) {
     runs.push_back({range.offset, at, range.bytes});
     at += range.bytes;

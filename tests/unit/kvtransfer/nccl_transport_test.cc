@@ -402,7 +402,7 @@ class HostileNcclSenderTest : public NcclTransportTest {
     SidebandFrame send = FrameOf(SidebandType::kSend, kKey);
     send.header.op = op;
     send.header.bytes = bytes;
-    if (bytes > 0) send.runs = {{0, 0, bytes}};
+    if (bytes > 0) send.ranges = {{0, bytes}};
     return send;
   }
 

@@ -205,6 +205,20 @@ TEST_F(HostileReceiverTest, SilenceEndsTheConnecting) {
   EXPECT_NE(Message(channel_->status()).find("no answer"), std::string::npos);
 }
 
+// Between ranks of unequal shapes the runs of a block lie together on one side.
+TEST_F(HostileReceiverTest, RunsThatLieTogetherAreReportedAsOneRange) {
+  Welcome();
+  GiveWindow({{0, 4096}});
+  const std::array<WriteRun, 3> runs = {{{0, 1000, 100}, {200, 1100, 100}, {400, 2000, 50}}};
+  WriteOp op;
+  op.runs = runs;
+  op.window_key = kKey;
+  ASSERT_TRUE(channel_->PostWrite(op).ok());
+  DriveUntil([&] { return Heard(SidebandType::kLanded); });
+  EXPECT_EQ(heard_.Last(SidebandType::kLanded)->ranges,
+            (std::vector<ByteRange>{{1000, 200}, {2000, 50}}));
+}
+
 TEST_F(HostileReceiverTest, AHeldWriteIsSummedButMovesOnlyWhenStarted) {
   source_.Fill(std::byte{7});
   Welcome();

@@ -299,7 +299,7 @@ class RemoteAccessTest : public testing::Test {
     SidebandFrame landed = FrameOf(SidebandType::kLanded, kKey);
     landed.header.code = kMark;
     landed.header.bytes = 100;
-    landed.runs = {{0, 0, 100}};
+    landed.ranges = {{0, 100}};
     return landed;
   }
   // The kinds of the arrivals since the last call.

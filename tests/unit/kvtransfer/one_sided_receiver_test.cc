@@ -74,7 +74,7 @@ class HostileSenderTest : public testing::Test {
     SidebandFrame frame = FrameOf(SidebandType::kLanded, key);
     frame.header.op = 1;
     frame.header.bytes = run.bytes;
-    frame.runs = {run};
+    frame.ranges = {{run.destination, run.bytes}};
     return frame;
   }
   // A copy has landed, and its checksum takes until gpu_.Release().

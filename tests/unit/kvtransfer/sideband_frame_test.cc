@@ -22,7 +22,7 @@ TEST(SidebandFrameTest, ComesBackAsItWas) {
   landed.header.tag = 3;
   landed.header.granule = 4;
   landed.header.bytes = 5;
-  landed.runs = {{1, 2, 3}, {4, 5, 6}};
+  landed.ranges = {{2, 3}, {5, 6}};
   SidebandFrame send = landed;
   send.header.type = SidebandType::kSend;
   SidebandFrame window;
@@ -42,7 +42,6 @@ TEST(SidebandFrameTest, ComesBackAsItWas) {
     const auto parsed = ParseSidebandFrame(BytesOf(bytes));
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(EncodeSidebandFrame(*parsed), bytes);
-    EXPECT_EQ(parsed->runs, frame.runs);
     EXPECT_EQ(parsed->ranges, frame.ranges);
     EXPECT_EQ(parsed->text, frame.text);
   }
@@ -51,7 +50,7 @@ TEST(SidebandFrameTest, ComesBackAsItWas) {
 TEST(SidebandFrameTest, RefusesWhatIsNone) {
   SidebandFrame frame;
   frame.header.type = SidebandType::kLanded;
-  frame.runs = {{1, 2, 3}};
+  frame.ranges = {{2, 3}};
   const std::string good = EncodeSidebandFrame(frame);
   const auto refused = [](const std::string& bytes) {
     return !ParseSidebandFrame(BytesOf(bytes)).ok();
@@ -70,7 +69,7 @@ TEST(SidebandFrameTest, RefusesWhatIsNone) {
   EXPECT_TRUE(refused(changed(6, 2)));    // kAsk carries no records
   EXPECT_TRUE(refused(changed(8, 2)));    // count
   EXPECT_TRUE(refused(changed(11, 0x7f)));
-  frame.runs.resize(kMaxSidebandRecords + 1);
+  frame.ranges.resize(kMaxSidebandRecords + 1);
   EXPECT_TRUE(refused(EncodeSidebandFrame(frame)));
   SidebandFrame note;
   note.header.type = SidebandType::kNote;
