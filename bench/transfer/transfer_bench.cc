@@ -245,8 +245,7 @@ double HostCopyRate(const BenchCase& c, const Memory& memory) {
   return Median(std::move(rates));
 }
 
-// Median rate in GB/s of one plain copy of a hand-off's bytes, or of as many as the arena of the
-// peer's first rank has, to the peer's GPU.
+// Median rate in GB/s of one plain copy to the peer's GPU: of a hand-off's bytes, if they fit.
 double PeerCopyRate(const BenchCase& c, Memory& memory, const UniqueFd& socket) {
   Dma* dma = memory.backend->dma();
   std::string exported(4096, '\0');

@@ -85,8 +85,8 @@ Times Measure(DmaQueue& queue, const std::function<Status()>& post, bool spin) {
   return {Median(std::move(posts)), Median(std::move(ends))};
 }
 
-// 64 MiB in rows of `bytes` bytes, of which the source has an eighth, in blocks at random places of
-// the target.
+// 64 MiB in rows of `bytes` bytes. In the source, seven other rows lie between two of them; in the
+// target, they fill blocks at random places.
 std::vector<CopyRun> Rows(uint64_t bytes) {
   constexpr uint64_t kBlock = uint64_t{1} << 20;
   std::vector<uint64_t> blocks(64);

@@ -79,7 +79,6 @@ class CudaDmaQueue final {
   StreamPair checksums_;
   std::vector<cudaEvent_t> free_events_;
   std::deque<PendingCopy> pending_;
-  size_t runs_at_once_ = 0;  // that Copy posts next
   std::vector<std::unique_ptr<ChecksumTask>> free_tasks_;
   std::deque<PendingTask> tasks_;
   std::deque<ChecksumTask::Request> waiting_;  // until Poll, which joins them into tasks
