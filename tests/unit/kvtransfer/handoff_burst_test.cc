@@ -98,9 +98,11 @@ TEST(LayerUnitTest, LayersGoInUnits) {
       ASSERT_TRUE(pair.sent().Wait(id, [](const auto& log) { return log.granted; }));
       const uint64_t before = (i - 1) * 3 * group_bytes;
       pair.sender().LayersReady(id, Epoch(1), 0, source, 2);
-      std::this_thread::sleep_for(kTwoLayers);
       // The first hand-off knows no rate, so it sends at once.
-      EXPECT_EQ(pair.receiver().Stats().bytes, before + (i == 1 ? group_bytes : 0));
+      const uint64_t early = before + (i == 1 ? group_bytes : 0);
+      ASSERT_EQ(pair.AwaitBytes(early), early);
+      std::this_thread::sleep_for(kTwoLayers);
+      EXPECT_EQ(pair.receiver().Stats().bytes, early);
       pair.sender().LayersReady(id, Epoch(1), 0, source, 4);
       ASSERT_EQ(pair.AwaitBytes(before + 2 * group_bytes), before + 2 * group_bytes);
       std::this_thread::sleep_for(kTwoLayers);
