@@ -16,6 +16,7 @@
 #include <benchmark/benchmark.h>
 
 #include "common/base/check.h"
+#include "common/base/take_front.h"
 #include "kernels/dma.h"
 #include "kvtransfer/epoll.h"
 #include "kvtransfer/local_data_plane.h"
@@ -56,12 +57,7 @@ class InstantQueue final : public DmaQueue {
   size_t Poll(std::span<DmaDone> done) override {
     uint64_t value = 0;
     (void)!::read(ended_.get(), &value, sizeof(value));
-    size_t count = 0;
-    for (; count < done.size() && !done_.empty(); ++count) {
-      done[count] = std::move(done_.front());
-      done_.pop_front();
-    }
-    return count;
+    return TakeFront(done_, done);
   }
   void WatchEnds() override {
     const uint64_t one = 1;
@@ -162,15 +158,15 @@ class Planes final {
   Planes(const KvLayout& layout, int64_t senders, int64_t receivers)
       : sender_(gpu_, layout, senders),
         receiver_(gpu_, layout, receivers),
-        from_(Must(LocalDataPlane::Create(sender_.options, /*listen=*/false))),
-        to_(Must(LocalDataPlane::Create(receiver_.options, /*listen=*/true))) {
+        from_(LocalDataPlane::Create(sender_.options, /*listen=*/false).value()),
+        to_(LocalDataPlane::Create(receiver_.options, /*listen=*/true).value()) {
     Hello theirs;
     theirs.layout = layout;
     theirs.shards = to_->shards();
-    writer_ = Must(from_->NewWriter(theirs));
+    writer_ = from_->NewWriter(theirs).value();
     const Status connected = writer_->Connect();
     BATON_CHECK(connected.ok(), "{}", Message(connected));
-    links_ = Must(PlanLinks(layout, sender_.shards, receiver_.shards));
+    links_ = PlanLinks(layout, sender_.shards, receiver_.shards).value();
     for (const KvLink& link : links_) {
       const BlockPair any{BlockId(0), BlockId(0)};
       const KvShard& from = sender_.shards[link.source];
@@ -219,11 +215,6 @@ class Planes final {
   double receiver_seconds() const { return receiver_seconds_; }
 
  private:
-  template <class T>
-  static T Must(StatusOr<T> value) {
-    BATON_CHECK(value.ok(), "{}", Message(value.status()));
-    return *std::move(value);
-  }
   template <class Work>
   void InSender(const Work& work) {
     const double begin = ThreadSeconds();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/packed_runs.h"
 #include "kvtransfer/epoll.h"
 
 namespace baton {
@@ -67,23 +68,11 @@ int StagedPair::TakeBuffer() {
 }
 
 Status StagedPair::Gather(uint64_t id, int buffer, std::span<const ByteRange> ranges) {
-  std::vector<CopyRun> runs;
-  runs.reserve(ranges.size());
-  for (uint64_t at = OffsetOf(buffer); const ByteRange& range : ranges) {
-    runs.push_back({range.offset, at, range.bytes});
-    at += range.bytes;
-  }
-  return queue_->Copy(id, memory_, communicator_->staging(), runs);
+  return queue_->Copy(id, memory_, communicator_->staging(), GatherRuns(ranges, OffsetOf(buffer)));
 }
 
 Status StagedPair::Scatter(uint64_t id, int buffer, std::span<const ByteRange> ranges) {
-  std::vector<CopyRun> runs;
-  runs.reserve(ranges.size());
-  for (uint64_t at = OffsetOf(buffer); const ByteRange& range : ranges) {
-    runs.push_back({at, range.offset, range.bytes});
-    at += range.bytes;
-  }
-  return queue_->Copy(id, communicator_->staging(), memory_, runs);
+  return queue_->Copy(id, communicator_->staging(), memory_, ScatterRuns(ranges, OffsetOf(buffer)));
 }
 
 Status StagedPair::Checksum(uint64_t id, std::span<const ByteRange> ranges, uint64_t granule) {

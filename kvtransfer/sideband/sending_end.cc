@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/take_front.h"
 #include "kvtransfer/epoll.h"
 #include "kvtransfer/wire/byte_ranges.h"
 
@@ -205,12 +206,7 @@ void SendingEnd::Queue(const SidebandFrame& frame) {
 size_t SendingEnd::Finish(std::span<WriteEvent> events) {
   if (!status_.ok()) LeaveIfIdle();
   WatchSocket();
-  const size_t count = std::min(events.size(), events_.size());
-  for (size_t i = 0; i < count; ++i) {
-    events[i] = std::move(events_.front());
-    events_.pop_front();
-  }
-  return count;
+  return TakeFront(events_, events);
 }
 
 void SendingEnd::WatchSocket() {

@@ -218,7 +218,8 @@ Status Connection::AcceptPreface() {
 Status Connection::StartFrame() {
   BATON_RETURN_IF_ERROR(CheckRuns(header_, runs_));
   BATON_RETURN_IF_ERROR(BeginPayload(header_, runs_));
-  verdict_ = windows_.CheckWrite(header_.window_key, preface_.region, DestinationRanges(runs_));
+  ranges_ = DestinationRanges(runs_);
+  verdict_ = windows_.CheckWrite(header_.window_key, preface_.region, ranges_);
   if (staging_ && header_.payload_bytes > StagingBuffers::kBufferBytes) {
     verdict_ = InvalidArgument("a write of {} bytes into a GPU's memory; at most {} are allowed",
                                header_.payload_bytes,
@@ -318,9 +319,10 @@ void Connection::FinishFrame() {
     verdict_ = MakeStatus(StatusCode::kAborted, "the sender took the write back");
   }
   state_ = State::kHeader;
-  Landing landing{header_, runs_, hasher_.Take(), std::exchange(buffer_, -1), verdict_};
+  Landing landing{
+      header_, std::move(ranges_), hasher_.Take(), std::exchange(buffer_, -1), verdict_};
   if (landing.verdict.ok() && landing.buffer >= 0) {
-    landing.verdict = staging_->CopyIn(landing.buffer, landing.runs);
+    landing.verdict = staging_->CopyIn(landing.buffer, landing.ranges);
     if (landing.verdict.ok()) return landing_.push_back(std::move(landing));
   }
   Conclude(std::move(landing));
@@ -344,7 +346,7 @@ void Connection::Conclude(Landing landing) {
     arrival.region = preface_.region;
     arrival.tag = landing.header.tag;
     arrival.bytes = landing.header.payload_bytes;
-    arrival.ranges = DestinationRanges(landing.runs);
+    arrival.ranges = std::move(landing.ranges);
     arrival.checksums = std::move(landing.checksums);
     windows_.Report(std::move(arrival));
   }

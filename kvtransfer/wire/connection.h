@@ -86,7 +86,7 @@ class Connection : public PeerConnection {
   // A payload that is being copied from a staging buffer to the region.
   struct Landing {
     WriteHeader header;
-    std::vector<WriteRun> runs;
+    std::vector<ByteRange> ranges;
     std::vector<uint64_t> checksums;
     int buffer = -1;
     Status verdict;
@@ -135,8 +135,9 @@ class Connection : public PeerConnection {
   std::vector<UniqueFd> descriptors_;
   WriteHeader header_;
   std::vector<WriteRun> runs_;
-  Status verdict_;  // of the current frame; not OK: its payload is discarded
-  size_t run_ = 0;  // the run that receives the next payload byte
+  std::vector<ByteRange> ranges_;  // that the runs write
+  Status verdict_;                 // of the current frame; not OK: its payload is discarded
+  size_t run_ = 0;                 // the run that receives the next payload byte
   uint64_t run_offset_ = 0;
   bool is_hashed_on_the_way_ = false;  // by MovePayload
   bool is_scattered_ = false;       // the payload has many short runs, and goes to scatter_ first

@@ -8,7 +8,9 @@
 #include <cstring>
 #include <utility>
 
+#include "common/base/take_front.h"
 #include "kvtransfer/epoll.h"
+#include "kvtransfer/wire/byte_ranges.h"
 
 namespace baton {
 namespace {
@@ -87,7 +89,7 @@ void FrameChannel::PumpStaging() {
       status = buffer.status();
       if (!status.ok() || *buffer < 0) break;
       op.buffer = *buffer;
-      status = staging_->CopyOut(op.buffer, op.runs);
+      status = staging_->CopyOut(op.buffer, SourceRanges(op.runs));
     } else if (!staging_->is_busy(op.buffer)) {
       op.is_staged = true;
       const iovec payload{staging_->data(op.buffer), op.header.payload_bytes};
@@ -193,12 +195,7 @@ size_t FrameChannel::Poll(Time now, std::span<WriteEvent> events) {
     rate_.OnPoll(now, !sent_.empty() || !queue_.empty());
     if (status_.ok()) WatchSocket();
   }
-  const size_t count = std::min(events.size(), events_.size());
-  for (size_t i = 0; i < count; ++i) {
-    events[i] = std::move(events_.front());
-    events_.pop_front();
-  }
-  return count;
+  return TakeFront(events_, events);
 }
 
 void FrameChannel::CheckConnected(Time now) {

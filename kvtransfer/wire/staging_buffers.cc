@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/base/clock.h"
+#include "kernels/packed_runs.h"
 #include "kvtransfer/epoll.h"
 
 namespace baton {
@@ -12,18 +13,6 @@ namespace {
 
 constexpr Duration kLongestCopy = std::chrono::seconds(5);
 constexpr int kPollMs = 10;
-
-// `runs` with the offsets on one side, the buffer's, replaced: there the runs follow each other
-// without gaps.
-std::vector<CopyRun> Contiguous(std::span<const CopyRun> runs, uint64_t CopyRun::*side) {
-  std::vector<CopyRun> copies(runs.begin(), runs.end());
-  uint64_t at = 0;
-  for (CopyRun& run : copies) {
-    run.*side = at;
-    at += run.bytes;
-  }
-  return copies;
-}
 
 }  // namespace
 
@@ -61,18 +50,14 @@ Status StagingBuffers::Start(int buffer,
   return OkStatus();
 }
 
-Status StagingBuffers::CopyOut(int buffer, std::span<const CopyRun> runs) {
-  return Start(buffer,
-               memory_,
-               *buffers_[static_cast<size_t>(buffer)].memory,
-               Contiguous(runs, &CopyRun::destination));
+Status StagingBuffers::CopyOut(int buffer, std::span<const ByteRange> ranges) {
+  const Buffer& to = *buffers_[static_cast<size_t>(buffer)].memory;
+  return Start(buffer, memory_, to, GatherRuns(ranges, 0));
 }
 
-Status StagingBuffers::CopyIn(int buffer, std::span<const CopyRun> runs) {
-  return Start(buffer,
-               *buffers_[static_cast<size_t>(buffer)].memory,
-               memory_,
-               Contiguous(runs, &CopyRun::source));
+Status StagingBuffers::CopyIn(int buffer, std::span<const ByteRange> ranges) {
+  const Buffer& from = *buffers_[static_cast<size_t>(buffer)].memory;
+  return Start(buffer, from, memory_, ScatterRuns(ranges, 0));
 }
 
 Status StagingBuffers::Poll() {

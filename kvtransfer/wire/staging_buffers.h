@@ -30,10 +30,10 @@ class StagingBuffers final {
   void Free(int buffer);
   std::byte* data(int buffer) const { return buffers_[static_cast<size_t>(buffer)].memory->data(); }
 
-  // Start a copy of the runs' sources into the buffer, or of the buffer into the runs'
-  // destinations.
-  Status CopyOut(int buffer, std::span<const CopyRun> runs);
-  Status CopyIn(int buffer, std::span<const CopyRun> runs);
+  // Start a copy of ranges of the GPU's memory into the buffer, one after the other, or of the
+  // buffer into the ranges.
+  Status CopyOut(int buffer, std::span<const ByteRange> ranges);
+  Status CopyIn(int buffer, std::span<const ByteRange> ranges);
   // Handles the copies that have ended. An error: the device is lost.
   Status Poll();
   bool is_busy(int buffer) const { return buffers_[static_cast<size_t>(buffer)].copies > 0; }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/take_front.h"
 #include "kvtransfer/wire/byte_ranges.h"
 #include "kvtransfer/wire/frame.h"
 
@@ -96,12 +97,7 @@ Status WindowTable::CheckWrite(uint64_t key,
 }
 
 size_t WindowTable::TakeArrivals(std::span<Arrival> out) {
-  const size_t count = std::min(out.size(), arrivals_.size());
-  for (size_t i = 0; i < count; ++i) {
-    out[i] = std::move(arrivals_.front());
-    arrivals_.pop_front();
-  }
-  return count;
+  return TakeFront(arrivals_, out);
 }
 
 }  // namespace baton

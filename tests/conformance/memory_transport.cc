@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/take_front.h"
 #include "kvtransfer/wire/byte_ranges.h"
 #include "kvtransfer/wire/frame.h"
 
@@ -78,11 +79,7 @@ class MemoryChannel final : public Channel {
     std::lock_guard lock(fabric_.mutex_);
     uint64_t value = 0;
     (void)!::read(own_.event_.get(), &value, sizeof(value));
-    const size_t count = std::min(events.size(), events_.size());
-    for (size_t i = 0; i < count; ++i) {
-      events[i] = std::move(events_.front());
-      events_.pop_front();
-    }
+    const size_t count = TakeFront(events_, events);
     if (!events_.empty()) own_.Signal();
     return count;
   }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/take_front.h"
 #include "common/base/unique_fd.h"
 #include "kernels/granule_checksum.h"
 #include "tests/fakes/host_buffer.h"
@@ -135,12 +136,7 @@ class FakeGpu::Queue final : public DmaQueue {
     (void)!::read(event_.get(), &value, sizeof(value));
     std::lock_guard lock(gpu_.mutex_);
     is_watched_ = false;
-    size_t count = 0;
-    for (; count < done.size() && !done_.empty(); ++count) {
-      done[count] = std::move(done_.front());
-      done_.pop_front();
-    }
-    return count;
+    return TakeFront(done_, done);
   }
 
   void WatchEnds() override {

@@ -4,6 +4,7 @@
 #include "kernels/cuda/dma/block_checksum.h"
 #include "kernels/cuda/dma/copy_runs.h"
 #include "kernels/granule_checksum.h"
+#include "kernels/packed_runs.h"
 
 namespace baton::cuda {
 namespace {
@@ -55,16 +56,10 @@ Status ChecksumTask::Start(std::span<const Request> requests) {
     const std::vector<uint64_t> offsets = GranuleOffsets(ranges, granule_);
     if (!offsets.empty()) return Sum(of.data(), offsets);
   }
-  std::vector<CopyRun> runs;
-  runs.reserve(ranges.size());
-  for (uint64_t at = 0; const ByteRange& range : ranges) {
-    runs.push_back({range.offset, at, range.bytes});
-    at += range.bytes;
-  }
   BATON_RETURN_IF_ERROR(on_host_ ? host_.Reserve(bytes) : gathered_.Reserve(bytes));
   std::byte* to = on_host_ ? host_->data() : gathered_->at();
   const Copiers copiers = on_host_ ? Copiers::kEngines : Copiers::kSms;
-  BATON_CUDA_RETURN_IF_ERROR(CopyRuns(of.data(), to, runs, copiers, stream_));
+  BATON_CUDA_RETURN_IF_ERROR(CopyRuns(of.data(), to, GatherRuns(ranges, 0), copiers, stream_));
   if (on_host_) return ToStatus(cudaEventRecord(ended_, stream_), "ending a checksum");
   std::vector<uint64_t> offsets(bytes / granule_);
   for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = i * granule_;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/base/take_front.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/stream.h"
 #include "kernels/cuda/dma/copy_runs.h"
@@ -264,12 +265,7 @@ size_t CudaDmaQueue::Poll(std::span<DmaDone> done) {
       waiting_.clear();
     }
   }
-  const size_t taken = std::min(done.size(), done_.size());
-  for (size_t i = 0; i < taken; ++i) {
-    done[i] = std::move(done_.front());
-    done_.pop_front();
-  }
-  return taken;
+  return TakeFront(done_, done);
 }
 
 }  // namespace baton::cuda
