@@ -15,7 +15,7 @@ class Launches {
  public:
   Launches(const std::byte* from, std::byte* to) : from_(from), to_(to) {}
 
-  // Adds a copy whose rows have at most kLongRow bytes.
+  // Adds a copy whose rows have 1 to kLongRow bytes.
   void Add(const StridedCopy& copy) {
     for (uint64_t row = 0; row < copy.rows;) {
       if (left_ < copy.first.bytes || all_.back().count == RowCopyArgs::kMaxCopies) {
@@ -70,6 +70,7 @@ std::vector<RowCopyArgs> PlanRowCopies(std::span<const StridedCopy> copies,
                                        std::byte* to) {
   Launches launches(from, to);
   for (const StridedCopy& copy : copies) {
+    if (copy.first.bytes == 0) continue;
     if (copy.first.bytes <= kLongRow) {
       launches.Add(copy);
       continue;
