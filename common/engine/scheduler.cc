@@ -160,12 +160,8 @@ void Scheduler::StopSample(RequestKey key, int32_t sample) {
   Reap();
 }
 
-// A copy of a block that only the lease still holds may be part of a step under way, and a peer may
-// write a free block at once. So the blocks are kept until the steps under way have ended.
 void Scheduler::ReleaseKv(RequestKey key) {
-  if (auto lease = handoffs_.extract(key); !lease.empty() && !steps_.empty()) {
-    steps_.newest().ended_leases.push_back(std::move(lease.mapped()));
-  }
+  handoffs_.erase(key);
   ForgetChunks(key);
   if (const auto found = active_.find(key); found != active_.end()) {
     found->second->kv_released = true;

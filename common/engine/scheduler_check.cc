@@ -20,6 +20,7 @@ std::vector<const Lease*> Scheduler::AllLeases() const {
   }
   for (const auto& [key, lease] : handoffs_) leases.push_back(&lease);
   for (size_t i = 0; i < steps_.size(); ++i) {
+    leases.push_back(&steps_[i].copied.lease());
     for (const Lease& lease : steps_[i].ended_leases) leases.push_back(&lease);
   }
   return leases;
@@ -31,6 +32,7 @@ int32_t Scheduler::LeakedBlocks() const {
   for (const Sequence* sequence : awaiting_kv_) held += std::ssize(sequence->table.held());
   for (const auto& [key, lease] : handoffs_) held += std::ssize(lease.held());
   for (size_t i = 0; i < steps_.size(); ++i) {
+    held += std::ssize(steps_[i].copied.lease().held());
     for (const Lease& lease : steps_[i].ended_leases) held += std::ssize(lease.held());
   }
   return held == cache_.references() ? 0 : cache_.CountLeaked(AllLeases());

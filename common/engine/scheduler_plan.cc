@@ -124,8 +124,8 @@ Scheduler::StepShare Scheduler::ShareOfStep() const {
 }
 
 // Sequences are planned in rank order, and the lowest ranked one is preempted first. A preempted
-// sequence therefore has no row in the plan yet. Blocks of sequences that are under way cannot be
-// taken, and a copy under way may read the others; so preemption waits for the steps under way.
+// sequence therefore has no row in the plan yet. The blocks of sequences that are under way cannot
+// be taken, so preemption waits for the steps under way.
 // Prompts that take their blocks chunk by chunk get the blocks here, too.
 void Scheduler::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
@@ -163,10 +163,11 @@ bool Scheduler::MakeRoomOrPreempt(size_t rank) {
   return fits;
 }
 
-// The most tokens of the next chunk of a prompt whose blocks slide: PlanDecodes made room for them,
-// and no other chunk of it is under way.
+// The most tokens of the next chunk of a prompt whose blocks slide: those for which it has blocks,
+// usually from PlanDecodes. No other chunk of it is under way. No other sequence uses the block of
+// its next token, because sequences share only full blocks until their prompt is computed.
 int32_t Scheduler::SlidingRoom(const Sequence& sequence) const {
-  if (sequence.under_way > 0 || short_of_blocks_) return 0;
+  if (sequence.under_way > 0) return 0;
   const int32_t held = sequence.table.size() * cache_.block_tokens();
   return std::min(ChunkTokens(), held - sequence.computed);
 }
@@ -261,7 +262,10 @@ bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
   }
   std::optional<BlockCopy> copy;
   if (!sequence.table.MakeExclusive(first, copy)) return false;
-  if (copy) plan_->copies.push_back(*copy);
+  if (copy) {
+    plan_->copies.push_back(*copy);
+    steps_.prepared().copied.Add(cache_, BlockId(static_cast<uint32_t>(copy->from)));
+  }
   if (slides()) return true;
   const int32_t taken = std::min(before - cache_.available(), sequence.promised);
   sequence.promised -= taken;
@@ -274,15 +278,6 @@ bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
 // lease.
 void Scheduler::Preempt(Sequence& sequence) {
   BATON_CHECK(running_.back() == &sequence, "only the lowest ranked sequence is preempted");
-  // Samples that share a block are neighbours in rank, and the last one that writes the block needs
-  // no copy. So the last user of a block to copy is never preempted, and the source of the copy
-  // stays in use.
-  for (const BlockCopy& copy : plan_->copies) {
-    const BlockId source(static_cast<uint32_t>(copy.from));
-    BATON_CHECK(cache_.refs(source) > 1 || std::ranges::count(sequence.table.held(), source) == 0,
-                "the last user of block {} is preempted before the block is copied",
-                source);
-  }
   running_.pop_back();
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);

@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/engine/sequence.h"
 #include "common/engine/step_plan.h"
+#include "common/kvcache/copy_sources.h"
 #include "kernels/sampling.h"
 
 namespace baton {
@@ -18,6 +19,7 @@ namespace baton {
 // A step from its plan to its end.
 struct QueuedStep {
   StepPlan plan;
+  CopySources copied;  // by the plan's copies
   // The requests and leases that ended while this step was the newest one under way. They are kept
   // until the step ends, because its rows point to the requests and the device may still write the
   // blocks.
@@ -34,6 +36,7 @@ struct QueuedStep {
 
   void Clear() {
     plan.Clear();
+    copied.Clear();
     ended_requests.clear();
     ended_leases.clear();
     sampled.clear();
@@ -59,13 +62,14 @@ class StepQueue final {
   QueuedStep& oldest() { return (*this)[0]; }
   QueuedStep& newest() { return (*this)[size_ - 1]; }
 
-  // An empty step, which is not under way before Push. The queue must not be full.
+  // Returns an empty step, which is not under way before Push. The queue must not be full.
   QueuedStep& Prepare() {
     BATON_CHECK(!full(), "there are already {} steps under way", size_);
     QueuedStep& step = (*this)[size_];
     step.Clear();
     return step;
   }
+  QueuedStep& prepared() { return (*this)[size_]; }
   // The prepared step is under way from now on.
   void Push() { ++size_; }
   // The oldest step is no longer under way. Returns the step, which is valid until Prepare.

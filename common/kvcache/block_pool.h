@@ -24,6 +24,11 @@ class BlockPool final {
   // Sum of all reference counts.
   int64_t references() const { return references_; }
   int32_t refs(BlockId id) const { return blocks_[id.value()].refs; }
+  // Whether the block has one user, apart from copies that read the block.
+  bool is_exclusive(BlockId id) const {
+    const Block& block = blocks_[id.value()];
+    return block.refs - block.copies == 1;
+  }
   bool is_cached(BlockId id) const { return blocks_[id.value()].cached; }
 
   // Gives a free block to a new user; its reference count becomes 1. Nullopt when no block is free.
@@ -34,6 +39,9 @@ class BlockPool final {
   void Retain(BlockId id);
   // Removes a user. The block becomes free when it has no more users.
   void Release(BlockId id);
+  // One of the block's users is a copy from now on that reads the block, until EndCopy.
+  void BeginCopy(BlockId id) { ++blocks_[id.value()].copies; }
+  void EndCopy(BlockId id) { --blocks_[id.value()].copies; }
   // MarkCached keeps the content of the block when it becomes free; ClearCached undoes this. Only
   // for a block with users.
   void MarkCached(BlockId id);
@@ -47,6 +55,7 @@ class BlockPool final {
   static constexpr uint32_t kNone = UINT32_MAX;
   struct Block {
     int32_t refs = 0;
+    int32_t copies = 0;  // the part of `refs` that are copies
     bool cached = false;
     uint32_t older = kNone;  // neighbours in the list of cached blocks without users
     uint32_t newer = kNone;

@@ -35,7 +35,7 @@ class KvCache final {
   int32_t available() const { return pool_.available(); }
   int32_t cached() const { return pool_.cached(); }
   int64_t references() const { return pool_.references(); }
-  int32_t refs(BlockId id) const { return pool_.refs(id); }
+  bool is_exclusive(BlockId id) const { return pool_.is_exclusive(id); }
   bool prefix_caching() const { return prefix_caching_; }
   PrefixCache& prefix() { return prefix_; }
   const PrefixCache& prefix() const { return prefix_; }
@@ -74,6 +74,7 @@ class KvCache final {
   int32_t CountLeaked(std::span<const Lease* const> leases) const;
 
  private:
+  friend class CopySources;
   friend class Lease;
   std::optional<BlockId> Take();
   void Uncache(BlockId block);

@@ -61,7 +61,7 @@ void Lease::Replace(int32_t index, BlockId block) {
 }
 
 bool Lease::IsExclusive(int32_t index) const {
-  return cache_->refs(blocks_[index]) == 1;
+  return cache_->is_exclusive(blocks_[index]);
 }
 
 bool Lease::MakeExclusive(int32_t index, std::optional<BlockCopy>& copy) {

@@ -43,11 +43,12 @@ class Lease final {
   void ReleaseBefore(int32_t index);
   // Releases the block at `index` and takes `block`, which has users or is cached, in its place.
   void Replace(int32_t index, BlockId block);
-  // Whether this lease is the only user of the block at `index`.
+  // Whether this lease is the only user of the block at `index`, apart from copies of earlier steps
+  // that read the block.
   bool IsExclusive(int32_t index) const;
-  // Makes this lease the only user of the block at `index`. When the block has other users, a new
-  // block takes its place, and the caller must run `copy` before it writes the new block. False
-  // when no block is available.
+  // Makes this lease exclusive in the block at `index`. When the block has other users, a new block
+  // takes its place. The caller must run `copy` before it writes the new block, and keep the source
+  // in CopySources until the copy has run. False when no block is available.
   bool MakeExclusive(int32_t index, std::optional<BlockCopy>& copy);
   // Releases all blocks, the last one first, so that the prefix cache keeps the beginning of a
   // prefix longest.

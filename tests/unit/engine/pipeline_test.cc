@@ -219,36 +219,111 @@ TEST(PipelineScheduleTest, APromptHasManyChunksUnlessTheyBecomeSmall) {
   EXPECT_EQ(ChunksOf(300, 256), (Chunks{64, 64, 64, 64, 44})) << "a larger chunk would be small";
 }
 
-// The step copies the last block of the prompt, which the hand-off still holds. A peer may write a
-// free block at once, before the copy has run.
-TEST(PipelineScheduleTest, ALeaseThatEndsKeepsItsBlocksWhileAStepIsUnderWay) {
-  Scheduler::Options options;
-  options.engine.max_step_tokens = 16;
-  options.limits = {.context_length = 64, .vocabulary = 1000, .max_samples = 1};
-  options.stages = 2;
-  KvCache cache(10, 4, true);
-  Scheduler scheduler(options, cache);
-  const Time now = Time{} + std::chrono::hours(1);
-  Request request = MakeRequest(1, 6, 1, 8);
-  request.kind = RequestKind::kDecode;
-  const RequestKey key = {request.id, request.epoch};
-  scheduler.Add(request, now);
-  scheduler.Plan(now);
-  std::vector<SampledToken> first(1);
-  first[0].token = 7;
-  scheduler.Activate(key, std::move(first), now);
-  const StepPlan& plan = scheduler.Plan(now);
-  ASSERT_EQ(plan.rows.size(), 1u);
+// The scheduler of a decode worker with two stages. Requests whose KV has arrived: the last block
+// of the prompt is not full, and the hand-off still holds it.
+class CopyUnderWayTest : public ::testing::Test {
+ protected:
+  static Scheduler::Options Options() {
+    Scheduler::Options options;
+    options.engine.max_step_tokens = 16;
+    options.limits = {.context_length = 64, .vocabulary = 1000, .max_samples = 2};
+    options.stages = 2;
+    return options;
+  }
+  void TearDown() override {
+    scheduler_.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
+    for (const RequestKey& key : handoffs_) scheduler_.ReleaseKv(key);
+    EXPECT_EQ(cache_.available(), cache_.total());
+  }
+
+  // Every token of the prompt and the first token of each sample are known.
+  RequestKey Activate(uint64_t id, int32_t samples) {
+    Request request = MakeRequest(id, 6, id, 8);
+    request.kind = RequestKind::kDecode;
+    request.samples = samples;
+    const RequestKey key = {request.id, request.epoch};
+    handoffs_.push_back(key);
+    scheduler_.Add(request, now_);
+    EXPECT_TRUE(scheduler_.Plan(now_).rows.empty());
+    std::vector<SampledToken> first(samples);
+    for (SampledToken& token : first) token.token = 7;
+    scheduler_.Activate(key, std::move(first), now_);
+    return key;
+  }
+  const StepPlan& PlanOneRow() {
+    const StepPlan& plan = scheduler_.Plan(now_);
+    EXPECT_EQ(plan.rows.size(), 1u);
+    return plan;
+  }
+  void Commit() {
+    std::vector<SampledToken> sampled(1);
+    sampled[0].token = 8;
+    scheduler_.Commit(sampled, now_);
+    scheduler_.StoreBlocks();
+    EXPECT_TRUE(scheduler_.CheckIntegrity().ok()) << scheduler_.CheckIntegrity();
+    EXPECT_EQ(scheduler_.LeakedBlocks(), 0);
+  }
+
+  const Time now_ = Time{} + std::chrono::hours(1);
+  KvCache cache_{10, 4, true};
+  Scheduler scheduler_{Options(), cache_};
+  std::vector<RequestKey> handoffs_;
+};
+
+TEST_F(CopyUnderWayTest, TheBlockThatIsReadIsNotFreeWhenTheHandOffEnds) {
+  const RequestKey key = Activate(1, 1);
+  EXPECT_EQ(PlanOneRow().copies.size(), 1u);
+  const int32_t available = cache_.available();
+  scheduler_.ReleaseKv(key);
+  EXPECT_EQ(cache_.available(), available);
+  EXPECT_EQ(scheduler_.LeakedBlocks(), 0);
+  Commit();
+  EXPECT_EQ(cache_.available(), available + 1);
+}
+
+// The blocks of a sample that was stopped are kept until the older step has ended. The copy is part
+// of the newer step.
+TEST_F(CopyUnderWayTest, TheEndOfAnOlderStepDoesNotFreeTheBlock) {
+  Activate(1, 1);
+  PlanOneRow();
+  const RequestKey key = Activate(2, 2);
+  scheduler_.ReleaseKv(key);
+  scheduler_.StopSample(key, 1);
+  const StepPlan& plan = PlanOneRow();
+  ASSERT_EQ(plan.rows[0].sequence->request->key(), key);
   ASSERT_EQ(plan.copies.size(), 1u);
-  const int32_t available = cache.available();
-  scheduler.ReleaseKv(key);
-  EXPECT_EQ(cache.available(), available);
-  std::vector<SampledToken> sampled(1);
-  sampled[0].token = 8;
-  scheduler.Commit(sampled, now);
-  scheduler.StoreBlocks();
-  EXPECT_GT(cache.available(), available);
-  scheduler.FailAll(MakeStatus(StatusCode::kCancelled, "the test is over"));
+  const BlockId read(static_cast<uint32_t>(plan.copies[0].from));
+  Commit();
+  Lease taken(cache_);
+  EXPECT_TRUE(taken.Grow(cache_.available()));
+  EXPECT_EQ(std::ranges::count(taken.blocks(), read), 0);
+  taken.Clear();
+  Commit();
+  EXPECT_TRUE(taken.Grow(cache_.available()));
+  EXPECT_EQ(std::ranges::count(taken.blocks(), read), 1);
+}
+
+// Steps run in order, so a copy of an older step has read the block before a newer step writes it.
+TEST_F(CopyUnderWayTest, TheLastSampleWritesTheBlockInPlace) {
+  const RequestKey key = Activate(1, 2);
+  const StepPlan& first = PlanOneRow();
+  EXPECT_EQ(first.copies.size(), 1u);
+  scheduler_.ReleaseKv(key);
+  const StepPlan& second = PlanOneRow();
+  EXPECT_EQ(second.rows[0].sequence->request->key(), key);
+  EXPECT_NE(second.rows[0].sequence, first.rows[0].sequence);
+  EXPECT_TRUE(second.copies.empty());
+  Commit();
+  Commit();
+}
+
+TEST_F(CopyUnderWayTest, ARequestWhoseHandOffHasEndedCopiesNothing) {
+  Activate(1, 1);
+  PlanOneRow();
+  scheduler_.ReleaseKv(Activate(2, 1));
+  EXPECT_TRUE(PlanOneRow().copies.empty());
+  Commit();
+  Commit();
 }
 
 // Nobody would release a hand-off that the listener was never told.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/kvcache/block_hash.h"
+#include "common/kvcache/copy_sources.h"
 
 namespace baton {
 namespace {
@@ -153,6 +154,30 @@ TEST(KvCacheTest, SharedBlockIsCopiedBeforeItIsWritten) {
   EXPECT_FALSE(copy) << "its only user writes in place";
   Lease three = one.Share(1);
   EXPECT_FALSE(three.MakeExclusive(0, copy)) << "no block is left";
+}
+
+TEST(KvCacheTest, WhatACopyReadsIsNotFreeButMayBeWrittenByItsLastLease) {
+  KvCache cache(3, kBlockTokens, true);
+  Lease one(cache);
+  ASSERT_TRUE(one.Grow(1));
+  Lease two = one.Share(1);
+  std::optional<BlockCopy> copy;
+  ASSERT_TRUE(two.MakeExclusive(0, copy));
+  ASSERT_TRUE(copy);
+  CopySources sources;
+  sources.Add(cache, BlockId(static_cast<uint32_t>(copy->from)));
+  EXPECT_TRUE(one.IsExclusive(0));
+  Lease three = one.Share(1);
+  EXPECT_FALSE(one.IsExclusive(0));
+  three.Clear();
+  one.Clear();
+  EXPECT_EQ(cache.available(), 1);
+  const Lease* all[] = {&one, &two, &sources.lease()};
+  EXPECT_TRUE(cache.Check(all).ok()) << cache.Check(all);
+  EXPECT_EQ(cache.CountLeaked(all), 0);
+  sources.Clear();
+  EXPECT_EQ(cache.available(), 2);
+  EXPECT_TRUE(cache.Check(all).ok()) << cache.Check(all);
 }
 
 TEST(KvCacheTest, WithoutPrefixCacheNothingIsFound) {
