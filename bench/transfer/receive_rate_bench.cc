@@ -35,6 +35,7 @@
 #include "kernels/backend.h"
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/sender.h"
+#include "tests/conformance/must.h"
 #include "tests/conformance/socket_control.h"
 #include "tests/conformance/test_memory.h"
 
@@ -57,17 +58,6 @@ struct Setup {
   int periods = 12;
   std::vector<double> limits = {0, 1, 0.25, kDefault};
 };
-
-template <class T>
-T Must(StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  fmt::print(stderr, "{}\n", Message(value.status()));
-  std::exit(1);
-}
-
-void Must(const Status& status) {
-  if (!status.ok()) Must(StatusOr<int>(status));
-}
 
 // ---- the sender's process
 

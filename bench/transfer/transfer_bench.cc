@@ -35,6 +35,7 @@
 #include "kernels/backend.h"
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/sender.h"
+#include "tests/conformance/must.h"
 #include "tests/conformance/socket_control.h"
 #include "tests/conformance/test_memory.h"
 
@@ -61,13 +62,6 @@ struct Setup {
   size_t write_mib = 0;
   std::string transport;  // empty: all
 };
-
-template <class T>
-T Must(StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  fmt::print(stderr, "{}\n", Message(value.status()));
-  std::exit(1);
-}
 
 constexpr std::string_view kVerbsPrefix = "verbs:";
 constexpr uint64_t kWarmUp = 3;  // hand-offs: page faults and connection set-up
@@ -204,10 +198,7 @@ class WaitEnd final : public KvSenderListener {
 
  private:
   void End(const Status& status, const TransferStats& stats) {
-    if (!status.ok()) {
-      fmt::print(stderr, "failed: {}\n", Message(status));
-      std::exit(1);
-    }
+    Must(status);
     {
       std::lock_guard lock(mutex_);
       ended_ = true;

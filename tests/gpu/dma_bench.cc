@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -23,6 +22,7 @@
 #include "common/base/clock.h"
 #include "common/base/quantile.h"
 #include "kernels/backend.h"
+#include "tests/conformance/must.h"
 
 namespace baton {
 namespace {
@@ -30,13 +30,6 @@ namespace {
 constexpr uint64_t kPiece = uint64_t{256} << 10;
 constexpr uint64_t kArena = uint64_t{1} << 30;
 constexpr int kRounds = 40;
-
-template <class T>
-T Must(StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  fmt::print(stderr, "{}\n", Message(value.status()));
-  std::exit(1);
-}
 
 std::unique_ptr<Backend> Open(const char* device) {
   BackendOptions options;
