@@ -128,6 +128,7 @@ class Scheduler final {
   int32_t OwnWorstBlocks(const ActiveRequest& active) const;
   int32_t MaxBlocks(const ActiveRequest& active) const;
   int32_t MinBlocks(const ActiveRequest& active) const;
+  int32_t BlocksToPromise(const Sequence& sequence) const;
   int64_t MaxTokens() const;
   bool slides() const;
   bool slides(const Sequence& sequence) const;

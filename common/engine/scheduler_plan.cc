@@ -381,7 +381,7 @@ bool Scheduler::ComputedByOther(const Sequence& sequence, const PrefixHit& hit) 
 
 bool Scheduler::FitsNow(const Sequence& sequence, const PrefixHit& hit) {
   const auto hits = static_cast<int32_t>(hit.blocks.size());
-  int32_t need = MaxBlocks(*sequence.request);
+  int32_t need = BlocksToPromise(sequence);
   if (!never_evicts()) {
     const int32_t idle = slides(sequence) ? std::min(hit.idle, WindowBlocks()) : hit.idle;
     need = FirstBlocks(sequence, hits) - hits + idle;
@@ -423,7 +423,7 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   sequence.slots = active.forked ? 1 : active.request.samples;
   slots_ += sequence.slots;
   if (never_evicts()) {
-    sequence.promised = MaxBlocks(active) - (slides() ? 0 : blocks);
+    sequence.promised = BlocksToPromise(sequence) - (slides() ? 0 : blocks);
     promised_ += sequence.promised;
   }
   if (!active.started) {

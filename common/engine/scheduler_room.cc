@@ -101,4 +101,15 @@ int32_t Scheduler::MaxBlocks(const ActiveRequest& active) const {
   return own + (request.samples - 1) * (own - shared) + (copied ? 1 : 0);
 }
 
+// The blocks that kGuaranteedNoEvict promises to a sequence at its admission. With a sliding
+// window, a sequence can be preempted even so, because the lease of a hand-off may hold blocks that
+// its sequence no longer uses. A preempted sequence computes its tokens again in chunks, even if it
+// received them.
+int32_t Scheduler::BlocksToPromise(const Sequence& sequence) const {
+  const ActiveRequest& active = *sequence.request;
+  if (!active.forked) return MaxBlocks(active);
+  const int32_t all = cache_.BlocksFor(active.longest - 1);
+  return slides() ? std::min(all, MaxHeldBlocks()) : all;
+}
+
 }  // namespace baton

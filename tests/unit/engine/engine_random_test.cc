@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -64,6 +65,7 @@ struct Sent {
   Request request;
   bool handoff = false;
   bool cancelled = false;
+  std::set<int32_t> stopped = {};  // samples, counted from 0
 };
 
 class RandomWorkload {
@@ -78,7 +80,7 @@ class RandomWorkload {
     int idle = 0;
     while (idle < 250 && !::testing::Test::HasFailure()) {
       if (sent_.size() < static_cast<size_t>(requests) && random_() % 3 == 0) Submit();
-      if (!sent_.empty() && random_() % 40 == 0) CancelOne();
+      if (!sent_.empty() && idle == 0) Disturb();
       bool worked = prefill_.Step("prefill");
       worked |= decode_.Step("decode");
       worked |= driver_.Pump();
@@ -108,6 +110,12 @@ class RandomWorkload {
     sent_.push_back(sent);
   }
 
+  void Disturb() {
+    if (random_() % 40 == 0) CancelOne();
+    if (random_() % 40 == 0) StopOne();
+    if (random_() % 400 == 0) FailAStep(random_() % 2 == 0 ? prefill_ : decode_);
+  }
+
   void CancelOne() {
     Sent& sent = sent_[random_() % sent_.size()];
     sent.cancelled = true;
@@ -116,6 +124,21 @@ class RandomWorkload {
     } else {
       decode_.engine().Cancel(sent.request.id, sent.request.epoch);
     }
+  }
+
+  void StopOne() {
+    Sent& sent = sent_[random_() % sent_.size()];
+    const auto sample = static_cast<int32_t>(random_() % sent.request.samples);
+    sent.stopped.insert(sample);
+    if (sent.handoff) prefill_.StopSample(sent.request, sent.request.first_sample + sample);
+    decode_.StopSample(sent.request, sent.request.first_sample + sample);
+  }
+
+  // An engine gives up after three failed steps in a row.
+  void FailAStep(EngineHarness& harness) {
+    if (failed_steps_ == 2) return;
+    harness.model().FailRuns(1, /*late=*/random_() % 2 == 0);
+    ++failed_steps_;
   }
 
   // An answer ends when it fills the arena, unless the arena holds a window and three blocks. Its
@@ -141,7 +164,7 @@ class RandomWorkload {
       std::vector<TokenId> expected = prefill_.model().Expected(request, i);
       expected.resize(std::min(expected.size(), MaxOutput(request)));
       const std::vector<TokenId> got = driver_.Tokens(request, request.first_sample + i);
-      if (completed) {
+      if (completed && !sent.stopped.contains(i)) {
         ASSERT_EQ(got, expected) << "request " << request.id.value() << " sample " << i;
       } else {
         ASSERT_LE(got.size(), expected.size());
@@ -155,6 +178,7 @@ class RandomWorkload {
       const bool explained =
           (code == StatusCode::kCancelled && (sent.cancelled || sent.handoff)) ||
           (code == StatusCode::kDeadlineExceeded && request.deadline != kNever) ||
+          (code == StatusCode::kInternal && failed_steps_ > 0) ||
           code == StatusCode::kResourceExhausted || code == StatusCode::kOutOfRange;
       EXPECT_TRUE(explained) << *log->failure;
     }
@@ -172,6 +196,7 @@ class RandomWorkload {
   EngineHarness decode_;
   HandoffDriver driver_;
   std::vector<Sent> sent_;
+  int64_t failed_steps_ = 0;
   int64_t completed_ = 0;
 };
 
@@ -179,7 +204,7 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
   int64_t preemptions = 0;
   int64_t completed = 0;
   int64_t steps_behind = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     RandomWorkload workload(seed, ShapeFor(seed));
     workload.Run(60);
@@ -198,7 +223,7 @@ TEST(EngineRandomTest, APipelineGivesTheSameTokens) {
   int64_t preemptions = 0;
   int64_t completed = 0;
   int64_t steps_behind = 0;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     FakeModel::Shape shape = ShapeFor(seed);
     shape.queues_steps = false;

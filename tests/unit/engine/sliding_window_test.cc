@@ -1,20 +1,21 @@
 #include <gtest/gtest.h>
 
+#include "common/engine/scheduler.h"
 #include "tests/fakes/engine_harness.h"
 #include "tests/unit/engine/handoff_driver.h"
 
 namespace baton {
 namespace {
 
-constexpr int32_t kBlockTokens = 4;
+constexpr int32_t kBloctokens = 4;
 constexpr int32_t kWindow = 10;
 // A window that does not begin at a block's beginning, and the block of the next token.
-constexpr int32_t kWindowBlocks = kWindow / kBlockTokens + 2;
+constexpr int32_t kWindowBlocks = kWindow / kBloctokens + 2;
 
 HarnessOptions Options() {
   HarnessOptions options;
   options.kv.blocks = 32;
-  options.kv.block_tokens = kBlockTokens;
+  options.kv.block_tokens = kBloctokens;
   options.max_step_tokens = 16;
   options.max_sequences = 8;
   return options;
@@ -96,6 +97,53 @@ TEST_P(SlidingWindowTest, AReceivedPromptShrinksToTheWindow) {
   EXPECT_EQ(driver.Tokens(request, 0), decode.model().Expected(request, 0));
 }
 
+// Two hand-offs keep their leases, although the window of both sequences has left these blocks
+// behind. The second sequence is preempted when it is longer than the arena, and must not need more
+// blocks than the arena has to be computed again.
+TEST(SlidingWindowScheduleTest, APreemptedHandOffThatOutgrewTheArenaIsServed) {
+  for (const auto admission :
+       {AdmissionPolicy::kGuaranteedNoEvict, AdmissionPolicy::kMaxUtilization}) {
+    Scheduler::Options options;
+    options.engine.admission = admission;
+    options.engine.max_step_tokens = 8;
+    options.limits = {.context_length = 200, .vocabulary = 1000, .max_samples = 1};
+    options.sliding_window = kWindow;
+    KvCache cache(11, kBloctokens, false);
+    Scheduler scheduler(options, cache);
+    const Time now = Time{} + std::chrono::hours(1);
+    const SampledToken token = {.token = 5, .logprob = 0, .top = {}};
+    std::vector<RequestKey> keys;
+    for (uint64_t id : {1, 2}) {
+      Request request = MakeRequest(id, 8, id, 100);
+      request.kind = RequestKind::kDecode;
+      keys.emplace_back(request.id, request.epoch);
+      scheduler.Add(request, now);
+    }
+    size_t finished = 0;
+    const auto run = [&](int steps) {
+      for (int i = 0; i < steps; ++i) {
+        const StepPlan& plan = scheduler.Plan(now);
+        if (!plan.rows.empty()) {
+          std::vector<SampledToken> sampled(plan.logit_rows, token);
+          scheduler.Commit(sampled, now);
+          scheduler.StoreBlocks();
+        }
+        ASSERT_TRUE(scheduler.CheckIntegrity().ok()) << scheduler.CheckIntegrity();
+        finished += scheduler.TakeOutcomes().finished.size();
+      }
+    };
+    run(1);
+    scheduler.Activate(keys[1], {token}, now);
+    run(60);
+    scheduler.Activate(keys[0], {token}, now);
+    run(400);
+    EXPECT_GT(scheduler.Counts().preemptions, 0);
+    EXPECT_EQ(finished, 2u);
+    for (const RequestKey& key : keys) scheduler.ReleaseKv(key);
+    EXPECT_EQ(cache.available(), cache.total());
+  }
+}
+
 constexpr int32_t kWideWindow = 32;
 
 // An arena of few blocks, and a context that is far longer.
@@ -109,7 +157,7 @@ class SmallArenaTest : public testing::TestWithParam<std::tuple<bool, bool, Admi
   static HarnessOptions Options(int32_t blocks) {
     HarnessOptions options;
     options.kv.blocks = blocks;
-    options.kv.block_tokens = kBlockTokens;
+    options.kv.block_tokens = kBloctokens;
     options.max_step_tokens = 16;
     options.max_sequences = 8;
     options.prefix_cache = std::get<1>(GetParam());
@@ -210,7 +258,7 @@ TEST_P(SmallArenaTest, ATinyArenaEndsAnAnswer) {
   if (never_evicts()) {
     EXPECT_TRUE(harness.log(request).failure.has_value());
   } else {
-    EXPECT_EQ(harness.log(request).Tokens(0).size(), 12u * kBlockTokens + 1 - 20);
+    EXPECT_EQ(harness.log(request).Tokens(0).size(), 12u * kBloctokens + 1 - 20);
   }
 }
 
