@@ -228,6 +228,7 @@ TEST(EngineRandomTest, APipelineGivesTheSameTokens) {
     FakeModel::Shape shape = ShapeFor(seed);
     shape.queues_steps = false;
     shape.stages = static_cast<int32_t>(2 + seed % 3);
+    shape.reports_late = seed % 4 < 2;
     RandomWorkload workload(seed, shape);
     workload.Run(60);
     if (HasFailure()) return;
