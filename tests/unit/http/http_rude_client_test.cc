@@ -246,6 +246,30 @@ TEST_F(RudeClientTest, ProbesAreAnsweredBehindManySilentConnections) {
   EXPECT_THAT(probe.ReadUntil("ok"), HasSubstr("HTTP/1.1 200 "));
 }
 
+// A handler that keeps its exchange keeps the connection alive, although the slot is free.
+TEST_F(RudeClientTest, AConnectionThatIsClosedAlreadyDoesNotGiveWay) {
+  HttpServerOptions options;
+  options.max_connections = 1;
+  options.reserved_connections = 1;
+  StartServer(options);
+  std::promise<std::shared_ptr<HttpExchange>> kept;
+  server_->AddProbe("/kept", [&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->Reply(200, "text/plain", "kept");
+    kept.set_value(std::move(exchange));
+  });
+  RawConnection known(address());
+  BecomeKnown(known);
+  RawConnection closed(address());
+  ASSERT_TRUE(closed.Send("GET /kept HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(closed.ReadUntil("kept"), HasSubstr("HTTP/1.1 200 "));
+  closed.Close();
+  const auto exchange = kept.get_future().get();
+  RawConnection silent(address());
+  RawConnection probe(address());
+  ASSERT_TRUE(probe.Send("GET /healthz HTTP/1.1\r\n\r\n"));
+  EXPECT_THAT(probe.ReadUntil("ok"), HasSubstr("HTTP/1.1 200 "));
+}
+
 TEST_F(RudeClientTest, TheOldestStrangerGivesWayToANewConnection) {
   HttpServerOptions options;
   options.max_connections = 4;
