@@ -72,8 +72,10 @@ class RandomWorkload {
  public:
   RandomWorkload(uint64_t seed, const FakeModel::Shape& shape)
       : random_(seed),
-        prefill_(RandomOptions(random_), shape),
-        decode_(RandomOptions(random_), shape),
+        prefill_options_(RandomOptions(random_)),
+        decode_options_(RandomOptions(random_)),
+        prefill_(prefill_options_, shape),
+        decode_(decode_options_, shape),
         driver_(prefill_, decode_, &random_) {}
 
   void Run(int requests) {
@@ -88,8 +90,8 @@ class RandomWorkload {
       idle = done ? idle + 1 : 0;
     }
     for (const Sent& sent : sent_) CheckEnd(sent);
-    CheckEmpty(prefill_);
-    CheckEmpty(decode_);
+    CheckEmpty(prefill_, prefill_options_);
+    CheckEmpty(decode_, decode_options_);
   }
 
   int64_t preemptions() {
@@ -184,14 +186,20 @@ class RandomWorkload {
     }
   }
 
-  void CheckEmpty(EngineHarness& harness) {
+  static void CheckEmpty(EngineHarness& harness, const EngineOptions& options) {
     const EngineStats stats = harness.engine().Stats();
     EXPECT_EQ(stats.running + stats.waiting + stats.awaiting_kv + stats.leases, 0);
     EXPECT_EQ(stats.queued_tokens, 0);
     EXPECT_EQ(stats.blocks_free, stats.blocks_total);
+    const bool slides = harness.model().traits().sliding_window > 0;
+    if (options.admission == AdmissionPolicy::kGuaranteedNoEvict && !slides) {
+      EXPECT_EQ(stats.preemptions, 0);
+    }
   }
 
   Random random_;
+  const HarnessOptions prefill_options_;
+  const HarnessOptions decode_options_;
   EngineHarness prefill_;
   EngineHarness decode_;
   HandoffDriver driver_;
