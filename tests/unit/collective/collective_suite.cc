@@ -10,6 +10,8 @@
 
 #include <gmock/gmock.h>
 
+#include "common/base/clock.h"
+
 namespace baton {
 namespace {
 
@@ -347,12 +349,13 @@ TEST_P(CollectiveFailureSuite, AbortEndsWaitsOfEveryKind) {
         return group.Send(2, bytes);
       }};
   for (const auto& call : calls) {
-    for (const int busy_poll_ms : {0, 10000}) {
+    for (const auto busy_poll : {std::chrono::seconds(0), std::chrono::seconds(20)}) {
       GroupTest test = OneCollective(3);
       test.options.ahead_bytes = size_t{1} << 20;
       test.options.limit = Duration::max();
-      test.options.busy_poll = std::chrono::milliseconds(busy_poll_ms);
+      test.options.busy_poll = busy_poll;
       runner().Run(test, [&call](TestRank& rank) {
+        const Time begin = SteadyClock().Now();
         if (rank.rank == 2) {
           std::this_thread::sleep_for(std::chrono::milliseconds(100));
           rank.abort(1, "device 1 is lost");
@@ -363,6 +366,7 @@ TEST_P(CollectiveFailureSuite, AbortEndsWaitsOfEveryKind) {
         }
         const Status later = AllReduceOfThree(*rank.collectives[0]);
         EXPECT_EQ(later.code(), StatusCode::kUnavailable) << later;
+        EXPECT_LT(SteadyClock().Now() - begin, std::chrono::seconds(10)) << "it polled on";
       });
       if (!runner().survives_abort()) return;
     }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/fakes/engine_harness.h"
+#include "tests/fakes/fake_grammar.h"
 #include "tests/unit/engine/handoff_driver.h"
 
 namespace baton {
@@ -13,9 +14,11 @@ namespace {
 using Random = std::mt19937_64;
 
 constexpr int32_t kBlockTokens = 4;
+constexpr const char* kGrammar = "9";
 
-HarnessOptions RandomOptions(Random& random) {
+HarnessOptions RandomOptions(Random& random, GrammarCompiler* grammars) {
   HarnessOptions options;
+  options.grammars = grammars;
   options.kv.block_tokens = kBlockTokens;
   options.kv.blocks = static_cast<int32_t>(12 + random() % 40);
   options.max_sequences = static_cast<int32_t>(3 + random() % 10);
@@ -51,6 +54,10 @@ Request RandomRequest(Random& random, uint64_t id, Time now) {
   request.min_tokens = static_cast<int32_t>(random() % request.max_tokens);
   for (int i = 0; i < 40; ++i) request.stop_tokens.push_back(static_cast<TokenId>(random() % 1000));
   request.priority = static_cast<int32_t>(random() % 3);
+  if (request.prompt_length == std::ssize(request.tokens) && random() % 5 == 0) {
+    request.grammar = kGrammar;
+    request.min_tokens = 0;
+  }
   if (random() % 8 == 0) request.deadline = now + std::chrono::milliseconds(1 + random() % 200);
   return request;
 }
@@ -72,8 +79,8 @@ class RandomWorkload {
  public:
   RandomWorkload(uint64_t seed, const FakeModel::Shape& shape)
       : random_(seed),
-        prefill_options_(RandomOptions(random_)),
-        decode_options_(RandomOptions(random_)),
+        prefill_options_(RandomOptions(random_, &compiler_)),
+        decode_options_(RandomOptions(random_, &compiler_)),
         prefill_(prefill_options_, shape),
         decode_(decode_options_, shape),
         driver_(prefill_, decode_, &random_) {}
@@ -115,6 +122,7 @@ class RandomWorkload {
   void Disturb() {
     if (random_() % 40 == 0) CancelOne();
     if (random_() % 40 == 0) StopOne();
+    if (random_() % 40 == 0) decode_.model().DelayMasks(static_cast<int>(1 + random_() % 4));
     if (random_() % 400 == 0) FailAStep(random_() % 2 == 0 ? prefill_ : decode_);
   }
 
@@ -163,7 +171,9 @@ class RandomWorkload {
     ASSERT_TRUE(!sent.handoff || prefill.ended()) << "request " << request.id.value();
     const bool completed = decode.times.has_value() && (!sent.handoff || prefill.times.has_value());
     for (int32_t i = 0; i < request.samples; ++i) {
-      std::vector<TokenId> expected = prefill_.model().Expected(request, i);
+      const FakeGrammar grammar(9);
+      std::vector<TokenId> expected =
+          prefill_.model().Expected(request, i, request.grammar.empty() ? nullptr : &grammar);
       expected.resize(std::min(expected.size(), MaxOutput(request)));
       const std::vector<TokenId> got = driver_.Tokens(request, request.first_sample + i);
       if (completed && !sent.stopped.contains(i)) {
@@ -198,6 +208,7 @@ class RandomWorkload {
   }
 
   Random random_;
+  FakeGrammarCompiler compiler_;
   const HarnessOptions prefill_options_;
   const HarnessOptions decode_options_;
   EngineHarness prefill_;
