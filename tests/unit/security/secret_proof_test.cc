@@ -62,9 +62,11 @@ TEST(SecretProof, RefusesAnotherSecret) {
 }
 
 TEST(SecretProof, RefusesAnotherPurpose) {
-  SecretProof dialler = Dialler(kOld, "kv-data");
-  SecretProof listener = Listener(kOld, "worker-link");
-  EXPECT_EQ(Handshake(dialler, listener).code(), StatusCode::kUnauthenticated);
+  for (const std::string_view purpose : {"worker-link", "kv-bulk"}) {
+    SecretProof dialler = Dialler(kOld, "kv-data");
+    SecretProof listener = Listener(kOld, purpose);
+    EXPECT_EQ(Handshake(dialler, listener).code(), StatusCode::kUnauthenticated) << purpose;
+  }
 }
 
 TEST(SecretProof, AcceptsBothSecretsWhileOneIsReplaced) {
