@@ -34,6 +34,7 @@ void HandoffDriver::Advance(const RequestKey& key, Session& session) {
   RequestLog& to = decode_.listener().log(key);
   if (!session.activated && !session.aborted && (from.failure || to.failure) && Now()) {
     session.aborted = true;
+    Release(key, session);  // the engines may still compute
     prefill_.engine().Cancel(key.first, key.second);
     decode_.engine().Cancel(key.first, key.second);
   }
@@ -66,10 +67,7 @@ void HandoffDriver::CopyReady(const RequestKey& key, Session& session) {
 }
 
 void HandoffDriver::Release(const RequestKey& key, Session& session) {
-  const RequestLog& from = prefill_.listener().log(key);
-  const RequestLog& to = decode_.listener().log(key);
-  const bool over = session.activated || (session.aborted && from.ended() && to.ended());
-  if (!over) return;
+  if (!session.activated && !session.aborted) return;
   if (!session.released_prefill && Now()) {
     session.released_prefill = true;
     prefill_.engine().ReleaseKv(key.first, key.second);
