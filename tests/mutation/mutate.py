@@ -44,15 +44,17 @@ class Wrong(Exception):
 
 def read_list():
     mutations = []
+    in_entry = False  # an empty line ends an entry
     with open(os.path.join(ROOT, LIST), encoding="utf-8") as file:
         for number, line in enumerate(file.read().split("\n"), 1):
             head = re.fullmatch(r"\[([a-z0-9-]+)\]", line)
             if head:
                 mutations.append(Mutation(head.group(1), number))
+                in_entry = True
             elif not line or line.startswith("#"):
-                continue
-            elif not mutations:
-                raise Wrong(f"{LIST}:{number}: an entry must begin with [its-name]")
+                in_entry = False
+            elif not in_entry:
+                raise Wrong(f"{LIST}:{number}: an entry must begin with [its-name], and an empty line ends it")
             elif line[0] in "-+":
                 (mutations[-1].old if line[0] == "-" else mutations[-1].new).append(line[1:])
             else:
