@@ -20,7 +20,7 @@ HarnessOptions RandomOptions(Random& random, GrammarCompiler* grammars) {
   HarnessOptions options;
   options.grammars = grammars;
   options.kv.block_tokens = kBlockTokens;
-  options.kv.blocks = static_cast<int32_t>(12 + random() % 40);
+  options.kv.blocks = static_cast<int32_t>(5 + random() % 47);
   options.max_sequences = static_cast<int32_t>(3 + random() % 10);
   options.max_step_tokens = options.max_sequences + static_cast<int32_t>(random() % 40);
   options.policy = static_cast<SchedulingPolicy>(random() % 4);
