@@ -88,7 +88,7 @@ class Scheduler final {
   // Running sequences, best ranked first.
   std::span<const Sequence* const> running() const { return running_; }
   SchedulerCounts Counts() const;
-  // Blocks in use that belong to no sequence and no hand-off.
+  // Blocks in use that belong to no sequence, no hand-off and no step under way.
   int32_t LeakedBlocks() const;
   // Sets the model of step times, which EngineOptions::itl_target and the deadline policy use.
   void set_step_time(const StepTimeModel& step_time);
@@ -179,6 +179,9 @@ class Scheduler final {
             FinishReason finish);
 
   // scheduler_check.cc: consistency checks.
+  // Calls `visit` with each lease that is not the block table of a sequence.
+  template <class Visit>
+  void VisitOtherLeases(const Visit& visit) const;
   std::vector<const Lease*> AllLeases() const;
   Status CheckSequence(const Sequence& sequence) const;
   Status CheckQueues() const;

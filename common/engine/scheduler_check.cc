@@ -13,16 +13,21 @@ Status Broken(fmt::format_string<Args...> format, Args&&... args) {
 
 }  // namespace
 
+template <class Visit>
+void Scheduler::VisitOtherLeases(const Visit& visit) const {
+  for (const auto& [key, lease] : handoffs_) visit(lease);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    visit(steps_[i].copied.lease());
+    for (const Lease& lease : steps_[i].ended_leases) visit(lease);
+  }
+}
+
 std::vector<const Lease*> Scheduler::AllLeases() const {
   std::vector<const Lease*> leases;
   for (const auto& [key, active] : active_) {
     for (const Sequence& sequence : active->sequences) leases.push_back(&sequence.table);
   }
-  for (const auto& [key, lease] : handoffs_) leases.push_back(&lease);
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    leases.push_back(&steps_[i].copied.lease());
-    for (const Lease& lease : steps_[i].ended_leases) leases.push_back(&lease);
-  }
+  VisitOtherLeases([&](const Lease& lease) { leases.push_back(&lease); });
   return leases;
 }
 
@@ -30,11 +35,7 @@ int32_t Scheduler::LeakedBlocks() const {
   int64_t held = 0;
   for (const Sequence* sequence : running_) held += std::ssize(sequence->table.held());
   for (const Sequence* sequence : awaiting_kv_) held += std::ssize(sequence->table.held());
-  for (const auto& [key, lease] : handoffs_) held += std::ssize(lease.held());
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    held += std::ssize(steps_[i].copied.lease().held());
-    for (const Lease& lease : steps_[i].ended_leases) held += std::ssize(lease.held());
-  }
+  VisitOtherLeases([&](const Lease& lease) { held += std::ssize(lease.held()); });
   return held == cache_.references() ? 0 : cache_.CountLeaked(AllLeases());
 }
 

@@ -69,6 +69,7 @@ class StepQueue final {
     step.Clear();
     return step;
   }
+  // The step that Prepare returned last, before Push.
   QueuedStep& prepared() { return (*this)[size_]; }
   // The prepared step is under way from now on.
   void Push() { ++size_; }

@@ -14,7 +14,7 @@ namespace {
 using Random = std::mt19937_64;
 
 constexpr int32_t kBlockTokens = 4;
-constexpr const char* kGrammar = "9";
+constexpr size_t kLeastOutput = 9;  // of a constrained request
 
 HarnessOptions RandomOptions(Random& random, GrammarCompiler* grammars) {
   HarnessOptions options;
@@ -55,7 +55,7 @@ Request RandomRequest(Random& random, uint64_t id, Time now) {
   for (int i = 0; i < 40; ++i) request.stop_tokens.push_back(static_cast<TokenId>(random() % 1000));
   request.priority = static_cast<int32_t>(random() % 3);
   if (request.prompt_length == std::ssize(request.tokens) && random() % 5 == 0) {
-    request.grammar = kGrammar;
+    request.grammar = std::to_string(kLeastOutput);
     request.min_tokens = 0;
   }
   if (random() % 8 == 0) request.deadline = now + std::chrono::milliseconds(1 + random() % 200);
@@ -170,8 +170,8 @@ class RandomWorkload {
     ASSERT_TRUE(decode.ended()) << "request " << request.id.value();
     ASSERT_TRUE(!sent.handoff || prefill.ended()) << "request " << request.id.value();
     const bool completed = decode.times.has_value() && (!sent.handoff || prefill.times.has_value());
+    const FakeGrammar grammar(kLeastOutput);
     for (int32_t i = 0; i < request.samples; ++i) {
-      const FakeGrammar grammar(9);
       std::vector<TokenId> expected =
           prefill_.model().Expected(request, i, request.grammar.empty() ? nullptr : &grammar);
       expected.resize(std::min(expected.size(), MaxOutput(request)));

@@ -7,15 +7,15 @@
 namespace baton {
 namespace {
 
-constexpr int32_t kBloctokens = 4;
+constexpr int32_t kBlockTokens = 4;
 constexpr int32_t kWindow = 10;
 // A window that does not begin at a block's beginning, and the block of the next token.
-constexpr int32_t kWindowBlocks = kWindow / kBloctokens + 2;
+constexpr int32_t kWindowBlocks = kWindow / kBlockTokens + 2;
 
 HarnessOptions Options() {
   HarnessOptions options;
   options.kv.blocks = 32;
-  options.kv.block_tokens = kBloctokens;
+  options.kv.block_tokens = kBlockTokens;
   options.max_step_tokens = 16;
   options.max_sequences = 8;
   return options;
@@ -108,7 +108,7 @@ TEST(SlidingWindowScheduleTest, APreemptedHandOffThatOutgrewTheArenaIsServed) {
     options.engine.max_step_tokens = 8;
     options.limits = {.context_length = 200, .vocabulary = 1000, .max_samples = 1};
     options.sliding_window = kWindow;
-    KvCache cache(11, kBloctokens, false);
+    KvCache cache(11, kBlockTokens, false);
     Scheduler scheduler(options, cache);
     const Time now = Time{} + std::chrono::hours(1);
     const SampledToken token = {.token = 5, .logprob = 0, .top = {}};
@@ -157,7 +157,7 @@ class SmallArenaTest : public testing::TestWithParam<std::tuple<bool, bool, Admi
   static HarnessOptions Options(int32_t blocks) {
     HarnessOptions options;
     options.kv.blocks = blocks;
-    options.kv.block_tokens = kBloctokens;
+    options.kv.block_tokens = kBlockTokens;
     options.max_step_tokens = 16;
     options.max_sequences = 8;
     options.prefix_cache = std::get<1>(GetParam());
@@ -258,7 +258,7 @@ TEST_P(SmallArenaTest, ATinyArenaEndsAnAnswer) {
   if (never_evicts()) {
     EXPECT_TRUE(harness.log(request).failure.has_value());
   } else {
-    EXPECT_EQ(harness.log(request).Tokens(0).size(), 12u * kBloctokens + 1 - 20);
+    EXPECT_EQ(harness.log(request).Tokens(0).size(), 12u * kBlockTokens + 1 - 20);
   }
 }
 

@@ -27,6 +27,12 @@ std::string Post(const std::string& body) {
 
 class RudeClientTest : public HttpServerTest {
  protected:
+  void StartServerFor(int connections, int reserved) {
+    HttpServerOptions options;
+    options.max_connections = connections;
+    options.reserved_connections = reserved;
+    StartServer(options);
+  }
   // Has a valid request of the connection answered.
   static void BecomeKnown(RawConnection& connection) {
     ASSERT_TRUE(connection.Send("GET /hello?known HTTP/1.1\r\n\r\n"));
@@ -191,10 +197,7 @@ TEST_F(RudeClientTest, HeadersThatServersReadDifferentlyAreRefused) {
 }
 
 TEST_F(RudeClientTest, IdleConnectionsKeepNeitherProbesNorAnAnswerAway) {
-  HttpServerOptions options;
-  options.max_connections = 4;
-  options.reserved_connections = 2;
-  StartServer(options);
+  StartServerFor(4, /*reserved=*/2);
   std::vector<std::unique_ptr<RawConnection>> silent;
   for (int i = 0; i < 20; ++i) {
     silent.push_back(std::make_unique<RawConnection>(address()));
@@ -218,10 +221,7 @@ TEST_F(RudeClientTest, IdleConnectionsKeepNeitherProbesNorAnAnswerAway) {
 
 // The clients connect while the io thread is blocked, so that the server accepts all at once.
 TEST_F(RudeClientTest, ProbesAreAnsweredBehindManySilentConnections) {
-  HttpServerOptions options;
-  options.max_connections = 4;
-  options.reserved_connections = 2;
-  StartServer(options);
+  StartServerFor(4, /*reserved=*/2);
   std::promise<std::shared_ptr<HttpExchange>> taken;
   std::promise<void> entered;
   std::promise<void> release;
@@ -248,10 +248,7 @@ TEST_F(RudeClientTest, ProbesAreAnsweredBehindManySilentConnections) {
 
 // A handler that keeps its exchange keeps the connection alive, although the slot is free.
 TEST_F(RudeClientTest, AConnectionThatIsClosedAlreadyDoesNotGiveWay) {
-  HttpServerOptions options;
-  options.max_connections = 1;
-  options.reserved_connections = 1;
-  StartServer(options);
+  StartServerFor(1, /*reserved=*/1);
   std::promise<std::shared_ptr<HttpExchange>> kept;
   server_->AddProbe("/kept", [&](std::shared_ptr<HttpExchange> exchange) {
     exchange->Reply(200, "text/plain", "kept");
@@ -271,10 +268,7 @@ TEST_F(RudeClientTest, AConnectionThatIsClosedAlreadyDoesNotGiveWay) {
 }
 
 TEST_F(RudeClientTest, TheOldestStrangerGivesWayToANewConnection) {
-  HttpServerOptions options;
-  options.max_connections = 4;
-  options.reserved_connections = 1;
-  StartServer(options);
+  StartServerFor(4, /*reserved=*/1);
   RawConnection known(address());
   BecomeKnown(known);
   RawConnection prober(address());

@@ -139,45 +139,47 @@ TEST(KvCacheTest, EqualContentIsKeptOnce) {
   EXPECT_TRUE(cache.Check(all).ok());
 }
 
-TEST(KvCacheTest, SharedBlockIsCopiedBeforeItIsWritten) {
-  KvCache cache(2, kBlockTokens, true);
-  Lease one(cache);
-  ASSERT_TRUE(one.Grow(1));
-  Lease two = one.Share(1);
-  std::optional<BlockCopy> copy;
-  ASSERT_TRUE(two.MakeExclusive(0, copy));
-  ASSERT_TRUE(copy);
-  EXPECT_EQ(copy->from, static_cast<int32_t>(one.blocks()[0].value()));
-  EXPECT_EQ(copy->to, static_cast<int32_t>(two.blocks()[0].value()));
-  copy.reset();
-  EXPECT_TRUE(one.MakeExclusive(0, copy));
-  EXPECT_FALSE(copy) << "its only user writes in place";
-  Lease three = one.Share(1);
-  EXPECT_FALSE(three.MakeExclusive(0, copy)) << "no block is left";
+// A block of lease one_, and its copy in lease two_, which shared the block before.
+class CopiedBlockTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(one_.Grow(1));
+    two_ = one_.Share(1);
+    ASSERT_TRUE(two_.MakeExclusive(0, copy_));
+    ASSERT_TRUE(copy_);
+  }
+
+  KvCache cache_{2, kBlockTokens, true};
+  Lease one_{cache_};
+  Lease two_;
+  std::optional<BlockCopy> copy_;
+};
+
+TEST_F(CopiedBlockTest, SharedBlockIsCopiedBeforeItIsWritten) {
+  EXPECT_EQ(copy_->from, static_cast<int32_t>(one_.blocks()[0].value()));
+  EXPECT_EQ(copy_->to, static_cast<int32_t>(two_.blocks()[0].value()));
+  copy_.reset();
+  EXPECT_TRUE(one_.MakeExclusive(0, copy_));
+  EXPECT_FALSE(copy_) << "its only user writes in place";
+  Lease three = one_.Share(1);
+  EXPECT_FALSE(three.MakeExclusive(0, copy_)) << "no block is left";
 }
 
-TEST(KvCacheTest, WhatACopyReadsIsNotFreeButMayBeWrittenByItsLastLease) {
-  KvCache cache(3, kBlockTokens, true);
-  Lease one(cache);
-  ASSERT_TRUE(one.Grow(1));
-  Lease two = one.Share(1);
-  std::optional<BlockCopy> copy;
-  ASSERT_TRUE(two.MakeExclusive(0, copy));
-  ASSERT_TRUE(copy);
+TEST_F(CopiedBlockTest, WhatACopyReadsIsNotFreeButMayBeWrittenByItsLastLease) {
   CopySources sources;
-  sources.Add(cache, BlockId(static_cast<uint32_t>(copy->from)));
-  EXPECT_TRUE(one.IsExclusive(0));
-  Lease three = one.Share(1);
-  EXPECT_FALSE(one.IsExclusive(0));
+  sources.Add(cache_, BlockId(static_cast<uint32_t>(copy_->from)));
+  EXPECT_TRUE(one_.IsExclusive(0));
+  Lease three = one_.Share(1);
+  EXPECT_FALSE(one_.IsExclusive(0));
   three.Clear();
-  one.Clear();
-  EXPECT_EQ(cache.available(), 1);
-  const Lease* all[] = {&one, &two, &sources.lease()};
-  EXPECT_TRUE(cache.Check(all).ok()) << cache.Check(all);
-  EXPECT_EQ(cache.CountLeaked(all), 0);
+  one_.Clear();
+  EXPECT_EQ(cache_.available(), 0);
+  const Lease* all[] = {&one_, &two_, &sources.lease()};
+  EXPECT_TRUE(cache_.Check(all).ok()) << cache_.Check(all);
+  EXPECT_EQ(cache_.CountLeaked(all), 0);
   sources.Clear();
-  EXPECT_EQ(cache.available(), 2);
-  EXPECT_TRUE(cache.Check(all).ok()) << cache.Check(all);
+  EXPECT_EQ(cache_.available(), 1);
+  EXPECT_TRUE(cache_.Check(all).ok()) << cache_.Check(all);
 }
 
 TEST(KvCacheTest, WithoutPrefixCacheNothingIsFound) {
