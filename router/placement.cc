@@ -306,12 +306,18 @@ Peer Placement::PeerOf(WorkerSlot slot) const {
   return {info.id, info.boot, info.kv_address};
 }
 
-void Placement::SetSuspect(RequestId id, std::vector<WorkerSlot> workers) {
+bool Placement::SetSuspect(RequestId id, std::vector<WorkerSlot> workers) {
+  const auto known = suspects_.find(id);
+  const bool left =
+      known != suspects_.end() && std::ranges::any_of(known->second, [&](WorkerSlot slot) {
+        return std::ranges::count(workers, slot) == 0;
+      });
   if (workers.empty()) {
     suspects_.erase(id);
   } else {
     suspects_[id] = std::move(workers);
   }
+  return left;
 }
 
 void Placement::LearnTransfer(const HandoffReport& report, int64_t prompt_tokens) {

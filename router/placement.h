@@ -72,7 +72,8 @@ class Placement final {
   const PairBook& pairs() const { return pairs_; }
 
   // The workers to which a suspect is dispatched; empty: `id` is not a suspect, or not dispatched.
-  void SetSuspect(RequestId id, std::vector<WorkerSlot> workers);
+  // Returns whether the suspect has left a worker.
+  bool SetSuspect(RequestId id, std::vector<WorkerSlot> workers);
 
   // Learns the size and speed of the KV of a prompt of `prompt_tokens` from a committed hand-off.
   void LearnTransfer(const HandoffReport& report, int64_t prompt_tokens);

@@ -9,8 +9,9 @@
 namespace baton::router {
 namespace {
 
-// The wait between a suspect's tries to find a worker without another suspect. The wait doubles
-// with each try, because there can be many suspects.
+// A suspect that waits for a worker without another suspect tries again when it is the oldest one
+// and a suspect has left a worker. Because that may be a worker that it cannot use, it also tries
+// again after this time, which doubles with each try, because there can be many suspects.
 constexpr Duration kSuspectWait = std::chrono::milliseconds(50);
 constexpr Duration kMaxSuspectWait = std::chrono::seconds(1);
 // The number of worker processes lost in a row that makes a request a suspect.
@@ -73,7 +74,6 @@ void RequestMachine::PlaceAll(Time now) {
     if (done_) return;
     if (now >= group.not_before) {
       if (PlaceOne(group, now)) continue;
-      // A suspect must poll: no event reports that the worker of another suspect is free.
       group.tried = !suspect();
       if (!group.tried) {
         const int64_t times = int64_t{1} << std::min(group.waits++, 16);
@@ -375,6 +375,18 @@ RequestAccount RequestMachine::Account() const {
 }
 
 // ---- time
+
+bool RequestMachine::waits_for_suspect() const {
+  return suspect() &&
+         std::ranges::any_of(unplaced_, [](const Unplaced& group) { return group.waits > 0; });
+}
+
+void RequestMachine::OnSuspectLeft(Time now) {
+  for (Unplaced& group : unplaced_) {
+    if (group.waits > 0) group.not_before = std::min(group.not_before, now);
+  }
+  OnTime(now);
+}
 
 void RequestMachine::OnTime(Time now) {
   if (done_) return;

@@ -70,6 +70,8 @@ class RequestMachine final {
   // Ends the request, because the client disconnected or the router stops.
   void Cancel(const Status& why, Time now);
 
+  // A worker may be without another suspect now.
+  void OnSuspectLeft(Time now);
   // To be called at next_wake(), and when a worker has joined.
   void OnTime(Time now);
   Time next_wake() const;
@@ -77,6 +79,8 @@ class RequestMachine final {
   bool done() const { return done_; }
   // Whether a sample waits for a worker.
   bool unplaced() const { return !unplaced_.empty(); }
+  // Whether a sample waits for a worker without another suspect.
+  bool waits_for_suspect() const;
   // The workers to which parts of the request are dispatched.
   std::vector<WorkerSlot> workers() const;
   bool has_token() const { return first_token_ != kNever; }

@@ -238,7 +238,18 @@ void RouterCore::DropReplays(std::string_view why) {
 }
 
 void RouterCore::NoteSuspect(RequestId id, const RequestMachine& machine) {
-  placement_.SetSuspect(id, machine.suspect() ? machine.workers() : std::vector<WorkerSlot>());
+  suspect_left_ |=
+      placement_.SetSuspect(id, machine.suspect() ? machine.workers() : std::vector<WorkerSlot>());
+}
+
+// Lets the oldest suspect that waits for a worker without another suspect try again.
+void RouterCore::WakeSuspect() {
+  std::pair<Time, RequestId> oldest = {kNever, {}};
+  for (const auto& [id, live] : live_) {
+    if (live.machine->waits_for_suspect()) oldest = std::min(oldest, {live.since, id});
+  }
+  if (oldest.first == kNever) return;
+  With(oldest.second, [&](RequestMachine& m) { m.OnSuspectLeft(now_); });
 }
 
 void RouterCore::Send(WorkerSlot slot, WorkerCommand command) {
@@ -316,6 +327,7 @@ void RouterCore::WakeUnplaced(BootId back) {
 
 void RouterCore::Tick(Time now) {
   now_ = now;
+  if (std::exchange(suspect_left_, false)) WakeSuspect();
   while (!wakes_.empty() && wakes_.begin()->first <= now) {
     With(wakes_.begin()->second, [&](RequestMachine& m) { m.OnTime(now); });
   }
@@ -344,6 +356,7 @@ void RouterCore::Tick(Time now) {
 }
 
 Time RouterCore::next_wake() const {
+  if (suspect_left_) return now_;
   return wakes_.empty() ? next_tick_ : std::min(next_tick_, wakes_.begin()->first);
 }
 

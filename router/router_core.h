@@ -104,6 +104,7 @@ class RouterCore final {
   template <class F>
   void With(RequestId id, F&& call);
   void NoteSuspect(RequestId id, const RequestMachine& machine);
+  void WakeSuspect();
   void Send(WorkerSlot slot, WorkerCommand command);
   void WakeUnplaced(BootId back);
   Status CheckJoin(const WorkerInfo& info, WorkerSlot old) const;
@@ -131,7 +132,8 @@ class RouterCore final {
   CoreActions replay_actions_;  // of replays' machines
   absl::flat_hash_map<RequestId, Live> live_;
   std::set<std::pair<Time, RequestId>> wakes_;
-  ServiceTime times_;  // of requests that had at least one token
+  bool suspect_left_ = false;  // a worker, since the last tick
+  ServiceTime times_;          // of requests that had at least one token
   Time next_tick_{};
   Time last_tick_ = kNever;
 };

@@ -277,6 +277,29 @@ TEST(SimulationFailureTest, ARequestThatFailsStepsEndsAloneWithItsNeighboursServ
   }
 }
 
+// With one worker, each suspect waits until the one before it has a token.
+TEST(SimulationFailureTest, ASuspectFollowsAnotherAtOnce) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    FakeCluster cluster(Options(), {}, seed);
+    AddPool(cluster, 0, 1);
+    const RequestId culprit(31);
+    cluster.Poison(culprit);
+    for (uint64_t i = 0; i < culprit.value(); ++i) cluster.Submit(Spec(i, cluster.now(), 1, 400));
+    for (int i = 0; i < 30; ++i) cluster.Step();
+    cluster.Submit(Spec(culprit.value(), cluster.now()));
+    ASSERT_TRUE(cluster.RunUntilDone(4'000));
+    int neighbours = 0;
+    for (const auto& [id, client] : cluster.clients()) {
+      if (id == culprit) continue;
+      ExpectAllOf(client);
+      neighbours += client.outcome->account.attempts > 1 ? 1 : 0;
+    }
+    EXPECT_GT(neighbours, 15);
+    ExpectNothingLeft(cluster);
+  }
+}
+
 // ---- workers that cannot hold a request
 
 TEST(SimulationFailureTest, ARefusalForGoodEndsTheRequestAtOnceWithItsMessage) {
