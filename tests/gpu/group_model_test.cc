@@ -85,6 +85,16 @@ Difference DifferenceOf(const std::vector<Logits>& a, const std::vector<Logits>&
   return {rows.back(), rows[rows.size() / 2]};
 }
 
+double RelativeDifference(const Logits& got, const Logits& want) {
+  double error = 0;
+  double size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += std::pow(got[i] - want[i], 2);
+    size += std::pow(want[i], 2);
+  }
+  return std::sqrt(error / size);
+}
+
 TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
   for (const char* family : {"llama_gqa", "llama_mqa_tied", "qwen2", "qwen3_moe", "mixtral"}) {
     const OpenedModel model = Open(family);
@@ -126,10 +136,11 @@ TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
   }
 }
 
-// The steps of long prompts are computed in two halves of their rows, 1,536 and 1,364. Chunks of
-// these lengths run first: what allocates memory or loads kernels must not run while a copy to the
-// other rank waits for it, because ranks that are threads share the locks of the driver.
-TEST_F(GpuGroup, ALongChunkAgreesWithShortOnes) {
+// The steps of long prompts are computed in two halves of their rows, 1,536 and 1,364, and some ops
+// in quarters, 768 and 596. Chunks of these lengths run first: what allocates memory or loads
+// kernels must not run while a copy to the other rank waits for it, because ranks that are threads
+// share the locks of the driver.
+TEST_F(GpuGroup, ALongStepAgreesWithShortOnes) {
   constexpr int32_t kPrompt = 2900;
   auto spec =
       LoadModelSpec(std::string(BATON_TEST_DATA) + "/../../bench/engine/shapes/llama-3.1-8b");
@@ -152,17 +163,30 @@ TEST_F(GpuGroup, ALongChunkAgreesWithShortOnes) {
       }
       return logits;
     };
+    run(768);
     const Logits pieces = run(1536);
     const Logits whole = run(kPrompt);
     EXPECT_EQ(run(kPrompt), whole) << "FP8 " << fp8;
-    double error = 0;
-    double size = 0;
-    for (size_t i = 0; i < whole.size(); ++i) {
-      error += std::pow(whole[i] - pieces[i], 2);
-      size += std::pow(pieces[i], 2);
+    const double difference = RelativeDifference(whole, pieces);
+    std::printf("long chunk, FP8 %d: relative difference %.5f\n", fp8, difference);
+    EXPECT_LT(difference, 0.05) << "FP8 " << fp8;
+    // The last rows of these sequences are in all quarters.
+    constexpr size_t kSequences = 8;
+    const auto part = [&](size_t sequence) {
+      const size_t first = kPrompt * sequence / kSequences;
+      return tokens.subspan(first, kPrompt * (sequence + 1) / kSequences - first);
+    };
+    std::vector<Chunk> chunks;
+    for (size_t i = 0; i < kSequences; ++i) {
+      chunks.push_back({static_cast<int32_t>(i), part(i), WantLogits::kLast});
     }
-    std::printf("long chunk, FP8 %d: relative difference %.5f\n", fp8, std::sqrt(error / size));
-    EXPECT_LT(std::sqrt(error / size), 0.05) << "FP8 " << fp8;
+    group.Reset();
+    const std::vector<Logits> together = group.Step(chunks);
+    for (size_t i = 0; i < kSequences; ++i) {
+      group.Reset();
+      const Logits alone = group.Step({{0, part(i), WantLogits::kLast}}).front();
+      EXPECT_LT(RelativeDifference(together[i], alone), 0.05) << "FP8 " << fp8 << ", " << i;
+    }
   }
 }
 

@@ -19,14 +19,18 @@ using testing::ElementsAreArray;
 
 constexpr int64_t kRows = 5000;
 constexpr int64_t kHalf = 2560;
+constexpr int64_t kQuarter = 1280;
 constexpr int64_t kCols = 64;
 constexpr int64_t kBytes = 2;  // of a number
+constexpr int64_t kBuffers = 5;
+constexpr int64_t kResidual =
+    3 * kRows;  // rows of bf16 before the residual, which takes two buffers
 
 class SplitRowsTest : public testing::Test {
  protected:
-  SplitRowsTest() : memory_(8 * kRows * kCols * kBytes) {
+  SplitRowsTest() : memory_((kBuffers * kRows + 4 * kHalf) * kCols * kBytes) {
     for (size_t i = 0; i < split_.places.size(); ++i) {
-      split_.places[i] = memory_.data() + (4 + i) * kHalf * kCols * kBytes;
+      split_.places[i] = memory_.data() + (kBuffers * kRows + i * kHalf) * kCols * kBytes;
     }
     split_.place_bytes = kHalf * kCols * kBytes;
   }
@@ -36,6 +40,13 @@ class SplitRowsTest : public testing::Test {
   }
   Tensor delta() { return At(0); }
   Tensor normed() { return At(1); }
+  Tensor hidden() { return At(2); }
+
+  Tensor residual() {
+    Tensor residual = At(3);
+    residual.dtype = DType::kF32;
+    return residual;
+  }
 
   StepOp Multiply(const Tensor& x, const Tensor& out) const {
     GemmProblem problem;
@@ -50,10 +61,8 @@ class SplitRowsTest : public testing::Test {
     return ExchangeOp(ReduceOp{.x = x, .ranks = 2, .half = half});
   }
   StepOp Norm(int64_t rows = kRows) {
-    Tensor residual = At(0, rows);
-    residual.dtype = DType::kF32;
     NormOp norm;
-    norm.residual = residual;
+    norm.residual = residual().Rows(0, rows);
     norm.delta = delta().Rows(0, rows);
     norm.out = normed().Rows(0, rows);
     return norm;
@@ -65,37 +74,48 @@ class SplitRowsTest : public testing::Test {
             Sum(delta(), 0),
             NotifyOp{7},
             Norm(),
-            Multiply(normed(), delta()),
+            Multiply(normed(), hidden()),
+            Multiply(hidden(), delta()),
             Sum(delta(), 1),
             Norm(),
-            Multiply(normed(), normed()),
+            Multiply(normed(), hidden()),
             RopeOp{}};
   }
 
-  // The names of the ops, with their first row and the place that they use.
-  static std::vector<std::string> Names(const std::vector<StepOp>& ops, const Tensor& origin) {
+  // A row of a buffer, of the residual or of a place.
+  std::string Name(const void* data) const {
+    const auto row = (static_cast<const std::byte*>(data) - memory_.data()) / (kCols * kBytes);
+    const int64_t in_places = row - kBuffers * kRows;
+    if (row >= kResidual && in_places < 0)
+      return "residual " + std::to_string((row - kResidual) / 2);
+    if (in_places < 0) return std::to_string(row % kRows);
+    return "place " + std::to_string(in_places / kHalf) + "+" + std::to_string(in_places % kHalf);
+  }
+  std::vector<std::string> Names(const std::vector<StepOp>& ops) const {
     std::vector<std::string> names;
-    const auto row = [&](const void* data) {
-      const auto* const byte = static_cast<const std::byte*>(data);
-      return std::to_string((byte - origin.data) / (kCols * kBytes) % kRows);
-    };
     const auto exchange =
-        Overloaded{[&](const CopyPartOp& c) {
-                     return "copy " + row(c.part.data) + " to " + std::to_string(c.place) +
-                            " half " + std::to_string(c.half);
+        Overloaded{[&](const PutOp& c) {
+                     return "put " + Name(c.puts[0].from) + " to " + Name(c.puts[0].to) + " half " +
+                            std::to_string(c.half);
                    },
-                   [&](const AwaitPartOp& c) { return "await " + std::to_string(c.place); },
+                   [&](const AwaitPutOp& c) { return "await " + std::to_string(c.place); },
                    [&](const ReduceOp& c) { return "sum half " + std::to_string(c.half); },
                    [&](const BarrierOp& c) { return "barrier half " + std::to_string(c.half); },
                    [](const auto& /*c*/) { return std::string("exchange"); }};
     for (const StepOp& op : ops) {
       names.push_back(std::visit(
-          Overloaded{[&](const MatMulOp& c) { return "gemm " + row(c.problem.x); },
-                     [&](const NormOp& c) { return "norm " + row(c.out.data); },
+          Overloaded{[&](const MatMulOp& c) {
+                       return "gemm " + Name(c.problem.x) + " of " + std::to_string(c.problem.rows);
+                     },
+                     [&](const NormOp& c) {
+                       return "norm " + Name(c.delta.data) + " of " + std::to_string(c.delta.rows) +
+                              " to " + Name(c.out.data);
+                     },
                      [&](const NotifyOp& c) { return "notify " + std::to_string(c.index); },
                      [&](const ExchangeOp& c) { return std::visit(exchange, c); },
                      [](const AttentionOp& /*c*/) { return std::string("attention"); },
                      [](const RopeOp& /*c*/) { return std::string("rope"); },
+                     [](const GatherOp& /*c*/) { return std::string("gather"); },
                      [](const auto& /*c*/) { return std::string("other"); }},
           op));
     }
@@ -103,7 +123,7 @@ class SplitRowsTest : public testing::Test {
   }
   std::vector<std::string> Split(std::vector<StepOp> ops) {
     SplitRows(ops, kRows, split_);
-    return Names(ops, At(0));
+    return Names(ops);
   }
 
   std::vector<std::byte> memory_;
@@ -111,44 +131,83 @@ class SplitRowsTest : public testing::Test {
 };
 
 TEST_F(SplitRowsTest, OneHalfIsComputedWhileTheOtherMoves) {
-  EXPECT_THAT(Split(Layer()),
-              ElementsAre("attention",
-                          "gemm 0",
-                          "copy 0 to 0 half 0",
-                          "gemm 2560",
-                          "copy 2560 to 1 half 1",
-                          "await 0",
-                          "norm 0",
-                          "gemm 0",
-                          "copy 0 to 2 half 0",
-                          "await 1",
-                          "notify 7",
-                          "norm 2560",
-                          "gemm 2560",
-                          "copy 2560 to 3 half 1",
-                          "await 2",
-                          "norm 0",
-                          "gemm 0",
-                          "await 3",
-                          "norm 2560",
-                          "gemm 2560",
-                          "rope"));
+  const std::vector<std::string> want = {"attention",
+                                         "gemm 0 of 2560",
+                                         "put 1280 to place 0+0 half 0",
+                                         "gemm 2560 of 1280",
+                                         "await 0",
+                                         "norm 0 of 1280 to place 1+0",
+                                         "put place 1+0 to place 1+0 half 1",
+                                         "gemm 3840 of 1160",
+                                         "put 3840 to place 2+0 half 0",
+                                         "await 1",
+                                         "gemm place 1+0 of 2560",
+                                         "await 2",
+                                         "notify 7",
+                                         "norm 2560 of 1280 to place 3+0",
+                                         "put place 3+0 to place 3+0 half 1",
+                                         "gemm 0 of 2560",
+                                         "put 1280 to place 0+0 half 0",
+                                         "await 3",
+                                         "gemm place 3+0 of 2440",
+                                         "await 0",
+                                         "norm 0 of 1280 to place 1+0",
+                                         "put place 1+0 to place 1+0 half 1",
+                                         "gemm 2560 of 2440",
+                                         "put 3840 to place 2+0 half 0",
+                                         "await 1",
+                                         "gemm place 1+0 of 1280",
+                                         "await 2",
+                                         "norm 2560 of 1280 to place 3+0",
+                                         "put place 3+0 to place 3+0 half 1",
+                                         "gemm place 1+1280 of 1280",
+                                         "await 3",
+                                         "gemm place 3+0 of 2440",
+                                         "rope"};
+  EXPECT_THAT(Split(Layer()), ElementsAreArray(want));
 }
 
-TEST_F(SplitRowsTest, ANormAddsTheParts) {
+TEST_F(SplitRowsTest, ANormAddsThePartsOfAQuarter) {
   for (const int32_t rank : {0, 1}) {
     split_.rank = rank;
     std::vector<StepOp> ops = Layer();
     SplitRows(ops, kRows, split_);
-    const auto& second = std::get<NormOp>(ops[11]);
-    ASSERT_EQ(second.residual.rows, kRows - kHalf);
-    const std::byte* const own = delta().Rows(kHalf, 1).data;
-    const std::byte* const received = split_.places[1];
-    const std::byte* const parts[] = {second.delta.data,
-                                      second.delta.data + second.delta_part * kBytes};
-    EXPECT_EQ(second.delta_parts, 2);
+    const NormOp* second = nullptr;  // of the second half
+    for (const StepOp& op : ops) {
+      const auto* const norm = std::get_if<NormOp>(&op);
+      const bool is_second =
+          norm != nullptr && norm->residual.data >= residual().Rows(kHalf, 1).data;
+      if (is_second && second == nullptr) second = norm;
+    }
+    ASSERT_NE(second, nullptr);
+    const int64_t first = rank == 0 ? kHalf : kHalf + kQuarter;
+    EXPECT_EQ(second->residual, residual().Rows(first, rank == 0 ? kQuarter : kRows - first));
+    const std::byte* const own = delta().Rows(first, 1).data;
+    const std::byte* const received = split_.places[2];
+    const std::byte* const parts[] = {second->delta.data,
+                                      second->delta.data + second->delta_part * kBytes};
+    EXPECT_EQ(second->delta_parts, 2);
     EXPECT_THAT(parts, rank == 0 ? ElementsAre(own, received) : ElementsAre(received, own));
   }
+}
+
+// A rank has the residual of its quarters alone until an op reads it.
+TEST_F(SplitRowsTest, TheResidualIsExchangedBeforeItIsRead) {
+  std::vector<StepOp> ops = Layer();
+  ops.insert(ops.end(), {AttentionOp{}, GatherOp{.x = hidden(), .out = delta()}});
+  const size_t before = Split(ops).size();
+  ops.push_back(GatherOp{.x = residual(), .out = delta()});
+  const std::vector<std::string> names = Split(ops);
+  ASSERT_EQ(names.size(), before + 5);
+  EXPECT_THAT(std::vector(names.end() - 8, names.end()),
+              ElementsAre("put residual 0 to place 2+0 half 0",
+                          "put residual 2560 to place 3+0 half 1",
+                          "rope",
+                          "attention",
+                          "gather",
+                          "await 2",
+                          "await 3",
+                          "gather"));
 }
 
 // Large sums are listed as sums of ranges of rows.
@@ -156,13 +215,13 @@ TEST_F(SplitRowsTest, ASumOfSeveralRangesIsOneSum) {
   std::vector<StepOp> ops = Layer();
   ops[2] = Sum(delta().Rows(0, 3000), 0);
   ops.insert(ops.begin() + 3, Sum(delta().Rows(3000, 2000), 1));
-  std::get<ReduceOp>(std::get<ExchangeOp>(ops[7])).half = 0;
+  std::get<ReduceOp>(std::get<ExchangeOp>(ops[8])).half = 0;
   EXPECT_EQ(Split(ops), Split(Layer()));
 }
 
 TEST_F(SplitRowsTest, LaterExchangesUseTheHalvesInTurn) {
   std::vector<StepOp> ops = Layer();
-  ops.erase(ops.begin() + 6, ops.begin() + 9);  // one sum is left
+  ops.erase(ops.begin() + 7, ops.begin() + 10);  // one sum is left
   ops.push_back(Sum(delta(), 1));
   const std::vector<std::string> names = Split(ops);
   EXPECT_EQ(names[names.size() - 2], "sum half 0");
@@ -171,16 +230,16 @@ TEST_F(SplitRowsTest, LaterExchangesUseTheHalvesInTurn) {
 
 TEST_F(SplitRowsTest, OtherStepsStayAsTheyAre) {
   const auto stays = [&](const std::vector<StepOp>& ops) {
-    EXPECT_THAT(Split(ops), ElementsAreArray(Names(ops, At(0))));
+    EXPECT_THAT(Split(ops), ElementsAreArray(Names(ops)));
   };
   std::vector<StepOp> ops = Layer();
   ops[4] = Norm(12);  // only the logit rows
-  ops.erase(ops.begin() + 5, ops.begin() + 8);
+  ops.erase(ops.begin() + 5, ops.begin() + 9);
   ops.push_back(ExchangeOp(BarrierOp{.half = 1}));
   stays(ops);
   ops = Layer();
   std::get<ReduceOp>(std::get<ExchangeOp>(ops[2])).x.dtype = DType::kF32;
-  std::get<ReduceOp>(std::get<ExchangeOp>(ops[6])).x.dtype = DType::kF32;
+  std::get<ReduceOp>(std::get<ExchangeOp>(ops[7])).x.dtype = DType::kF32;
   stays(ops);
   split_.place_bytes /= 2;
   stays(Layer());
@@ -189,7 +248,7 @@ TEST_F(SplitRowsTest, OtherStepsStayAsTheyAre) {
   split_.place_bytes = memory_.size();
   ops = Layer();
   SplitRows(ops, 2047, split_);
-  EXPECT_THAT(Names(ops, At(0)), ElementsAreArray(Names(Layer(), At(0))));
+  EXPECT_THAT(Names(ops), ElementsAreArray(Names(Layer())));
 }
 
 }  // namespace

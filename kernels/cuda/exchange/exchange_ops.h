@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <variant>
@@ -41,20 +42,30 @@ struct ReduceOp {
   bool operator==(const ReduceOp&) const = default;
 };
 
-// Sends this rank's part of a sum of two tensor ranks to the other rank by a copy engine, beside
-// the ops that follow. A kernel adds the parts after AwaitPartOp.
-struct CopyPartOp {
-  Tensor part;        // without gaps
-  int32_t place = 0;  // in which the other rank receives it (PeerSlots::Place)
-  int32_t half = 0;   // of the slots, for the mark that tells the other rank that it has arrived
-  bool operator==(const CopyPartOp&) const = default;
+// A copy into the memory of the other of two tensor ranks. Its destination is named by an address
+// of this rank's memory (PeerSlots): the same place in the other rank's memory.
+struct Put {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  size_t bytes = 0;  // 0: none
+  bool operator==(const Put&) const = default;
 };
 
-// Later ops run when the other rank's part has arrived in a place, and this rank's part may be
-// overwritten.
-struct AwaitPartOp {
+// Copy engines make these copies beside the ops that follow. Both ranks issue the op, each for the
+// other one.
+struct PutOp {
+  std::array<Put, 2> puts = {};
+  int32_t place = 0;  // PeerSlots::Place, of the first copy
+  int32_t half = 0;   // of the slots, for the mark that tells the other rank that all has arrived
+  bool operator==(const PutOp&) const = default;
+};
+
+// Later ops run when the other rank's copies for a place have arrived, and what this rank has sent
+// may be overwritten. If `to` has data, which has no gaps, it receives the bytes of the place.
+struct AwaitPutOp {
   int32_t place = 0;
-  bool operator==(const AwaitPartOp&) const = default;
+  Tensor to = {};
+  bool operator==(const AwaitPutOp&) const = default;
 };
 
 // Tensor rank r has columns ends[r − 1] … ends[r] − 1 of `whole`. Gathers all columns on tensor
@@ -96,7 +107,7 @@ struct ShareTokensOp {
   bool operator==(const ShareTokensOp&) const = default;
 };
 
-using ExchangeOp = std::
-    variant<ReduceOp, CopyPartOp, AwaitPartOp, GatherColumnsOp, BarrierOp, StageOp, ShareTokensOp>;
+using ExchangeOp =
+    std::variant<ReduceOp, PutOp, AwaitPutOp, GatherColumnsOp, BarrierOp, StageOp, ShareTokensOp>;
 
 }  // namespace baton::cuda

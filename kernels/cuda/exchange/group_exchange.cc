@@ -149,11 +149,12 @@ Status GroupExchange::Run(const ReduceOp& op, cudaStream_t stream) {
   return OkStatus();
 }
 
-Status GroupExchange::Run(const CopyPartOp& /*op*/, cudaStream_t /*stream*/) const {
-  return MakeStatus(StatusCode::kInternal, "a part of a sum is copied without a slot for its mark");
+Status GroupExchange::Run(const PutOp& /*op*/, cudaStream_t /*stream*/) const {
+  return MakeStatus(StatusCode::kInternal,
+                    "rows are copied to another rank without a slot for the mark");
 }
 
-Status GroupExchange::Run(const AwaitPartOp& op, cudaStream_t stream) const {
+Status GroupExchange::Run(const AwaitPutOp& op, cudaStream_t stream) const {
   BATON_CUDA_RETURN_IF_ERROR(peers_->Launch(op, stream));
   return OkStatus();
 }

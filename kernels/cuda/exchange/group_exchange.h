@@ -53,8 +53,8 @@ class GroupExchange final {
   Status Broken() const;
   void Abort() const;
   Status Run(const ReduceOp& op, cudaStream_t stream);
-  Status Run(const CopyPartOp& op, cudaStream_t stream) const;
-  Status Run(const AwaitPartOp& op, cudaStream_t stream) const;
+  Status Run(const PutOp& op, cudaStream_t stream) const;
+  Status Run(const AwaitPutOp& op, cudaStream_t stream) const;
   Status Run(const GatherColumnsOp& op, cudaStream_t stream);
   Status Run(const BarrierOp& op, cudaStream_t stream);
   Status Run(const StageOp& op, cudaStream_t stream);

@@ -1,5 +1,7 @@
 #include "kernels/cuda/exchange/peer_exchange.h"
 
+#include <array>
+
 namespace baton::cuda {
 
 StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host) {
@@ -7,7 +9,7 @@ StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host) {
   std::unique_ptr<PeerExchange> exchange(
       new PeerExchange(std::move(slots), host.rank(), host.size()));
   if (exchange->place_bytes() > 0) {
-    BATON_ASSIGN_OR_RETURN(exchange->copies_, PartCopies::Create());
+    BATON_ASSIGN_OR_RETURN(exchange->puts_, PeerPuts::Create());
   }
   return exchange;
 }
@@ -19,14 +21,19 @@ cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const 
   return LaunchOneShotSum(op.x, to, parts, stream);
 }
 
-cudaError_t PeerExchange::Launch(const CopyPartOp& op, cudaStream_t stream) const {
-  return copies_->Copy(op.part, slots_->OtherPlace(op.place), op.place, stream, [&](auto side) {
-    return Copy({}, op.half, side);
-  });
+cudaError_t PeerExchange::Launch(const PutOp& op, cudaStream_t stream) const {
+  std::array<Put, 2> puts = op.puts;
+  for (Put& put : puts) {
+    if (put.bytes > 0) put.to = slots_->OfOther(put.to);
+  }
+  return puts_->Copy(puts, op.place, stream, [&](auto side) { return Copy({}, op.half, side); });
 }
 
-cudaError_t PeerExchange::Launch(const AwaitPartOp& op, cudaStream_t stream) const {
-  return copies_->Await(op.place, stream);
+cudaError_t PeerExchange::Launch(const AwaitPutOp& op, cudaStream_t stream) const {
+  const cudaError_t error = puts_->Await(op.place, stream);
+  if (error != cudaSuccess || op.to.data == nullptr) return error;
+  return cudaMemcpyAsync(
+      op.to.data, slots_->Place(op.place), PackedBytes(op.to), cudaMemcpyDeviceToDevice, stream);
 }
 
 cudaError_t PeerExchange::Launch(const GatherColumnsOp& op, cudaStream_t stream) const {

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 #include "kernels/cuda/exchange/exchange_ops.h"
-#include "kernels/cuda/exchange/part_copies.h"
+#include "kernels/cuda/exchange/peer_puts.h"
 #include "kernels/cuda/exchange/peer_slots.h"
 
 namespace baton::cuda {
@@ -24,14 +24,15 @@ class PeerExchange final {
   PeerParts Parts(int half) const { return slots_->Parts(half); }
   PeerTargets Targets(int half) const { return InPushOrder(slots_->Targets(half), Parts(half)); }
 
-  // Where this rank receives the parts of CopyPartOp, and the bytes of each place; 0: nowhere.
+  // Where this rank receives what PutOp sends, and the bytes of each place; 0: nowhere.
   std::byte* place(int index) const { return slots_->Place(index); }
+  float* scales() const { return slots_->Scales(); }
   size_t place_bytes() const { return slots_->place_bytes(); }
 
   // Issue ops with a half of the slots. A graph can capture them.
   cudaError_t Launch(const ReduceOp& op, cudaStream_t stream) const;
-  cudaError_t Launch(const CopyPartOp& op, cudaStream_t stream) const;
-  cudaError_t Launch(const AwaitPartOp& op, cudaStream_t stream) const;
+  cudaError_t Launch(const PutOp& op, cudaStream_t stream) const;
+  cudaError_t Launch(const AwaitPutOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const GatherColumnsOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const BarrierOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const ShareTokensOp& op, cudaStream_t stream) const;
@@ -46,7 +47,7 @@ class PeerExchange final {
   size_t PlaceOf(int rank) const { return static_cast<size_t>(rank - (rank > rank_ ? 1 : 0)); }
 
   const std::unique_ptr<PeerSlots> slots_;
-  std::unique_ptr<PartCopies> copies_;  // of two ranks
+  std::unique_ptr<PeerPuts> puts_;  // of two ranks
   const int rank_;
   const int ranks_;
 };

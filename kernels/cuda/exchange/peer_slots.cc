@@ -22,8 +22,10 @@ constexpr size_t PartBytes(int ranks) {
 }
 static_assert(PartBytes(2) == kSumBytes);
 
-// Half of the part of a prompt of 8,192 tokens with 8,192 activations.
+// Half of the activations of a prompt of 8,192 tokens of 8,192 numbers in bf16, or a quarter of
+// their residual.
 constexpr size_t kPlaceBytes = size_t{64} << 20;
+constexpr size_t kScaleBytes = PeerSlots::kScales * sizeof(float);
 
 }  // namespace
 
@@ -45,8 +47,8 @@ StatusOr<std::unique_ptr<PeerSlots>> PeerSlots::Create(Collective& host) {
     BATON_CUDA_RETURN_IF_ERROR(cudaMemset(own + bytes, 0, sizeof(int32_t)));
     return OkStatus();
   };
-  BATON_ASSIGN_OR_RETURN(slots->memory_,
-                         PeerMemory::Create(host, slots->PlaceOffset(kPlaces), empty));
+  BATON_ASSIGN_OR_RETURN(
+      slots->memory_, PeerMemory::Create(host, slots->PlaceOffset(kPlaces) + kScaleBytes, empty));
   return slots;
 }
 

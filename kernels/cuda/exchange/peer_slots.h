@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "common/base/status.h"
@@ -24,13 +25,15 @@ namespace baton::cuda {
 // of a two-shot sum fit one half: the slices of numbers and the slices of sums have places of their
 // own. Its slices are not empty, so that each rank receives numbers from each other rank.
 //
-// Two ranks also have places, into which the other rank's copy engines write parts of large sums.
-// The places are used in turn, and a mark through the slots tells that a place has been filled. A
-// part in a place has been read before this rank's second next mark.
+// Two ranks also have places, into which the other rank's copy engines write rows. The places are
+// used in turn, and a mark through the slots tells that a place has been filled. What is in a place
+// has been read before this rank's third next PutOp. Beside the places are scales of FP8 rows, one
+// for each row of a step, to which the rules of the rows' place apply.
 class PeerSlots final {
  public:
   static constexpr int kHalves = 2;
   static constexpr int kPlaces = 4;
+  static constexpr int64_t kScales = int64_t{64} << 10;
 
   // Gives the ranks of `host` access to each other's slots, for the current device. The other ranks
   // must have ended their last exchange before a rank destroys its slots. Errors: Unavailable with
@@ -41,9 +44,13 @@ class PeerSlots final {
   size_t part_bytes() const { return part_bytes_; }
   // The bytes of a place; 0 with more than two ranks.
   size_t place_bytes() const { return place_bytes_; }
-  // A place in this rank's memory, and in the other rank's memory.
   std::byte* Place(int place) const { return memory_->own() + PlaceOffset(place); }
-  std::byte* OtherPlace(int place) const { return memory_->of(1 - rank_) + PlaceOffset(place); }
+  // kScales scales; behind the places.
+  float* Scales() const { return reinterpret_cast<float*>(Place(kPlaces)); }
+  // The address, in the other rank's memory, of what this rank has at `own`.
+  std::byte* OfOther(std::byte* own) const {
+    return memory_->of(1 - rank_) + (own - memory_->own());
+  }
   // This rank's slots in the memory of the other ranks, by rank without this one.
   PeerTargets Targets(int half) const;
   // The slots of the other ranks in this rank's memory.
@@ -64,7 +71,8 @@ class PeerSlots final {
   const int ranks_;
   const size_t part_bytes_;
   const size_t place_bytes_;
-  // [halves][ranks − 1][part_bytes], then PeerParts::gave_up, then [places][place_bytes].
+  // [halves][ranks − 1][part_bytes], then PeerParts::gave_up, then [places][place_bytes],
+  // then the scales.
   std::unique_ptr<PeerMemory> memory_;
 };
 

@@ -1,18 +1,17 @@
-#include "kernels/cuda/exchange/part_copies.h"
+#include "kernels/cuda/exchange/peer_puts.h"
 
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/stream.h"
-#include "kernels/cuda/exchange/exchange_ops.h"
 
 namespace baton::cuda {
 
-StatusOr<std::unique_ptr<PartCopies>> PartCopies::Create() {
-  std::unique_ptr<PartCopies> copies(new PartCopies());
-  BATON_RETURN_IF_ERROR(copies->Open());
-  return copies;
+StatusOr<std::unique_ptr<PeerPuts>> PeerPuts::Create() {
+  std::unique_ptr<PeerPuts> puts(new PeerPuts());
+  BATON_RETURN_IF_ERROR(puts->Open());
+  return puts;
 }
 
-Status PartCopies::Open() {
+Status PeerPuts::Open() {
   BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kGreatest, &stream_));
   for (auto* const events : {&begins_, &ends_}) {
     for (cudaEvent_t& event : *events) {
@@ -22,7 +21,7 @@ Status PartCopies::Open() {
   return OkStatus();
 }
 
-PartCopies::~PartCopies() {
+PeerPuts::~PeerPuts() {
   for (const auto* const events : {&begins_, &ends_}) {
     for (const cudaEvent_t event : *events) {
       if (event != nullptr) cudaEventDestroy(event);
@@ -31,22 +30,22 @@ PartCopies::~PartCopies() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
-cudaError_t PartCopies::Copy(const Tensor& part,
-                             std::byte* to,
-                             int place,
-                             cudaStream_t step,
-                             const std::function<cudaError_t(cudaStream_t)>& meet) {
+cudaError_t PeerPuts::Copy(std::span<const Put> puts,
+                           int place,
+                           cudaStream_t step,
+                           const std::function<cudaError_t(cudaStream_t)>& meet) {
   const auto index = static_cast<size_t>(place);
   cudaError_t error = cudaEventRecord(begins_[index], step);
   if (error == cudaSuccess) error = cudaStreamWaitEvent(stream_, begins_[index]);
-  if (error == cudaSuccess) {
-    error = cudaMemcpyAsync(to, part.data, PackedBytes(part), cudaMemcpyDefault, stream_);
+  for (const Put& put : puts) {
+    if (error != cudaSuccess || put.bytes == 0) continue;
+    error = cudaMemcpyAsync(put.to, put.from, put.bytes, cudaMemcpyDefault, stream_);
   }
   if (error == cudaSuccess) error = meet(stream_);
   return error == cudaSuccess ? cudaEventRecord(ends_[index], stream_) : error;
 }
 
-cudaError_t PartCopies::Await(int place, cudaStream_t step) const {
+cudaError_t PeerPuts::Await(int place, cudaStream_t step) const {
   return cudaStreamWaitEvent(step, ends_[static_cast<size_t>(place)]);
 }
 

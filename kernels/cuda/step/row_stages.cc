@@ -1,0 +1,131 @@
+#include "kernels/cuda/step/row_stages.h"
+
+#include <algorithm>
+
+#include "common/base/overloaded.h"
+
+namespace baton::cuda {
+namespace {
+
+OutputScales Cut(OutputScales scales, const RowRange& range) {
+  if (scales.rows != nullptr) scales.rows += range.first;
+  return scales;
+}
+
+template <class Op>
+StepOp CutOne(Op op, const RowRange& range) {
+  if constexpr (requires { op.problem; }) op.problem = RowsOf(op.problem, range.first, range.count);
+  if constexpr (requires { op.x; }) op.x = Cut(op.x, range);
+  if constexpr (requires { op.out; }) op.out = Cut(op.out, range);
+  if constexpr (requires { op.scales; }) op.scales = Cut(op.scales, range);
+  if constexpr (requires { op.gate_up; }) op.gate_up = Cut(op.gate_up, range);
+  if constexpr (requires { op.residual; }) op.residual = Cut(op.residual, range);
+  if constexpr (requires { op.delta; }) op.delta = Cut(op.delta, range);
+  return op;
+}
+
+// Whether an op computes each of the step's `rows` rows by itself.
+bool IsOfRows(const StepOp& op, int64_t rows) {
+  return std::visit(Overloaded{[&](const QuantizeOp& c) { return c.x.rows == rows; },
+                               [&](const RescaleOp& c) { return c.x.rows == rows; },
+                               [&](const NormOp& c) { return c.residual.rows == rows; },
+                               [&](const MatMulOp& c) { return c.problem.rows == rows; },
+                               [&](const SiluMulOp& c) { return c.out.rows == rows; },
+                               [&](const ExpertsOp& c) { return c.x.rows == rows; },
+                               [&](const auto& /*c*/) { return false; }},
+                    op);
+}
+
+}  // namespace
+
+Tensor Cut(const Tensor& x, const RowRange& range) {
+  return x.data == nullptr ? x : x.Rows(range.first, range.count);
+}
+
+Fp8Rows Cut(Fp8Rows x, const RowRange& range) {
+  if (x.data == nullptr) return x;
+  x.data += range.first * x.cols;
+  x.scales += range.first;
+  x.rows = range.count;
+  return x;
+}
+
+StepOp Cut(const StepOp& op, const RowRange& range) {
+  return std::visit([&](const auto& one) { return CutOne(one, range); }, op);
+}
+
+bool RowStage::ReadsOnlyNormed() const {
+  if (!norm || !quantize) return true;
+  const std::byte* const rounded = norm->out.data;
+  return std::ranges::none_of(ops, [&](const StepOp& op) {
+    const auto* const multiply = std::get_if<MatMulOp>(&op);
+    const auto* const experts = std::get_if<ExpertsOp>(&op);
+    return (multiply != nullptr && multiply->problem.x == rounded) ||
+           (experts != nullptr && experts->x.data == rounded);
+  });
+}
+
+bool RowStages::Take(const StepOp& op) {
+  RowStage& stage = stages_.back();
+  const bool sums = stage.sum.data != nullptr;
+  if (const auto* notify = std::get_if<NotifyOp>(&op)) {
+    if (sums) stage.notices.push_back(*notify);
+    return sums;
+  }
+  if (const auto* exchange = std::get_if<ExchangeOp>(&op)) return TakeSum(*exchange);
+  if (!IsOfRows(op, rows_)) return false;
+  if (const auto* norm = std::get_if<NormOp>(&op)) return TakeNorm(*norm);
+  if (sums) return false;
+  if (const auto* quantize = std::get_if<QuantizeOp>(&op); quantize != nullptr) {
+    if (TakeQuantize(*quantize)) return true;
+  }
+  stage.ops.push_back(op);
+  return true;
+}
+
+// A large sum is listed as the sums of several ranges of rows.
+bool RowStages::TakeSum(const ExchangeOp& op) {
+  const auto* reduce = std::get_if<ReduceOp>(&op);
+  RowStage& stage = stages_.back();
+  if (reduce == nullptr || stage.ops.empty() || !stage.notices.empty() ||
+      reduce->x.dtype != DType::kBF16 || HasGaps(reduce->x)) {
+    return false;
+  }
+  if (stage.sum.data == nullptr) {
+    stage.sum = reduce->x;
+    return true;
+  }
+  if (reduce->x.data != stage.sum.Rows(stage.sum.rows, 1).data) return false;
+  stage.sum.rows += reduce->x.rows;
+  return true;
+}
+
+bool RowStages::TakeNorm(const NormOp& norm) {
+  const Tensor& sum = stages_.back().sum;
+  if (sum.data == nullptr || norm.delta.data != sum.data || sum.rows != rows_) return false;
+  const bool is_first = stages_.size() == 1;
+  if (!is_first && norm.residual.data != stages_[1].norm->residual.data) return false;
+  stages_.emplace_back().norm = norm;
+  return true;
+}
+
+bool RowStages::TakeQuantize(const QuantizeOp& quantize) {
+  RowStage& stage = stages_.back();
+  if (!stage.norm || stage.quantize || !stage.ops.empty() ||
+      quantize.x.data != stage.norm->out.data) {
+    return false;
+  }
+  stage.quantize = quantize;
+  return true;
+}
+
+std::optional<RescaleOp> RowStages::DropRescale() {
+  std::vector<StepOp>& ops = stages_.back().ops;
+  const auto* const rescale = ops.empty() ? nullptr : std::get_if<RescaleOp>(&ops.back());
+  if (rescale == nullptr) return std::nullopt;
+  const RescaleOp dropped = *rescale;
+  ops.pop_back();
+  return dropped;
+}
+
+}  // namespace baton::cuda
