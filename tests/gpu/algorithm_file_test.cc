@@ -27,6 +27,7 @@ ChosenAlgorithm Chosen(int32_t rows, uint64_t algorithm) {
                                     .out_dtype = DType::kF32,
                                     .bias = true,
                                     .accumulate = true,
+                                    .scaled = true,
                                     .alignment = {256, 16, 128}},
                             .algorithm = {}};
   std::memcpy(&chosen.algorithm, &algorithm, sizeof(algorithm));

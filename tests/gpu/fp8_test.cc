@@ -115,7 +115,8 @@ constexpr Shape kShapes[] = {{16, 16, 1},
                              {2048, 2048, 16},
                              {6144, 1024, 64},
                              {28672, 256, 8},
-                             {1024, 1024, 130}};
+                             {1024, 1024, 130},
+                             {1024, 512, 1300}};
 
 bool KeepsInputs(const Shape& shape, bool deterministic) {
   return !deterministic && shape.rows == 1 && shape.inputs % 512 == 0;

@@ -42,7 +42,8 @@ struct AlgorithmRecord {
   uint8_t out_dtype = 0;
   uint8_t bias = 0;
   uint8_t accumulate = 0;
-  uint32_t unused = 0;
+  uint8_t scaled = 0;
+  std::array<uint8_t, 3> unused = {};
 };
 static_assert(sizeof(AlgorithmRecord) == 112 && std::is_trivially_copyable_v<AlgorithmRecord>);
 static_assert(sizeof(AlgorithmRecord::algorithm) == sizeof(cublasLtMatmulAlgo_t));
@@ -61,6 +62,7 @@ AlgorithmRecord RecordOf(const ChosenAlgorithm& chosen) {
   record.out_dtype = static_cast<uint8_t>(key.out_dtype);
   record.bias = key.bias ? 1 : 0;
   record.accumulate = key.accumulate ? 1 : 0;
+  record.scaled = key.scaled ? 1 : 0;
   return record;
 }
 
@@ -74,6 +76,7 @@ ChosenAlgorithm ChosenOf(const AlgorithmRecord& record) {
                                     .out_dtype = static_cast<DType>(record.out_dtype),
                                     .bias = record.bias != 0,
                                     .accumulate = record.accumulate != 0,
+                                    .scaled = record.scaled != 0,
                                     .alignment = record.alignment},
                             .algorithm = {}};
   std::memcpy(&chosen.algorithm, record.algorithm.data(), sizeof(chosen.algorithm));

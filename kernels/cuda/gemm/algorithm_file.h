@@ -31,6 +31,7 @@ struct GemmKey {
   DType out_dtype = DType::kBF16;
   bool bias = false;
   bool accumulate = false;
+  bool scaled = false;                     // FP8: cuBLASLt applies the scales
   std::array<uint32_t, 3> alignment = {};  // of weight, x and out, in bytes
 
   bool operator==(const GemmKey&) const = default;
@@ -46,6 +47,7 @@ struct GemmKey {
                       key.out_dtype,
                       key.bias,
                       key.accumulate,
+                      key.scaled,
                       key.alignment);
   }
 };

@@ -50,21 +50,15 @@ constexpr int32_t MaxSequentialRows(DType weight) {
 }
 // Rows of the trial that decides whether a shape's GEMMs are sequential.
 constexpr int32_t kTrialRows = 256;
-// The most rows of the skinny GEMM. With more rows it reads x too often. For a large k in bf16 it
-// stays faster up to more rows, because it divides k among thread blocks better than cuBLASLt does.
+// The most rows of the skinny GEMM, which reads x too often with more. For a large k in bf16 they
+// are more, because it divides k among thread blocks better than cuBLASLt does.
 constexpr int32_t kSkinnyRows = 32;
 constexpr int32_t kSkinnyRowsOfLargeK = 64;
-
-size_t WeightBytes(const GemmProblem& problem) {
-  return static_cast<size_t>(problem.n) *
-         RowBytes(problem.weight_dtype, static_cast<size_t>(problem.k));
-}
 
 // Rounded up, so that copies of the weight one behind the other stay aligned.
 size_t PaddedWeightBytes(const GemmProblem& problem) {
   return (WeightBytes(problem) + 255) / 256 * 256;
 }
-
 // The largest power of two, up to 256, that divides the address.
 uint32_t AlignmentOf(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
@@ -77,9 +71,8 @@ struct Timed {
 
   float Median() const {
     std::vector<float> sorted = times;
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-    std::ranges::nth_element(sorted, middle);
-    return *middle;
+    std::ranges::sort(sorted);
+    return sorted[sorted.size() / 2];
   }
 };
 
@@ -119,6 +112,9 @@ class Gemm::Impl {
   }
   bool SupportsFused(const GemmProblem& problem) const {
     return (own_kernels_ && GemvSupports(problem)) || UsesSkinny(problem) || UsesGated(problem);
+  }
+  bool AppliesScales(const GemmProblem& problem) const {
+    return own_kernels_ && CublasAppliesScales(problem);
   }
   // Whether the order of sums is that of sequential_gemm.h. Known after Prepare.
   bool IsSequential(const GemmProblem& problem) const {
@@ -194,6 +190,7 @@ class Gemm::Impl {
             .out_dtype = problem.out_dtype,
             .bias = problem.bias != nullptr,
             .accumulate = problem.accumulate,
+            .scaled = problem.x_scales != nullptr,
             .alignment = {
                 AlignmentOf(problem.weight), AlignmentOf(problem.x), AlignmentOf(problem.out)}};
   }
@@ -478,6 +475,10 @@ Status Gemm::Prepare(const GemmProblem& problem, cudaStream_t stream) {
 
 bool Gemm::SupportsFused(const GemmProblem& problem) const {
   return impl_->SupportsFused(problem);
+}
+
+bool Gemm::AppliesScales(const GemmProblem& problem) const {
+  return impl_->AppliesScales(problem);
 }
 
 bool Gemm::has_timed() const {

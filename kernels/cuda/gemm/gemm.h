@@ -41,6 +41,8 @@ class Gemm final {
   // Whether one of our own kernels computes `problem`, with the operations that are fused into it
   // (GemmProblem's norm and silu_mul).
   bool SupportsFused(const GemmProblem& problem) const;
+  // Whether cuBLASLt applies the scales of FP8 operands, if it gets them.
+  bool AppliesScales(const GemmProblem& problem) const;
   // Whether Prepare has timed algorithms, because the cache did not have them.
   bool has_timed() const;
   // Adds the algorithms that were timed to the cache. Errors: the file cannot be written.

@@ -274,6 +274,28 @@ bool FusesIntoGemm(std::vector<StepOp>& ops, StepOp& call, const Gemm& gemm) {
   return false;
 }
 
+// Lets a GEMM apply the scales that no other op applies. Returns true when `rescale` is not needed.
+bool FusesRescale(std::vector<StepOp>& ops, const RescaleOp& rescale, const Gemm& gemm) {
+  auto* const multiply = ops.empty() ? nullptr : std::get_if<MatMulOp>(&ops.back());
+  if (multiply == nullptr || rescale.bias != nullptr ||
+      !SamePlace(multiply->problem.out, rescale.x) || !gemm.AppliesScales(multiply->problem)) {
+    return false;
+  }
+  multiply->problem.x_scales = rescale.scales.rows;
+  multiply->problem.weight_scales = rescale.scales.cols;
+  return true;
+}
+
+void FuseRescales(std::vector<StepOp>& ops, const Gemm& gemm) {
+  std::vector<StepOp> fused;
+  fused.reserve(ops.size());
+  for (StepOp& op : ops) {
+    const auto* const rescale = std::get_if<RescaleOp>(&op);
+    if (rescale == nullptr || !FusesRescale(fused, *rescale, gemm)) fused.push_back(std::move(op));
+  }
+  ops = std::move(fused);
+}
+
 }  // namespace
 
 void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm) {
@@ -295,6 +317,7 @@ void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm) {
     fused.push_back(call);
   }
   ops = std::move(fused);
+  if (!gemm.deterministic()) FuseRescales(ops, gemm);
 }
 
 Status Prepare(const StepOp& call, const OpContext& context) {

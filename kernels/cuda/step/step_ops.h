@@ -175,7 +175,8 @@ using StepOp = std::variant<EmbedOp,
 //   columns, and the addition of the result to the residual;
 // - attention, and the gathering of its columns;
 // - a GEMM, and the addition of its result to the residual;
-// - where `gemm` supports it, a GEMM and the norm before it, or silu · up after it.
+// - where `gemm` supports it, a GEMM and the norm before it, or silu · up after it;
+// - a GEMM of many rows, and the rescaling of its result that no other op does.
 // When `gemm` is deterministic, only the first four: the others depend on the number of rows and
 // change the roundings.
 void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm);
