@@ -136,12 +136,12 @@ TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
   }
 }
 
-// The steps of long prompts are computed in two halves of their rows, 1,536 and 1,364, and some ops
-// in quarters, 768 and 596. Chunks of these lengths run first: what allocates memory or loads
-// kernels must not run while a copy to the other rank waits for it, because ranks that are threads
-// share the locks of the driver.
-TEST_F(GpuGroup, ALongStepAgreesWithShortOnes) {
-  constexpr int32_t kPrompt = 2900;
+// A prompt of 1,450 tokens for each rank. With two ranks its step is computed in two halves of its
+// rows, 1,536 and 1,364, and some ops in pieces of 768, 768, 768 and 596. Chunks of these lengths
+// run first: what allocates memory or loads kernels must not run while a copy to another rank waits
+// for it, because ranks that are threads share the locks of the driver.
+void ExpectThatALongStepAgreesWithShortOnes(int ranks, bool fp8) {
+  SCOPED_TRACE(std::to_string(ranks) + " ranks, FP8 " + std::to_string(fp8));
   auto spec =
       LoadModelSpec(std::string(BATON_TEST_DATA) + "/../../bench/engine/shapes/llama-3.1-8b");
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -149,44 +149,51 @@ TEST_F(GpuGroup, ALongStepAgreesWithShortOnes) {
   spec->vocab = 4000;
   const OpenedModel model = {"long", *spec, std::make_unique<DummyWeights>(3)};
   RunnerOptions options = GroupRunner::kOptions;
-  options.limits = {3000, 64};
-  const auto prompt = MakePrompt(kPrompt, 5, spec->vocab);
+  options.limits = {1500 * ranks, 64};
+  options.kv_blocks = 128 * ranks;
+  const auto prompt = MakePrompt(1450 * ranks, 5, spec->vocab);
   const std::span<const TokenId> tokens(prompt);
-  for (const bool fp8 : {false, true}) {
-    GroupRunner group(model, /*pipeline=*/false, {.fp8_weights = fp8}, options);
-    const auto run = [&](size_t chunk) {
-      group.Reset();
-      Logits logits;
-      for (size_t at = 0; at < tokens.size(); at += chunk) {
-        const auto part = tokens.subspan(at, std::min(chunk, tokens.size() - at));
-        logits = group.Step({{0, part, WantLogits::kLast}}).front();
-      }
-      return logits;
-    };
-    run(768);
-    const Logits pieces = run(1536);
-    const Logits whole = run(kPrompt);
-    EXPECT_EQ(run(kPrompt), whole) << "FP8 " << fp8;
-    const double difference = RelativeDifference(whole, pieces);
-    std::printf("long chunk, FP8 %d: relative difference %.5f\n", fp8, difference);
-    EXPECT_LT(difference, 0.05) << "FP8 " << fp8;
-    // The last rows of these sequences are in all quarters.
-    constexpr size_t kSequences = 8;
-    const auto part = [&](size_t sequence) {
-      const size_t first = kPrompt * sequence / kSequences;
-      return tokens.subspan(first, kPrompt * (sequence + 1) / kSequences - first);
-    };
-    std::vector<Chunk> chunks;
-    for (size_t i = 0; i < kSequences; ++i) {
-      chunks.push_back({static_cast<int32_t>(i), part(i), WantLogits::kLast});
-    }
+  GroupRunner group(model, /*pipeline=*/false, {.fp8_weights = fp8}, options, ranks);
+  const auto run = [&](size_t chunk) {
     group.Reset();
-    const std::vector<Logits> together = group.Step(chunks);
-    for (size_t i = 0; i < kSequences; ++i) {
-      group.Reset();
-      const Logits alone = group.Step({{0, part(i), WantLogits::kLast}}).front();
-      EXPECT_LT(RelativeDifference(together[i], alone), 0.05) << "FP8 " << fp8 << ", " << i;
+    Logits logits;
+    for (size_t at = 0; at < tokens.size(); at += chunk) {
+      const auto part = tokens.subspan(at, std::min(chunk, tokens.size() - at));
+      logits = group.Step({{0, part, WantLogits::kLast}}).front();
     }
+    return logits;
+  };
+  const auto half = static_cast<size_t>(768 * ranks);
+  run(half / 2);
+  const Logits pieces = run(half);
+  const Logits whole = run(tokens.size());
+  EXPECT_EQ(run(tokens.size()), whole);
+  const double difference = RelativeDifference(whole, pieces);
+  std::printf("long step, %d ranks, FP8 %d: relative difference %.5f\n", ranks, fp8, difference);
+  EXPECT_LT(difference, 0.05);
+  // The last rows of these sequences are in all slices of all halves.
+  constexpr size_t kSequences = 16;
+  const auto part = [&](size_t sequence) {
+    const size_t first = tokens.size() * sequence / kSequences;
+    return tokens.subspan(first, tokens.size() * (sequence + 1) / kSequences - first);
+  };
+  std::vector<Chunk> chunks;
+  for (size_t i = 0; i < kSequences; ++i) {
+    chunks.push_back({static_cast<int32_t>(i), part(i), WantLogits::kLast});
+  }
+  group.Reset();
+  const std::vector<Logits> together = group.Step(chunks);
+  for (size_t i = 0; i < kSequences; ++i) {
+    group.Reset();
+    const Logits alone = group.Step({{0, part(i), WantLogits::kLast}}).front();
+    EXPECT_LT(RelativeDifference(together[i], alone), 0.05) << "sequence " << i;
+  }
+}
+
+TEST_F(GpuGroup, ALongStepAgreesWithShortOnes) {
+  for (const int ranks : RankThreads::Sizes()) {
+    if (8 % ranks != 0) continue;  // KV heads
+    for (const bool fp8 : {false, true}) ExpectThatALongStepAgreesWithShortOnes(ranks, fp8);
   }
 }
 

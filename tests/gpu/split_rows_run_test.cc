@@ -3,24 +3,25 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
-#include <optional>
+#include <memory>
 #include <random>
-#include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "common/base/overloaded.h"
+#include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/step/split_rows.h"
 
-// What two tensor ranks compute when their ops are split, with every order in which the ops of the
+// What tensor ranks compute when their ops are split, with every order in which the ops of the
 // ranks and the copies between them can run. Ops are arithmetic on small whole numbers, which bf16
 // and float32 hold exactly, so that the results equal those of the ops that are not split.
 namespace baton::cuda {
 namespace {
 
-constexpr int64_t kRows = 2500;
-constexpr int64_t kHalf = 1280;
+constexpr int64_t kRows = 4200;
+constexpr int64_t kHalf = 2304;
 constexpr int64_t kCols = 4;
 constexpr int kSteps = 2;  // one behind the other
 constexpr int kLayers = 3;
@@ -63,9 +64,12 @@ void ForNumbers(const Tensor& x, const Function& function) {
 // The memory of a rank and its ops.
 class Rank {
  public:
-  Rank(int rank, Model model) : rank_(rank), model_(model), memory_(size_t{1} << 20) {
+  Rank(int rank, int ranks, Model model) : rank_(rank), model_(model), memory_(size_t{2} << 20) {
     split.rank = rank;
-    split.place_bytes = kHalf * kCols * 2;
+    split.ranks = ranks;
+    // A place holds the half's activations, or the other ranks' part of its residual.
+    split.place_bytes = static_cast<size_t>(
+        std::max(kHalf * 2, CeilDiv(kHalf, ranks) * int64_t{ranks - 1} * 4) * kCols);
     for (std::byte*& place : split.places) place = Take(split.place_bytes);
     split.scales = reinterpret_cast<float*>(Take(kRows * sizeof(float)));
     residual = Numbers(DType::kF32, kRows);
@@ -167,7 +171,7 @@ class Rank {
     ops.insert(ops.end(), {AnglesOp{}, rope, attend});
   }
   void ListSum(std::vector<StepOp>& ops) const {
-    ops.emplace_back(ExchangeOp(ReduceOp{.x = delta, .ranks = 2, .half = 0}));
+    ops.emplace_back(ExchangeOp(ReduceOp{.x = delta, .ranks = split.ranks, .half = 0}));
   }
   void Project(std::vector<StepOp>& ops, const Tensor& out) const { Multiply(ops, normed, out, 1); }
   void FeedForward(std::vector<StepOp>& ops) const {
@@ -210,10 +214,10 @@ class Rank {
     for (int64_t row = 0; row < c.residual.rows; ++row) {
       for (int64_t col = 0; col < kCols; ++col) {
         float value = Get(c.residual, row, col);
-        Tensor part = c.delta;
-        for (int32_t i = 0; part.data != nullptr && i < c.delta_parts; ++i) {
+        for (int32_t i = 0; c.delta.data != nullptr && i < c.delta_parts; ++i) {
+          Tensor part = c.delta;
+          part.data += c.part_offsets[static_cast<size_t>(i)] * 2;
           value += Get(part, row, col);
-          part.data += c.delta_part * 2;
         }
         Set(c.residual, row, col, value);
         Set(out, row, col, std::fmod(value, 47.0f));
@@ -254,49 +258,68 @@ class Rank {
   std::array<Fp8Rows, 2> quantized_;
 };
 
-// Two ranks, whose ops run on a stream each, and whose copies run on another one.
-class TwoRanks {
+// Ranks whose ops run on a stream each, and whose copies run on another one each.
+class Ranks {
  public:
-  explicit TwoRanks(Model model) : ranks_{Rank(0, model), Rank(1, model)} {}
+  Ranks(int count, Model model) : ops_(At(count)), next_(At(count)), puts_(At(count)) {
+    for (int rank = 0; rank < count; ++rank) {
+      ranks_.push_back(std::make_unique<Rank>(rank, count, model));
+    }
+    copied_.resize(ranks_.size());
+    ended_.resize(ranks_.size());
+  }
 
   void RunWhole() {
-    const std::array<std::vector<StepOp>, 2> ops = {ranks_[0].List(false), ranks_[1].List(false)};
-    for (size_t i = 0; i < ops[0].size(); ++i) {
-      for (size_t rank = 0; rank < 2; ++rank) ranks_[rank].Run(ops[rank][i]);
-      const auto* const exchange = std::get_if<ExchangeOp>(&ops[0][i]);
-      if (exchange == nullptr) continue;
-      ForNumbers(ranks_[0].delta, [&](int64_t row, int64_t col) {
-        const float sum = Get(ranks_[0].delta, row, col) + Get(ranks_[1].delta, row, col);
-        Set(ranks_[1].delta, row, col, sum);
-        return sum;
-      });
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) ops_[rank] = ranks_[rank]->List(false);
+    for (size_t i = 0; i < ops_[0].size(); ++i) {
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) ranks_[rank]->Run(ops_[rank][i]);
+      if (std::holds_alternative<ExchangeOp>(ops_[0][i])) AddDeltas();
     }
   }
 
-  // In each turn one of the four streams goes on, which is chosen at random. Stream i is chosen
-  // with weight weights[i].
-  testing::AssertionResult RunSplit(const std::array<double, 4>& weights, std::mt19937& random) {
-    for (size_t rank = 0; rank < 2; ++rank) ops_[rank] = ranks_[rank].List(true);
-    std::array<double, 4> left = weights;
-    while (next_[0] < ops_[0].size() || next_[1] < ops_[1].size() || !puts_[0].empty() ||
-           !puts_[1].empty()) {
-      const size_t stream =
+  // In each turn a stream goes on, which is chosen at random: stream i with weight weights[i]. The
+  // streams of ops come before those of copies.
+  testing::AssertionResult RunSplit(const std::vector<double>& weights, std::mt19937& random) {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) ops_[rank] = ranks_[rank]->List(true);
+    std::vector<double> left = weights;
+    while (!AllEnded()) {
+      const auto stream =
           static_cast<size_t>(std::discrete_distribution<int>(left.begin(), left.end())(random));
       if (left[stream] == 0) return testing::AssertionFailure() << "no stream goes on";
-      const bool ran = stream < 2 ? RunOp(stream) : RunPut(stream - 2);
+      const size_t rank = stream % ranks_.size();
+      const bool ran = stream < ranks_.size() ? RunOp(rank) : RunPut(rank);
       left = ran ? weights : left;
       if (!ran) left[stream] = 0;
     }
     return testing::AssertionSuccess();
   }
 
-  const Rank& operator[](size_t rank) const { return ranks_[rank]; }
+  const Rank& operator[](size_t rank) const { return *ranks_[rank]; }
+  size_t size() const { return ranks_.size(); }
 
  private:
   struct IssuedPut {
     PutOp op;
     bool copied = false;
   };
+
+  static size_t At(int count) { return static_cast<size_t>(count); }
+
+  void AddDeltas() {
+    ForNumbers(ranks_[0]->delta, [&](int64_t row, int64_t col) {
+      float sum = 0;
+      for (const auto& rank : ranks_) sum += Get(rank->delta, row, col);
+      for (const auto& rank : ranks_) Set(rank->delta, row, col, sum);
+      return sum;
+    });
+  }
+
+  bool AllEnded() const {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (next_[rank] < ops_[rank].size() || !puts_[rank].empty()) return false;
+    }
+    return true;
+  }
 
   bool RunOp(size_t rank) {
     if (next_[rank] == ops_[rank].size()) return false;
@@ -308,84 +331,90 @@ class TwoRanks {
         const bool ended = std::ranges::none_of(
             puts_[rank], [&](const IssuedPut& one) { return one.op.place == await->place; });
         if (!ended) return false;
-        if (await->to.data != nullptr) {
-          std::memcpy(await->to.data,
-                      ranks_[rank].split.places[static_cast<size_t>(await->place)],
-                      PackedBytes(await->to));
-        }
+        for (const ByteCopy& copy : await->copies) std::memcpy(copy.to, copy.from, copy.bytes);
       } else {
         ADD_FAILURE() << "an exchange that is not split";
       }
     }
-    ranks_[rank].Run(op);
+    ranks_[rank]->Run(op);
     ++next_[rank];
     return true;
   }
 
-  // Copies, or ends the put when the other rank's has been copied, too.
+  // Copies, or ends the put when the other ranks' have been copied, too.
   bool RunPut(size_t rank) {
     if (puts_[rank].empty()) return false;
     IssuedPut& put = puts_[rank].front();
     if (put.copied) {
       const size_t index = ended_[rank];
-      if (copied_[1 - rank] <= index) return false;
+      if (std::ranges::any_of(copied_, [&](size_t copied) { return copied <= index; }))
+        return false;
       ++ended_[rank];
       puts_[rank].pop_front();
       return true;
     }
-    for (const Put& one : put.op.puts) {
-      if (one.bytes > 0) std::memcpy(OnOther(rank, one.to, one.bytes), one.from, one.bytes);
+    for (const auto& [copy, to] : put.op.puts) {
+      EXPECT_NE(static_cast<size_t>(to), rank);
+      std::memcpy(On(static_cast<size_t>(to), rank, copy.to, copy.bytes), copy.from, copy.bytes);
     }
     put.copied = true;
     ++copied_[rank];
     return true;
   }
 
-  std::byte* OnOther(size_t rank, const std::byte* at, size_t bytes) const {
-    const RowSplit& own = ranks_[rank].split;
-    const RowSplit& other = ranks_[1 - rank].split;
+  // What rank `other` has at the address that rank `rank` calls `at`.
+  std::byte* On(size_t other, size_t rank, const std::byte* at, size_t bytes) const {
+    const RowSplit& own = ranks_[rank]->split;
+    const RowSplit& of_other = ranks_[other]->split;
     for (size_t place = 0; place < own.places.size(); ++place) {
       const auto offset = static_cast<size_t>(at - own.places[place]);
       if (at < own.places[place] || offset + bytes > own.place_bytes) continue;
-      return other.places[place] + offset;
+      return of_other.places[place] + offset;
     }
     const auto offset = at - reinterpret_cast<const std::byte*>(own.scales);
     EXPECT_TRUE(offset >= 0 && offset + static_cast<int64_t>(bytes) <= kRows * 4) << offset;
-    return reinterpret_cast<std::byte*>(other.scales) + offset;
+    return reinterpret_cast<std::byte*>(of_other.scales) + offset;
   }
 
-  std::array<Rank, 2> ranks_;
-  std::array<std::vector<StepOp>, 2> ops_;
-  std::array<size_t, 2> next_ = {};
-  std::array<std::deque<IssuedPut>, 2> puts_;
-  std::array<size_t, 2> copied_ = {};
-  std::array<size_t, 2> ended_ = {};
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<std::vector<StepOp>> ops_;
+  std::vector<size_t> next_;
+  std::vector<std::deque<IssuedPut>> puts_;
+  std::vector<size_t> copied_;
+  std::vector<size_t> ended_;
 };
 
 std::vector<std::byte> BytesOf(const Tensor& x) {
   return {x.data, x.data + PackedBytes(x)};
 }
 
-class SplitRowsRunTest : public testing::TestWithParam<Model> {};
-INSTANTIATE_TEST_SUITE_P(Models,
+class SplitRowsRunTest : public testing::TestWithParam<std::tuple<Model, int>> {};
+INSTANTIATE_TEST_SUITE_P(Dense,
                          SplitRowsRunTest,
-                         testing::Values(Model::kBf16, Model::kFp8, Model::kMixture));
+                         testing::Combine(testing::Values(Model::kBf16, Model::kFp8),
+                                          testing::Values(2, 3, 4)));
+// More than two ranks do not split the steps of a mixture.
+INSTANTIATE_TEST_SUITE_P(Mixture,
+                         SplitRowsRunTest,
+                         testing::Values(std::tuple(Model::kMixture, 2)));
 
 TEST_P(SplitRowsRunTest, AnyOrderGivesTheResultsOfWholeOps) {
-  TwoRanks whole(GetParam());
+  const auto& [model, count] = GetParam();
+  Ranks whole(count, model);
   whole.RunWhole();
   std::mt19937 random(5);
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 30; ++round) {
     SCOPED_TRACE(round);
     // Ops of one rank, or copies, can be far behind the others.
-    std::array<double, 4> weights;
+    std::vector<double> weights(2 * whole.size());
     for (double& weight : weights) weight = std::exp2(-static_cast<double>(random() % 9));
-    TwoRanks split(GetParam());
+    Ranks split(count, model);
     ASSERT_TRUE(split.RunSplit(weights, random));
-    for (size_t rank = 0; rank < 2; ++rank) {
-      ASSERT_EQ(BytesOf(split[rank].qkv), BytesOf(whole[rank].qkv)) << "rank " << rank;
-      ASSERT_EQ(BytesOf(split[rank].residual), BytesOf(whole[rank].residual)) << "rank " << rank;
-      ASSERT_EQ(BytesOf(split[rank].last), BytesOf(whole[rank].last)) << "rank " << rank;
+    for (size_t rank = 0; rank < split.size(); ++rank) {
+      SCOPED_TRACE(rank);
+      ASSERT_EQ(BytesOf(split[rank].qkv), BytesOf(whole[rank].qkv));
+      ASSERT_EQ(BytesOf(split[rank].residual), BytesOf(whole[rank].residual));
+      ASSERT_EQ(BytesOf(split[rank].last), BytesOf(whole[rank].last));
     }
   }
 }

@@ -19,7 +19,7 @@ using testing::ElementsAreArray;
 
 constexpr int64_t kRows = 5000;
 constexpr int64_t kHalf = 2560;
-constexpr int64_t kQuarter = 1280;
+constexpr int64_t kSlice = 1220;  // of the second half
 constexpr int64_t kCols = 64;
 constexpr int64_t kBytes = 2;  // of a number
 constexpr int64_t kBuffers = 5;
@@ -33,6 +33,7 @@ class SplitRowsTest : public testing::Test {
       split_.places[i] = memory_.data() + (kBuffers * kRows + i * kHalf) * kCols * kBytes;
     }
     split_.place_bytes = kHalf * kCols * kBytes;
+    split_.ranks = 2;
   }
 
   Tensor At(int64_t buffer, int64_t rows = kRows) {
@@ -95,8 +96,8 @@ class SplitRowsTest : public testing::Test {
     std::vector<std::string> names;
     const auto exchange =
         Overloaded{[&](const PutOp& c) {
-                     return "put " + Name(c.puts[0].from) + " to " + Name(c.puts[0].to) + " half " +
-                            std::to_string(c.half);
+                     return "put " + Name(c.puts[0].copy.from) + " to " + Name(c.puts[0].copy.to) +
+                            " half " + std::to_string(c.half);
                    },
                    [&](const AwaitPutOp& c) { return "await " + std::to_string(c.place); },
                    [&](const ReduceOp& c) { return "sum half " + std::to_string(c.half); },
@@ -139,12 +140,12 @@ TEST_F(SplitRowsTest, OneHalfIsComputedWhileTheOtherMoves) {
                                          "norm 0 of 1280 to place 1+0",
                                          "put place 1+0 to place 1+0 half 1",
                                          "gemm 3840 of 1160",
-                                         "put 3840 to place 2+0 half 0",
+                                         "put 3780 to place 2+0 half 0",
                                          "await 1",
                                          "gemm place 1+0 of 2560",
                                          "await 2",
                                          "notify 7",
-                                         "norm 2560 of 1280 to place 3+0",
+                                         "norm 2560 of 1220 to place 3+0",
                                          "put place 3+0 to place 3+0 half 1",
                                          "gemm 0 of 2560",
                                          "put 1280 to place 0+0 half 0",
@@ -154,11 +155,11 @@ TEST_F(SplitRowsTest, OneHalfIsComputedWhileTheOtherMoves) {
                                          "norm 0 of 1280 to place 1+0",
                                          "put place 1+0 to place 1+0 half 1",
                                          "gemm 2560 of 2440",
-                                         "put 3840 to place 2+0 half 0",
+                                         "put 3780 to place 2+0 half 0",
                                          "await 1",
                                          "gemm place 1+0 of 1280",
                                          "await 2",
-                                         "norm 2560 of 1280 to place 3+0",
+                                         "norm 2560 of 1220 to place 3+0",
                                          "put place 3+0 to place 3+0 half 1",
                                          "gemm place 1+1280 of 1280",
                                          "await 3",
@@ -167,7 +168,7 @@ TEST_F(SplitRowsTest, OneHalfIsComputedWhileTheOtherMoves) {
   EXPECT_THAT(Split(Layer()), ElementsAreArray(want));
 }
 
-TEST_F(SplitRowsTest, ANormAddsThePartsOfAQuarter) {
+TEST_F(SplitRowsTest, ANormAddsThePartsOfASlice) {
   for (const int32_t rank : {0, 1}) {
     split_.rank = rank;
     std::vector<StepOp> ops = Layer();
@@ -180,18 +181,20 @@ TEST_F(SplitRowsTest, ANormAddsThePartsOfAQuarter) {
       if (is_second && second == nullptr) second = norm;
     }
     ASSERT_NE(second, nullptr);
-    const int64_t first = rank == 0 ? kHalf : kHalf + kQuarter;
-    EXPECT_EQ(second->residual, residual().Rows(first, rank == 0 ? kQuarter : kRows - first));
+    const int64_t first = rank == 0 ? kHalf : kHalf + kSlice;
+    EXPECT_EQ(second->residual, residual().Rows(first, kSlice));
     const std::byte* const own = delta().Rows(first, 1).data;
     const std::byte* const received = split_.places[2];
-    const std::byte* const parts[] = {second->delta.data,
-                                      second->delta.data + second->delta_part * kBytes};
+    const auto part = [&](size_t of) {
+      return second->delta.data + second->part_offsets[of] * kBytes;
+    };
     EXPECT_EQ(second->delta_parts, 2);
-    EXPECT_THAT(parts, rank == 0 ? ElementsAre(own, received) : ElementsAre(received, own));
+    EXPECT_EQ(part(rank == 0 ? 0 : 1), own);
+    EXPECT_EQ(part(rank == 0 ? 1 : 0), received);
   }
 }
 
-// A rank has the residual of its quarters alone until an op reads it.
+// A rank has the residual of its slices alone until an op reads it.
 TEST_F(SplitRowsTest, TheResidualIsExchangedBeforeItIsRead) {
   std::vector<StepOp> ops = Layer();
   ops.insert(ops.end(), {AttentionOp{}, GatherOp{.x = hidden(), .out = delta()}});
@@ -243,6 +246,14 @@ TEST_F(SplitRowsTest, OtherStepsStayAsTheyAre) {
   stays(ops);
   split_.place_bytes /= 2;
   stays(Layer());
+  // Experts on more than two ranks.
+  split_.place_bytes = memory_.size();
+  split_.ranks = 3;
+  ops = Layer();
+  ops[5] = ExpertsOp{.x = normed(), .experts = {}, .out = delta()};
+  ops.erase(ops.begin() + 6);
+  stays(ops);
+  split_.ranks = 2;
   split_.place_bytes = 0;
   stays(Layer());
   split_.place_bytes = memory_.size();

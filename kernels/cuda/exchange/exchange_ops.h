@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <variant>
@@ -42,29 +41,35 @@ struct ReduceOp {
   bool operator==(const ReduceOp&) const = default;
 };
 
-// A copy into the memory of the other of two tensor ranks. Its destination is named by an address
-// of this rank's memory (PeerSlots): the same place in the other rank's memory.
-struct Put {
+struct ByteCopy {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
-  size_t bytes = 0;  // 0: none
+  size_t bytes = 0;
+  bool operator==(const ByteCopy&) const = default;
+};
+
+// A copy into the memory of another tensor rank. Its destination is named by an address of this
+// rank's memory (PeerSlots): the same place in the memory of `rank`.
+struct Put {
+  ByteCopy copy;
+  int32_t rank = 0;
   bool operator==(const Put&) const = default;
 };
 
-// Copy engines make these copies beside the ops that follow. Both ranks issue the op, each for the
-// other one.
+// Copy engines make these copies beside the ops that follow. All tensor ranks issue the op, each
+// for the others.
 struct PutOp {
-  std::array<Put, 2> puts = {};
-  int32_t place = 0;  // PeerSlots::Place, of the first copy
-  int32_t half = 0;   // of the slots, for the mark that tells the other rank that all has arrived
+  std::vector<Put> puts;
+  int32_t place = 0;  // PeerSlots::Place, to which the rows go
+  int32_t half = 0;   // of the slots, for the marks that tell the other ranks that all has arrived
   bool operator==(const PutOp&) const = default;
 };
 
-// Later ops run when the other rank's copies for a place have arrived, and what this rank has sent
-// may be overwritten. If `to` has data, which has no gaps, it receives the bytes of the place.
+// Later ops run when the other ranks' copies to a place have arrived, and what this rank has sent
+// may be overwritten. `copies` follow.
 struct AwaitPutOp {
   int32_t place = 0;
-  Tensor to = {};
+  std::vector<ByteCopy> copies = {};
   bool operator==(const AwaitPutOp&) const = default;
 };
 

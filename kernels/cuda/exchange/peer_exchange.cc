@@ -1,17 +1,15 @@
 #include "kernels/cuda/exchange/peer_exchange.h"
 
-#include <array>
+#include <utility>
+#include <vector>
 
 namespace baton::cuda {
 
 StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host) {
   BATON_ASSIGN_OR_RETURN(auto slots, PeerSlots::Create(host));
-  std::unique_ptr<PeerExchange> exchange(
-      new PeerExchange(std::move(slots), host.rank(), host.size()));
-  if (exchange->place_bytes() > 0) {
-    BATON_ASSIGN_OR_RETURN(exchange->puts_, PeerPuts::Create());
-  }
-  return exchange;
+  BATON_ASSIGN_OR_RETURN(auto puts, PeerPuts::Create());
+  return std::unique_ptr<PeerExchange>(
+      new PeerExchange(std::move(slots), std::move(puts), host.rank(), host.size()));
 }
 
 cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const {
@@ -22,18 +20,21 @@ cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const 
 }
 
 cudaError_t PeerExchange::Launch(const PutOp& op, cudaStream_t stream) const {
-  std::array<Put, 2> puts = op.puts;
-  for (Put& put : puts) {
-    if (put.bytes > 0) put.to = slots_->OfOther(put.to);
+  std::vector<ByteCopy> copies;
+  copies.reserve(op.puts.size());
+  for (const Put& put : op.puts) {
+    copies.push_back({put.copy.from, slots_->Of(put.rank, put.copy.to), put.copy.bytes});
   }
-  return puts_->Copy(puts, op.place, stream, [&](auto side) { return Copy({}, op.half, side); });
+  return puts_->Copy(copies, op.place, stream, [&](auto side) { return Copy({}, op.half, side); });
 }
 
 cudaError_t PeerExchange::Launch(const AwaitPutOp& op, cudaStream_t stream) const {
-  const cudaError_t error = puts_->Await(op.place, stream);
-  if (error != cudaSuccess || op.to.data == nullptr) return error;
-  return cudaMemcpyAsync(
-      op.to.data, slots_->Place(op.place), PackedBytes(op.to), cudaMemcpyDeviceToDevice, stream);
+  cudaError_t error = puts_->Await(op.place, stream);
+  for (const ByteCopy& copy : op.copies) {
+    if (error != cudaSuccess) break;
+    error = cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDeviceToDevice, stream);
+  }
+  return error;
 }
 
 cudaError_t PeerExchange::Launch(const GatherColumnsOp& op, cudaStream_t stream) const {

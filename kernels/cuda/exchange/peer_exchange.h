@@ -24,7 +24,7 @@ class PeerExchange final {
   PeerParts Parts(int half) const { return slots_->Parts(half); }
   PeerTargets Targets(int half) const { return InPushOrder(slots_->Targets(half), Parts(half)); }
 
-  // Where this rank receives what PutOp sends, and the bytes of each place; 0: nowhere.
+  // Where this rank receives what PutOp sends, and the bytes of each place.
   std::byte* place(int index) const { return slots_->Place(index); }
   float* scales() const { return slots_->Scales(); }
   size_t place_bytes() const { return slots_->place_bytes(); }
@@ -40,14 +40,17 @@ class PeerExchange final {
   void Abort() { slots_->Abort(); }
 
  private:
-  PeerExchange(std::unique_ptr<PeerSlots> slots, int rank, int ranks)
-      : slots_(std::move(slots)), rank_(rank), ranks_(ranks) {}
+  PeerExchange(std::unique_ptr<PeerSlots> slots,
+               std::unique_ptr<PeerPuts> puts,
+               int rank,
+               int ranks)
+      : slots_(std::move(slots)), puts_(std::move(puts)), rank_(rank), ranks_(ranks) {}
   cudaError_t Copy(const PeerCopy& copy, int half, cudaStream_t stream) const;
   // The place of another rank in a list without this rank.
   size_t PlaceOf(int rank) const { return static_cast<size_t>(rank - (rank > rank_ ? 1 : 0)); }
 
   const std::unique_ptr<PeerSlots> slots_;
-  std::unique_ptr<PeerPuts> puts_;  // of two ranks
+  const std::unique_ptr<PeerPuts> puts_;
   const int rank_;
   const int ranks_;
 };

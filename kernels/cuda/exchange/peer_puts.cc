@@ -30,16 +30,16 @@ PeerPuts::~PeerPuts() {
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
-cudaError_t PeerPuts::Copy(std::span<const Put> puts,
+cudaError_t PeerPuts::Copy(std::span<const ByteCopy> copies,
                            int place,
                            cudaStream_t step,
                            const std::function<cudaError_t(cudaStream_t)>& meet) {
   const auto index = static_cast<size_t>(place);
   cudaError_t error = cudaEventRecord(begins_[index], step);
   if (error == cudaSuccess) error = cudaStreamWaitEvent(stream_, begins_[index]);
-  for (const Put& put : puts) {
-    if (error != cudaSuccess || put.bytes == 0) continue;
-    error = cudaMemcpyAsync(put.to, put.from, put.bytes, cudaMemcpyDefault, stream_);
+  for (const ByteCopy& copy : copies) {
+    if (error != cudaSuccess) break;
+    error = cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDefault, stream_);
   }
   if (error == cudaSuccess) error = meet(stream_);
   return error == cudaSuccess ? cudaEventRecord(ends_[index], stream_) : error;

@@ -13,7 +13,7 @@
 
 namespace baton::cuda {
 
-// Copies to the other of two tensor ranks on a stream of their own, beside the kernels of a step.
+// Copies to other tensor ranks on a stream of their own, beside the kernels of a step.
 // One thread.
 class PeerPuts final {
  public:
@@ -22,14 +22,13 @@ class PeerPuts final {
   ~PeerPuts();
   PeerPuts(const PeerPuts&) = delete;
 
-  // When everything before on `step` has finished, makes the copies, whose destinations are
-  // addresses of the other rank's memory here, then calls `meet` for the exchange of marks with the
-  // other rank.
-  cudaError_t Copy(std::span<const Put> puts,
+  // When everything before on `step` has finished, makes the copies one after the other, then calls
+  // `meet` for the exchange of marks with the other ranks.
+  cudaError_t Copy(std::span<const ByteCopy> copies,
                    int place,
                    cudaStream_t step,
                    const std::function<cudaError_t(cudaStream_t)>& meet);
-  // Work that is issued to `step` later runs when the last copies for `place` have ended, on both
+  // Work that is issued to `step` later runs when the last copies to `place` have ended, on all
   // ranks.
   cudaError_t Await(int place, cudaStream_t step) const;
 

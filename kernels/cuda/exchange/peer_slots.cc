@@ -22,18 +22,21 @@ constexpr size_t PartBytes(int ranks) {
 }
 static_assert(PartBytes(2) == kSumBytes);
 
-// Half of the activations of a prompt of 8,192 tokens of 8,192 numbers in bf16, or a quarter of
-// their residual.
-constexpr size_t kPlaceBytes = size_t{64} << 20;
+// A rank receives what the other ranks have of half of the residual of 8,192 tokens of 8,192
+// numbers in float32, or the half of these activations in bf16. The rows of the ranks may differ by
+// one.
+constexpr size_t PlaceBytes(int ranks) {
+  constexpr size_t kHalfOfResidual = size_t{128} << 20;
+  constexpr size_t kSlack = size_t{1} << 20;
+  const auto count = static_cast<size_t>(ranks);
+  return kHalfOfResidual / count / kSlotMultiple * kSlotMultiple * (count - 1) + kSlack;
+}
 constexpr size_t kScaleBytes = PeerSlots::kScales * sizeof(float);
 
 }  // namespace
 
 PeerSlots::PeerSlots(int rank, int ranks)
-    : rank_(rank),
-      ranks_(ranks),
-      part_bytes_(PartBytes(ranks)),
-      place_bytes_(ranks == 2 ? kPlaceBytes : 0) {}
+    : rank_(rank), ranks_(ranks), part_bytes_(PartBytes(ranks)), place_bytes_(PlaceBytes(ranks)) {}
 
 StatusOr<std::unique_ptr<PeerSlots>> PeerSlots::Create(Collective& host) {
   if (host.size() > kMaxPeerRanks) {

@@ -25,8 +25,8 @@ namespace baton::cuda {
 // of a two-shot sum fit one half: the slices of numbers and the slices of sums have places of their
 // own. Its slices are not empty, so that each rank receives numbers from each other rank.
 //
-// Two ranks also have places, into which the other rank's copy engines write rows. The places are
-// used in turn, and a mark through the slots tells that a place has been filled. What is in a place
+// Ranks also have places, into which the copy engines of other ranks write rows. The places are
+// used in turn, and marks through the slots tell that a place has been filled. What is in a place
 // has been read before this rank's third next PutOp. Beside the places are scales of FP8 rows, one
 // for each row of a step, to which the rules of the rows' place apply.
 class PeerSlots final {
@@ -42,14 +42,14 @@ class PeerSlots final {
 
   // The bytes of a slot: the most that a rank pushes to another rank in an exchange.
   size_t part_bytes() const { return part_bytes_; }
-  // The bytes of a place; 0 with more than two ranks.
+  // The bytes of a place.
   size_t place_bytes() const { return place_bytes_; }
   std::byte* Place(int place) const { return memory_->own() + PlaceOffset(place); }
   // kScales scales; behind the places.
   float* Scales() const { return reinterpret_cast<float*>(Place(kPlaces)); }
-  // The address, in the other rank's memory, of what this rank has at `own`.
-  std::byte* OfOther(std::byte* own) const {
-    return memory_->of(1 - rank_) + (own - memory_->own());
+  // The address, in the memory of another rank, of what this rank has at `own`.
+  std::byte* Of(int rank, std::byte* own) const {
+    return memory_->of(rank) + (own - memory_->own());
   }
   // This rank's slots in the memory of the other ranks, by rank without this one.
   PeerTargets Targets(int half) const;

@@ -38,7 +38,7 @@ struct NormArguments {
   ExpertResults expert_results;
   int64_t delta_stride;
   int32_t delta_parts;
-  int64_t delta_part;  // numbers from one part to the next
+  std::array<int64_t, kMaxPeerRanks> part_offsets;
   std::array<int32_t, kMaxPeerRanks> delta_ends;
   PeerParts peers;
   PeerTargets to;
@@ -107,7 +107,7 @@ __device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float 
     TreeSum<8> sum;
     for (int32_t part = 0; part < a.delta_parts; ++part) {
       sum.Begin(part);
-      Read8(from + part * a.delta_part, sum.leaf());
+      Read8(from + a.part_offsets[static_cast<size_t>(part)], sum.leaf());
     }
     sum.Total(to);
     RoundToBf16(to);
@@ -221,7 +221,7 @@ __global__ void AnyNormKernel(const NormArguments a) {
       TreeSum<1> sum;
       for (int32_t part = 0; part < a.delta_parts; ++part) {
         sum.Begin(part);
-        sum.leaf()[0] = __bfloat162float(delta[part * a.delta_part]);
+        sum.leaf()[0] = __bfloat162float(delta[a.part_offsets[static_cast<size_t>(part)]]);
       }
       float total[1];
       sum.Total(total);
@@ -300,8 +300,7 @@ cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
       .expert_results = launch.expert_results,
       .delta_stride = launch.delta.stride,
       .delta_parts = launch.delta_parts,
-      .delta_part =
-          launch.delta_part != 0 ? launch.delta_part : launch.delta.rows * launch.delta.cols,
+      .part_offsets = launch.part_offsets,
       .delta_ends = launch.delta_ends,
       .peers = launch.peers,
       .to = launch.to,

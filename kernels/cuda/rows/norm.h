@@ -16,9 +16,9 @@ namespace baton::cuda {
 
 // residual += delta · delta_scales, if `delta` has data; then
 // out = residual / √(mean(residual²) + epsilon) · weight. The result goes to `fp8_out` instead of
-// `out` if `fp8_out` has data. With several parts, `delta` is the first of `delta_parts` tensors
-// without gaps, `delta_part` numbers apart (0: one behind the other); their sum, as LaunchRankSum
-// would store it, is added. With
+// `out` if `fp8_out` has data. With several parts, part i is
+// `part_offsets[i]` numbers behind `delta`, in a tensor without gaps; the sum of the parts, as
+// LaunchRankSum would store it, is added. With
 // slots in `peers`, `delta` is this rank's part, without gaps: the kernel pushes the part to `to`,
 // and adds the parts of the other ranks when they have arrived. With `delta_ends` as
 // well, this rank has only columns delta_ends[rank - 1] … delta_ends[rank] - 1 of `delta`, in whole
@@ -30,7 +30,7 @@ struct NormLaunch {
   Tensor delta;
   ExpertResults expert_results{};
   int32_t delta_parts = 1;
-  int64_t delta_part = 0;
+  std::array<int64_t, kMaxPeerRanks> part_offsets{};
   std::array<int32_t, kMaxPeerRanks> delta_ends{};
   PeerParts peers{};
   PeerTargets to{};

@@ -13,31 +13,44 @@
 namespace baton::cuda {
 namespace {
 
-// From this number of rows on, GEMMs of half the rows take no longer in all than what they hide.
-constexpr int64_t kMinRows = 2048;
-// Halves and quarters of the rows fill whole tiles of the GEMMs.
+// From this number of rows for each rank on, GEMMs of half the rows take no longer in all than what
+// they hide.
+constexpr int64_t kMinRowsOfRank = 1024;
+// Halves of the rows, and the pieces of a half for which a single GEMM runs, fill whole tiles.
 constexpr int64_t kHalfMultiple = 256;
-constexpr int64_t kQuarterMultiple = 128;
+constexpr int64_t kPieceMultiple = 128;
 
-// A half of the rows. Rank r normalises quarter r of it.
+// No GEMM hides the copies behind experts (AppendStage), which take longer the more ranks there
+// are.
+constexpr int32_t kMaxRanksWithExperts = 2;
+
+bool HasExperts(const RowStage& stage) {
+  return std::ranges::any_of(
+      stage.ops, [](const StepOp& op) { return std::holds_alternative<ExpertsOp>(op); });
+}
+
+// A half of the rows.
 struct Half {
   RowRange rows;
-  std::array<RowRange, 2> quarters;
+  std::array<RowRange, 2> pieces;
+  std::vector<RowRange> slices;  // by the rank that normalises them
   int32_t parts_place;
   int32_t normed_place;
 };
 
-Half HalfOf(const RowRange& rows, int32_t first_place) {
-  const int64_t quarter = RoundUp((rows.count + 1) / 2, kQuarterMultiple);
-  return {.rows = rows,
-          .quarters = {RowRange{rows.first, quarter},
-                       RowRange{rows.first + quarter, rows.count - quarter}},
-          .parts_place = first_place,
-          .normed_place = first_place + 1};
-}
-
-Put PutOf(const Tensor& rows, std::byte* to) {
-  return {rows.data, to, PackedBytes(rows)};
+Half HalfOf(const RowRange& rows, int32_t ranks, int32_t first_place) {
+  const int64_t piece = RoundUp((rows.count + 1) / 2, kPieceMultiple);
+  Half half = {
+      .rows = rows,
+      .pieces = {RowRange{rows.first, piece}, RowRange{rows.first + piece, rows.count - piece}},
+      .slices = {},
+      .parts_place = first_place,
+      .normed_place = first_place + 1};
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    const int64_t first = rows.count * rank / ranks;
+    half.slices.push_back({rows.first + first, rows.count * (rank + 1) / ranks - first});
+  }
+  return half;
 }
 
 // Lets a pointer into some memory point to the same place of other memory.
@@ -68,13 +81,13 @@ class Splitter {
  public:
   Splitter(int64_t rows, const RowSplit& split) : split_(split) {
     const int64_t half = RoundUp((rows + 1) / 2, kHalfMultiple);
-    halves_ = {HalfOf({0, half}, 0), HalfOf({half, rows - half}, 2)};
+    halves_ = {HalfOf({0, half}, split.ranks, 0), HalfOf({half, rows - half}, split.ranks, 2)};
   }
 
   bool Fits(const RowStages& stages) const;
   // Appends the stages of both halves.
   void Append(const RowStages& stages);
-  // Appends an op that is not split, after the residual's quarters are exchanged if the op needs
+  // Appends an op that is not split, after the residual's slices are exchanged if the op needs
   // them.
   void Append(StepOp op);
   std::vector<StepOp> Take() { return std::move(ops_); }
@@ -83,13 +96,16 @@ class Splitter {
   using Stages = std::vector<RowStage>;
   using Ops = std::vector<StepOp>;
 
-  const RowRange& mine(const Half& half) const {
-    return half.quarters[static_cast<size_t>(split_.rank)];
+  const RowRange& slice(const Half& half, int32_t rank) const {
+    return half.slices[static_cast<size_t>(rank)];
   }
-  const RowRange& others(const Half& half) const {
-    return half.quarters[static_cast<size_t>(1 - split_.rank)];
-  }
+  const RowRange& mine(const Half& half) const { return slice(half, split_.rank); }
   std::byte* place(int32_t index) const { return split_.places[static_cast<size_t>(index)]; }
+  // The other ranks, in different orders, so that not all send to one.
+  template <class F>
+  void ForOthers(const F& call) const {
+    for (int32_t i = 1; i < split_.ranks; ++i) call((split_.rank + i) % split_.ranks);
+  }
 
   void Exchange(ExchangeOp op) { ops_.emplace_back(std::move(op)); }
   void AppendStage(const Stages& stages, size_t index, size_t half);
@@ -98,6 +114,7 @@ class Splitter {
                  const RowStage& stage,
                  const RowRange& rows,
                  const Half& half);
+  void PutToAll(PutOp& put, const ByteCopy& copy) const;
   Moved MovedRows(const RowStage& stage, const Half& half) const;
   Moved MovedScales(const RowStage& stage) const;
   void AddParts(const Half& half, NormOp& norm) const;
@@ -107,19 +124,25 @@ class Splitter {
   std::array<Half, 2> halves_;
   std::array<bool, 2> sums_under_way_ = {};  // of each half
   Ops ops_;
-  // Each rank has its own quarters of this residual, since the op at `divided_at_`.
+  // Each rank has its own slices of this residual, since the op at `divided_at_`.
   std::optional<Tensor> divided_;
   size_t divided_at_ = 0;
 };
 
+// The first half is the larger one, and the last slice the largest.
 bool Splitter::Fits(const RowStages& stages) const {
-  const auto fits = [&](const Tensor& rows) { return PackedBytes(rows) <= split_.place_bytes; };
   if (halves_[1].rows.first + halves_[1].rows.count > PeerSlots::kScales) return false;
+  if (split_.ranks > kMaxRanksWithExperts && std::ranges::any_of(stages.stages(), HasExperts)) {
+    return false;
+  }
+  const auto fits = [&](const Tensor& rows) { return PackedBytes(rows) <= split_.place_bytes; };
+  const int64_t slice_rows = halves_[0].slices.back().count;
   return std::ranges::all_of(stages.stages(), [&](const RowStage& stage) {
     if (!stage.norm) return true;
     const NormOp& norm = *stage.norm;
     return stage.ReadsOnlyNormed() && !HasGaps(norm.residual) && !HasGaps(norm.out) &&
-           fits(Cut(norm.out, halves_[0].rows)) && fits(Cut(norm.residual, halves_[0].quarters[0]));
+           fits(Cut(norm.out, halves_[0].rows)) &&
+           fits(Cut(norm.residual, {0, slice_rows * (split_.ranks - 1)}));
   });
 }
 
@@ -153,23 +176,21 @@ void Splitter::Append(StepOp op) {
 void Splitter::AppendStage(const Stages& stages, size_t index, size_t half) {
   const RowStage& stage = stages[index];
   const Half& own = halves_[half];
-  if (stage.norm && !stage.ops.empty()) Exchange(AwaitPutOp{own.normed_place});
+  if (stage.norm && !stage.ops.empty()) Exchange(AwaitPutOp{.place = own.normed_place});
   const size_t other = 1 - half;
   // The first half is one norm ahead of the second one.
   const auto norm = [&] { AppendNorm(stages, index + (half == 0 ? 0 : 1), other); };
   const auto gemms = std::ranges::count_if(
       stage.ops, [](const StepOp& op) { return std::holds_alternative<MatMulOp>(op); });
-  const bool experts = std::ranges::any_of(
-      stage.ops, [](const StepOp& op) { return std::holds_alternative<ExpertsOp>(op); });
   const std::span<const StepOp> ops = stage.ops;
   if (!std::exchange(sums_under_way_[other], false)) {
     AppendOps(ops, stage, own.rows, own);
-  } else if (gemms == 1 && !experts) {
-    AppendOps(ops, stage, own.quarters[0], own);
+  } else if (gemms == 1 && !HasExperts(stage)) {
+    AppendOps(ops, stage, own.pieces[0], own);
     norm();
-    AppendOps(ops, stage, own.quarters[1], own);
+    AppendOps(ops, stage, own.pieces[1], own);
   } else {
-    // Experts of fewer rows would read their weights for fewer rows.
+    // Experts are not divided, because each piece would read all of their weights.
     size_t cut = ops.size();
     while (gemms > 1 && !std::holds_alternative<MatMulOp>(ops[--cut])) {
     }
@@ -178,25 +199,31 @@ void Splitter::AppendStage(const Stages& stages, size_t index, size_t half) {
     AppendOps(ops.subspan(cut), stage, own.rows, own);
   }
   if (stage.sum.data == nullptr) return;
-  PutOp put = {.place = own.parts_place};
-  put.puts[0] = PutOf(Cut(stage.sum, others(own)), place(own.parts_place));
-  Exchange(put);
+  PutOp put = {.puts = {}, .place = own.parts_place};
+  ForOthers([&](int32_t rank) {
+    const Tensor part = Cut(stage.sum, slice(own, rank));
+    // This rank's place among the ranks that send to `rank`.
+    const auto turn = static_cast<size_t>(split_.rank - (split_.rank > rank ? 1 : 0));
+    std::byte* const to = place(own.parts_place) + turn * PackedBytes(part);
+    put.puts.push_back({{part.data, to, PackedBytes(part)}, rank});
+  });
+  Exchange(std::move(put));
   sums_under_way_[half] = true;
 }
 
-// Appends the norm of a stage for this rank's quarter of a half.
+// Appends the norm of a stage for this rank's slice of a half.
 void Splitter::AppendNorm(const Stages& stages, size_t index, size_t half) {
   const RowStage& stage = stages[index];
   const Half& own = halves_[half];
   const RowRange& rows = mine(own);
-  Exchange(AwaitPutOp{own.parts_place});
+  Exchange(AwaitPutOp{.place = own.parts_place});
   // All ranks have written the KV of all rows before their parts of the second half.
   if (half == 1) {
     for (const NotifyOp& notify : stages[index - 1].notices) ops_.emplace_back(notify);
   }
   NormOp norm = std::get<NormOp>(Cut(StepOp(*stage.norm), rows));
   AddParts(own, norm);
-  PutOp put = {.place = own.normed_place};
+  PutOp put = {.puts = {}, .place = own.normed_place};
   const Moved moved = MovedRows(stage, own);
   if (stage.quantize) {
     QuantizeOp quantize = std::get<QuantizeOp>(Cut(StepOp(*stage.quantize), rows));
@@ -204,16 +231,16 @@ void Splitter::AppendNorm(const Stages& stages, size_t index, size_t half) {
     MovedScales(stage).Follow(quantize.out.scales);
     const Fp8Rows& out = quantize.out;
     auto* const scales = reinterpret_cast<std::byte*>(out.scales);
-    put.puts = {Put{out.data, out.data, static_cast<size_t>(out.rows * out.cols)},
-                Put{scales, scales, static_cast<size_t>(out.rows) * sizeof(float)}};
+    PutToAll(put, {out.data, out.data, static_cast<size_t>(out.rows * out.cols)});
+    PutToAll(put, {scales, scales, static_cast<size_t>(out.rows) * sizeof(float)});
     ops_.emplace_back(norm);
     ops_.emplace_back(quantize);
   } else {
     moved.Follow(norm.out.data);
-    put.puts[0] = PutOf(norm.out, norm.out.data);
+    PutToAll(put, {norm.out.data, norm.out.data, PackedBytes(norm.out)});
     ops_.emplace_back(norm);
   }
-  if (!stage.ops.empty()) Exchange(put);
+  if (!stage.ops.empty()) Exchange(std::move(put));
 }
 
 // Appends ops of a stage for some rows of a half. They read the normalised rows of both ranks.
@@ -253,30 +280,55 @@ Moved Splitter::MovedScales(const RowStage& stage) const {
   return {rows.scales, static_cast<size_t>(rows.rows) * sizeof(float), split_.scales};
 }
 
-// Lets the norm add up this rank's part and the one that it received, by rank.
-void Splitter::AddParts(const Half& half, NormOp& norm) const {
-  std::byte* const received = place(half.parts_place);
-  const std::byte* const second = split_.rank == 0 ? received : norm.delta.data;
-  if (split_.rank != 0) norm.delta.data = received;
-  norm.delta_parts = 2;
-  norm.delta_part = (second - norm.delta.data) / static_cast<int64_t>(ShapeOf(DType::kBF16).bytes);
+void Splitter::PutToAll(PutOp& put, const ByteCopy& copy) const {
+  ForOthers([&](int32_t rank) { put.puts.push_back({copy, rank}); });
 }
 
-// The quarters leave behind the last split op, and are awaited here. They use the places whose rows
+// Lets the norm add up this rank's part and those that it received, by rank.
+void Splitter::AddParts(const Half& half, NormOp& norm) const {
+  const std::byte* received = place(half.parts_place);
+  norm.delta_parts = split_.ranks;
+  for (int32_t rank = 0; rank < split_.ranks; ++rank) {
+    if (rank == split_.rank) continue;
+    norm.part_offsets[static_cast<size_t>(rank)] =
+        (received - norm.delta.data) / static_cast<int64_t>(ShapeOf(norm.delta.dtype).bytes);
+    received += PackedBytes(norm.delta);
+  }
+}
+
+// The slices leave behind the last split op, and are awaited here. They use the places whose rows
 // have been read by then, those of the second half.
 void Splitter::ExchangeResidual() {
-  const auto at = ops_.begin() + static_cast<std::ptrdiff_t>(divided_at_);
   const std::array<int32_t, 2> through = {halves_[1].parts_place, halves_[1].normed_place};
   Ops puts;
-  for (size_t half = 0; half < halves_.size(); ++half) {
-    PutOp put = {.place = through[half]};
-    put.puts[0] = PutOf(Cut(*divided_, mine(halves_[half])), place(through[half]));
-    puts.emplace_back(ExchangeOp(put));
+  Ops awaits;
+  for (size_t i = 0; i < halves_.size(); ++i) {
+    const Half& half = halves_[i];
+    const Tensor own = Cut(*divided_, mine(half));
+    PutOp put = {.puts = {}, .place = through[i]};
+    AwaitPutOp await = {.place = through[i], .copies = {}};
+    // In the order of the ranks, but for the one that receives them.
+    ForOthers([&](int32_t rank) {
+      int64_t before = 0;
+      for (int32_t other = 0; other < split_.rank; ++other) {
+        before += other == rank ? 0 : slice(half, other).count;
+      }
+      std::byte* const to = place(through[i]) + PackedBytes(divided_->Rows(0, before));
+      put.puts.push_back({{own.data, to, PackedBytes(own)}, rank});
+    });
+    const std::byte* received = place(through[i]);
+    for (int32_t rank = 0; rank < split_.ranks; ++rank) {
+      if (rank == split_.rank) continue;
+      const Tensor other = Cut(*divided_, slice(half, rank));
+      await.copies.push_back({received, other.data, PackedBytes(other)});
+      received += PackedBytes(other);
+    }
+    puts.emplace_back(ExchangeOp(std::move(put)));
+    awaits.emplace_back(ExchangeOp(std::move(await)));
   }
+  const auto at = ops_.begin() + static_cast<std::ptrdiff_t>(divided_at_);
   ops_.insert(at, puts.begin(), puts.end());
-  for (size_t half = 0; half < halves_.size(); ++half) {
-    Exchange(AwaitPutOp{.place = through[half], .to = Cut(*divided_, others(halves_[half]))});
-  }
+  ops_.insert(ops_.end(), awaits.begin(), awaits.end());
   divided_.reset();
 }
 
@@ -301,8 +353,9 @@ void NumberHalves(std::vector<StepOp>& ops) {
 
 RowSplit RowSplit::Between(const GroupExchange& ranks) {
   RowSplit split;
-  if (ranks.peers() == nullptr || ranks.peers()->place_bytes() == 0) return split;
+  if (ranks.peers() == nullptr) return split;
   split.rank = ranks.place().tensor_rank;
+  split.ranks = ranks.place().tensor_parallel;
   split.place_bytes = ranks.peers()->place_bytes();
   for (size_t i = 0; i < split.places.size(); ++i) {
     split.places[i] = ranks.peers()->place(static_cast<int>(i));
@@ -312,7 +365,7 @@ RowSplit RowSplit::Between(const GroupExchange& ranks) {
 }
 
 void SplitRows(std::vector<StepOp>& ops, int64_t rows, const RowSplit& split) {
-  if (rows < kMinRows || split.place_bytes == 0) return;
+  if (split.place_bytes == 0 || rows < kMinRowsOfRank * split.ranks) return;
   Splitter splitter(rows, split);
   for (size_t at = 0; at < ops.size();) {
     RowStages stages(rows);

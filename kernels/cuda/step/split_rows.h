@@ -8,21 +8,22 @@
 #include "kernels/cuda/exchange/peer_slots.h"
 #include "kernels/cuda/step/step_ops.h"
 
-// Hides the sums of two tensor ranks in long prompts, and divides the norms behind them. The ops
+// Hides the sums of tensor ranks in long prompts, and divides the norms behind them. The ops
 // between two attention ops treat rows independently, so they run for one half of the rows while
 // rows of the other half are under way. Copy engines move rows (PutOp), because every SM
 // multiplies.
 //
-// Each rank adds up and normalises one half of a half's rows, a quarter. It receives the other
-// rank's part of this quarter, and sends the normalised rows to the other rank, whose GEMMs read
-// all rows of the half (sequence parallelism, arXiv 2205.05198). The norm has the bits of a
-// ReduceOp and a NormOp of all rows. The residual of a quarter is up to date on its rank alone; the
-// ranks exchange the quarters before an op that reads the residual.
+// Each rank adds up and normalises one slice of a half's rows. It receives the other ranks' parts
+// of this slice, and sends the normalised rows to the other ranks, whose GEMMs read all rows of the
+// half (sequence parallelism, arXiv 2205.05198). The norm has the bits of a ReduceOp and a NormOp
+// of all rows. The residual of a slice is up to date on its rank alone; the ranks exchange the
+// slices before an op that reads the residual.
 namespace baton::cuda {
 
 struct RowSplit {
-  int32_t rank = 0;  // of two tensor ranks
-  // Where the other rank puts rows. Each half of the rows has one for parts of sums and one for
+  int32_t rank = 0;  // of the tensor ranks
+  int32_t ranks = 1;
+  // Where the other ranks put rows. Each half of the rows has one for parts of sums and one for
   // normalised rows.
   std::array<std::byte*, PeerSlots::kPlaces> places = {};
   size_t place_bytes = 0;   // 0: nothing is split
@@ -32,7 +33,7 @@ struct RowSplit {
 };
 
 // Splits the ops of a step of `rows` rows before they are fused. A step of few rows, and ops whose
-// rows the places cannot hold, stay as they are. The choice depends on shapes alone, so that both
+// rows the places cannot hold, stay as they are. The choice depends on shapes alone, so that all
 // ranks make the same.
 void SplitRows(std::vector<StepOp>& ops, int64_t rows, const RowSplit& split);
 

@@ -162,9 +162,13 @@ void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
     ops.pop_back();
     return;
   }
+  if (reduce->ranks > kMaxPeerRanks) return;
   reduce->gather_only = true;
   norm.delta.data = reduce->parts;
   norm.delta_parts = reduce->ranks;
+  for (int32_t rank = 0; rank < reduce->ranks; ++rank) {
+    norm.part_offsets[static_cast<size_t>(rank)] = rank * norm.delta.rows * norm.delta.cols;
+  }
 }
 
 // Whether columns that end at `ends` are whole vectors.
@@ -350,7 +354,7 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
                  .delta = c.delta,
                  .expert_results = c.expert_results,
                  .delta_parts = c.delta_parts,
-                 .delta_part = c.delta_part,
+                 .part_offsets = c.part_offsets,
                  .delta_ends = c.delta_ends,
                  .peers = c.peers_half < 0 ? PeerParts{}
                                            : context.exchange->peers()->Parts(c.peers_half),

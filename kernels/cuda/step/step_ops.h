@@ -54,10 +54,10 @@ struct RescaleOp {
 // written to `fp8_out` if `fp8_out` has data, else to `out`.
 struct NormOp {
   Tensor residual;
-  Tensor delta;                       // without data: none
-  ExpertResults expert_results{};     // as NormLaunch::expert_results
-  int32_t delta_parts = 1;            // as NormLaunch::delta_parts
-  int64_t delta_part = 0;             // as NormLaunch::delta_part
+  Tensor delta;                                       // without data: none
+  ExpertResults expert_results{};                     // as NormLaunch::expert_results
+  int32_t delta_parts = 1;                            // as NormLaunch::delta_parts
+  std::array<int64_t, kMaxPeerRanks> part_offsets{};  // as NormLaunch::part_offsets
   int32_t peers_half = kThroughNccl;  // the half of the slots for the other ranks' parts or columns
   std::array<int32_t, kMaxPeerRanks> delta_ends{};  // as NormLaunch::delta_ends
   OutputScales delta_scales{};
