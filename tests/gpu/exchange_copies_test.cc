@@ -96,7 +96,7 @@ TEST_P(GpuExchangeCopies, SharesTokensAndMeetsAtBarriers) {
       BATON_RETURN_IF_ERROR(mine->Write(std::vector<float>(64, static_cast<float>(7 + rank))));
       auto* const tokens = reinterpret_cast<int32_t*>(mine->tensor().data);
       // The first token is kNoToken.
-      if (rank == 0) BATON_CUDA_RETURN_IF_ERROR(cudaMemset(tokens, 0xff, sizeof(int32_t)));
+      if (rank == 0) BATON_RETURN_IF_ERROR(Rows::Empty(mine->tensor().data));
       const BarrierOp barrier = {.half = slots ? 0 : kThroughNccl, .marks = mine->scratch()};
       const ShareTokensOp share = {.tokens = tokens, .count = 33, .half = slots ? 1 : kThroughNccl};
       BATON_RETURN_IF_ERROR(Launch(rank, {barrier}, true));

@@ -41,6 +41,11 @@ Status Rows::Write(const std::vector<float>& values) {
   return ToStatus(cudaStreamSynchronize(nullptr), "writing numbers");
 }
 
+Status Rows::Empty(std::byte* at) {
+  BATON_CUDA_RETURN_IF_ERROR(cudaMemset(at, 0xff, 4));
+  return ToStatus(cudaStreamSynchronize(nullptr), "emptying a slot");
+}
+
 StatusOr<std::vector<float>> Rows::Read() const {
   std::vector<float> values(static_cast<size_t>(tensor_.rows * tensor_.stride));
   std::vector<__nv_bfloat16> brains;

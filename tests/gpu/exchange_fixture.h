@@ -28,6 +28,8 @@ class Rows {
   // All numbers, gaps included.
   Status Write(const std::vector<float>& values);
   StatusOr<std::vector<float>> Read() const;
+  // Gives the 4 bytes at `at` the bits of an empty slot.
+  static Status Empty(std::byte* at);
   const Tensor& tensor() const { return tensor_; }
   std::byte* scratch() const { return scratch_.at(); }
 

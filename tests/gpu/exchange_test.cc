@@ -110,11 +110,11 @@ TEST_P(GpuExchangeSums, SumsThroughSlotsGiveTheSameBits) {
       BATON_ASSIGN_OR_RETURN(Rows* const mine, Allocate(rank, c.dtype, c.rows, c.cols, c.stride));
       BATON_RETURN_IF_ERROR(mine->Write(at(parts, rank)));
       // Number 0, and in bf16 its neighbour, get the bits of an empty slot.
-      BATON_CUDA_RETURN_IF_ERROR(cudaMemset(mine->tensor().data, 0xff, 4));
+      BATON_RETURN_IF_ERROR(Rows::Empty(mine->tensor().data));
       // The last numbers of the last row, which are in another slice, on one rank only.
       const Tensor last = mine->tensor().Rows(c.rows - 1, 1);
       const Tensor end = last.Columns(c.cols - 2, 2);
-      if (rank == 1 && c.rows > 1) BATON_CUDA_RETURN_IF_ERROR(cudaMemset(end.data, 0xff, 4));
+      if (rank == 1 && c.rows > 1) BATON_RETURN_IF_ERROR(Rows::Empty(end.data));
       const ReduceOp op = {
           .x = mine->tensor(), .ranks = ranks(), .half = half, .two_shot = c.two_shot};
       BATON_RETURN_IF_ERROR(Launch(rank, {op}, /*graph=*/round % 3 == 0));

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include "kernels/cuda/device/cuda_status.h"
@@ -48,6 +49,14 @@ class DeviceMemory final {
     BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(nullptr));
     size_ = bytes;
     return OkStatus();
+  }
+
+  // Copies `bytes`, which have room, to the start of the memory, and waits until they are there.
+  Status Write(std::span<const std::byte> bytes) {
+    BATON_CUDA_RETURN_IF_ERROR(
+        cudaMemcpy(data_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+    // cudaMemcpy may return before, and other streams do not wait for the default stream.
+    return ToStatus(cudaStreamSynchronize(nullptr), "writing to the device");
   }
 
   template <class T = std::byte>

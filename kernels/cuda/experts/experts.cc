@@ -260,10 +260,8 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
     table[2 * count + expert] = gate_up.scales;
     table[3 * count + expert] = down.scales;
   }
-  const size_t bytes = std::span(table).size_bytes();
-  BATON_RETURN_IF_ERROR(layer.table.Reserve(bytes));
-  BATON_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy(layer.table.at(), table.data(), bytes, cudaMemcpyHostToDevice));
+  BATON_RETURN_IF_ERROR(layer.table.Reserve(std::span(table).size_bytes()));
+  BATON_RETURN_IF_ERROR(layer.table.Write(std::as_bytes(std::span(table))));
   PreparedExperts& experts = layer.experts;
   experts.router = static_cast<const CudaMatrix*>(args.router)->data();
   experts.gate_up = layer.table.at<const void*>();
@@ -293,10 +291,8 @@ Status Experts::Impl::DescribeForWgmma(const ExpertArgs& args, Layer& layer) {
   const std::span<CUtensorMap> all(maps);
   BATON_RETURN_IF_ERROR(MakeMaps(args.gate_up, all.subspan(first)));
   BATON_RETURN_IF_ERROR(MakeMaps(args.down, all.subspan(count + first)));
-  const size_t bytes = std::span(maps).size_bytes();
-  BATON_RETURN_IF_ERROR(layer.maps.Reserve(bytes));
-  BATON_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy(layer.maps.at(), maps.data(), bytes, cudaMemcpyHostToDevice));
+  BATON_RETURN_IF_ERROR(layer.maps.Reserve(std::span(maps).size_bytes()));
+  BATON_RETURN_IF_ERROR(layer.maps.Write(std::as_bytes(std::span(maps))));
   experts.gate_up_maps = layer.maps.at<const CUtensorMap>();
   experts.down_maps = experts.gate_up_maps + count;
   experts.wgmma_rows = options_.wgmma_rows;
