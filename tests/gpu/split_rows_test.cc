@@ -115,6 +115,7 @@ class SplitRowsTest : public testing::Test {
                      [&](const NotifyOp& c) { return "notify " + std::to_string(c.index); },
                      [&](const ExchangeOp& c) { return std::visit(exchange, c); },
                      [](const AttentionOp& /*c*/) { return std::string("attention"); },
+                     [](const RescaleOp& /*c*/) { return std::string("rescale"); },
                      [](const RopeOp& /*c*/) { return std::string("rope"); },
                      [](const GatherOp& /*c*/) { return std::string("gather"); },
                      [](const auto& /*c*/) { return std::string("other"); }},
@@ -197,20 +198,42 @@ TEST_F(SplitRowsTest, ANormAddsThePartsOfASlice) {
 // A rank has the residual of its slices alone until an op reads it.
 TEST_F(SplitRowsTest, TheResidualIsExchangedBeforeItIsRead) {
   std::vector<StepOp> ops = Layer();
+  // A rescaling can be fused into the op behind it.
+  ops.insert(ops.end() - 1, RescaleOp{.x = hidden()});
   ops.insert(ops.end(), {AttentionOp{}, GatherOp{.x = hidden(), .out = delta()}});
   const size_t before = Split(ops).size();
   ops.push_back(GatherOp{.x = residual(), .out = delta()});
   const std::vector<std::string> names = Split(ops);
   ASSERT_EQ(names.size(), before + 5);
-  EXPECT_THAT(std::vector(names.end() - 8, names.end()),
+  EXPECT_THAT(std::vector(names.end() - 9, names.end()),
               ElementsAre("put residual 0 to place 2+0 half 0",
                           "put residual 2560 to place 3+0 half 1",
+                          "rescale",
                           "rope",
                           "attention",
                           "gather",
                           "await 2",
                           "await 3",
                           "gather"));
+}
+
+// No exchange begins while copies are under way.
+TEST_F(SplitRowsTest, TheResidualArrivesBeforeAnotherExchange) {
+  std::vector<StepOp> ops = Layer();
+  const ExchangeOp gather =
+      GatherColumnsOp{.whole = hidden(), .ends = {32, 64}, .to_all = true, .half = 0};
+  ops.insert(ops.end(), {AttentionOp{}, gather, GatherOp{.x = residual(), .out = delta()}});
+  const std::vector<std::string> names = Split(ops);
+  EXPECT_THAT(std::vector(names.end() - 9, names.end()),
+              ElementsAre("put residual 0 to place 2+0 half 0",
+                          "put residual 2560 to place 3+0 half 1",
+                          "rope",
+                          "attention",
+                          "await 2",
+                          "await 3",
+                          "exchange",
+                          "gather",
+                          "barrier half 1"));
 }
 
 // Large sums are listed as sums of ranges of rows.
@@ -253,7 +276,16 @@ TEST_F(SplitRowsTest, OtherStepsStayAsTheyAre) {
   ops[5] = ExpertsOp{.x = normed(), .experts = {}, .out = delta()};
   ops.erase(ops.begin() + 6);
   stays(ops);
+  // FP8 weights where ranks gather columns.
   split_.ranks = 2;
+  ops = Layer();
+  for (const int32_t half : {0, 1}) {
+    GatherColumnsOp gather = {.whole = delta(), .ends = {32, 64}, .to_all = true};
+    gather.half = half;
+    ops[half == 0 ? 2 : 7] = ExchangeOp(gather);
+  }
+  std::get<MatMulOp>(ops[6]).problem.weight_dtype = DType::kFp8;
+  stays(ops);
   split_.place_bytes = 0;
   stays(Layer());
   split_.place_bytes = memory_.size();

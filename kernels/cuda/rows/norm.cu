@@ -54,7 +54,17 @@ struct NormArguments {
 
 // What the kernel adds to the residual.
 // Of the sums of ranks, the kernels for fewer ranks need fewer registers.
-enum class Delta { kNone, kOne, kParts, kTwoRanks, kFourRanks, kRanks, kColumns, kExperts };
+enum class Delta {
+  kNone,
+  kOne,
+  kParts,
+  kTwoRanks,
+  kFourRanks,
+  kRanks,
+  kColumns,
+  kPackedColumns,
+  kExperts
+};
 
 constexpr bool IsSumOfRanks(Delta delta) {
   return delta == Delta::kTwoRanks || delta == Delta::kFourRanks || delta == Delta::kRanks;
@@ -101,6 +111,11 @@ __device__ __forceinline__ void ReadDelta(const NormArguments& a, int at, float 
       const uint4 bits = TakePart(a.peers, place.rank, place.index);
       Unpack(*reinterpret_cast<const Packed8*>(&bits), to);
     }
+    return;
+  }
+  if constexpr (kDelta == Delta::kPackedColumns) {
+    const ColumnPlace place(a, at);
+    Read8(a.delta + a.part_offsets[static_cast<size_t>(place.rank)] + place.index * 8, to);
     return;
   }
   if constexpr (kDelta == Delta::kParts) {
@@ -265,6 +280,8 @@ NormFunction NormFor(Delta delta, bool quantize) {
       return NormFor<kVectors, Delta::kRanks>(quantize);
     case Delta::kColumns:
       return NormFor<kVectors, Delta::kColumns>(quantize);
+    case Delta::kPackedColumns:
+      return NormFor<kVectors, Delta::kPackedColumns>(quantize);
     case Delta::kExperts:
       return NormFor<kVectors, Delta::kExperts>(quantize);
   }
@@ -274,7 +291,9 @@ NormFunction NormFor(Delta delta, bool quantize) {
 Delta DeltaOf(const NormLaunch& launch) {
   if (launch.expert_results.results != nullptr) return Delta::kExperts;
   if (launch.delta.data == nullptr) return Delta::kNone;
-  if (launch.delta_ends[0] > 0) return Delta::kColumns;
+  if (launch.delta_ends[0] > 0) {
+    return launch.peers.slots != nullptr ? Delta::kColumns : Delta::kPackedColumns;
+  }
   if (launch.peers.slots != nullptr) {
     if (launch.peers.ranks == 2) return Delta::kTwoRanks;
     return launch.peers.ranks <= 4 ? Delta::kFourRanks : Delta::kRanks;

@@ -22,7 +22,9 @@ namespace baton::cuda {
 // slots in `peers`, `delta` is this rank's part, without gaps: the kernel pushes the part to `to`,
 // and adds the parts of the other ranks when they have arrived. With `delta_ends` as
 // well, this rank has only columns delta_ends[rank - 1] … delta_ends[rank] - 1 of `delta`, in whole
-// vectors: the kernel pushes them, and takes the columns of the other ranks from the slots. If
+// vectors: the kernel pushes them, and takes the columns of the other ranks from the slots. With
+// `delta_ends` and without slots, the columns of rank r are a tensor without gaps that begins
+// `part_offsets[r]` numbers behind `delta`. If
 // `expert_results` has results, `delta` has no data, and their sum is added instead. What is added
 // is rounded to bf16 first, as separate ops would store it.
 struct NormLaunch {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/step/row_stages.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/overloaded.h"
 
@@ -69,10 +70,16 @@ bool RowStages::Take(const StepOp& op) {
   RowStage& stage = stages_.back();
   const bool sums = stage.sum.data != nullptr;
   if (const auto* notify = std::get_if<NotifyOp>(&op)) {
-    if (sums) stage.notices.push_back(*notify);
-    return sums;
+    if (!sums) return false;
+    stage.notices.push_back(*notify);
+    ++sum_ops_;
+    return true;
   }
-  if (const auto* exchange = std::get_if<ExchangeOp>(&op)) return TakeSum(*exchange);
+  if (const auto* exchange = std::get_if<ExchangeOp>(&op)) {
+    if (const auto* reduce = std::get_if<ReduceOp>(exchange)) return TakeSum(reduce->x, {});
+    const auto* const gather = std::get_if<GatherColumnsOp>(exchange);
+    return gather != nullptr && gather->to_all && TakeSum(gather->whole, gather->ends);
+  }
   if (!IsOfRows(op, rows_)) return false;
   if (const auto* norm = std::get_if<NormOp>(&op)) return TakeNorm(*norm);
   if (sums) return false;
@@ -84,19 +91,20 @@ bool RowStages::Take(const StepOp& op) {
 }
 
 // A large sum is listed as the sums of several ranges of rows.
-bool RowStages::TakeSum(const ExchangeOp& op) {
-  const auto* reduce = std::get_if<ReduceOp>(&op);
+bool RowStages::TakeSum(const Tensor& sum, const std::vector<int64_t>& ends) {
   RowStage& stage = stages_.back();
-  if (reduce == nullptr || stage.ops.empty() || !stage.notices.empty() ||
-      reduce->x.dtype != DType::kBF16 || HasGaps(reduce->x)) {
+  if (stage.ops.empty() || !stage.notices.empty() || sum.dtype != DType::kBF16 || HasGaps(sum)) {
     return false;
   }
   if (stage.sum.data == nullptr) {
-    stage.sum = reduce->x;
+    stage.sum = sum;
+    stage.ends = ends;
+    sum_ops_ = 1;
     return true;
   }
-  if (reduce->x.data != stage.sum.Rows(stage.sum.rows, 1).data) return false;
-  stage.sum.rows += reduce->x.rows;
+  if (sum.data != stage.sum.Rows(stage.sum.rows, 1).data || ends != stage.ends) return false;
+  stage.sum.rows += sum.rows;
+  ++sum_ops_;
   return true;
 }
 
@@ -106,6 +114,7 @@ bool RowStages::TakeNorm(const NormOp& norm) {
   const bool is_first = stages_.size() == 1;
   if (!is_first && norm.residual.data != stages_[1].norm->residual.data) return false;
   stages_.emplace_back().norm = norm;
+  sum_ops_ = 0;
   return true;
 }
 
@@ -117,6 +126,14 @@ bool RowStages::TakeQuantize(const QuantizeOp& quantize) {
   }
   stage.quantize = quantize;
   return true;
+}
+
+size_t RowStages::DropSum() {
+  RowStage& stage = stages_.back();
+  stage.sum = {};
+  stage.ends.clear();
+  stage.notices.clear();
+  return std::exchange(sum_ops_, 0);
 }
 
 std::optional<RescaleOp> RowStages::DropRescale() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -7,7 +8,7 @@
 #include "kernels/cuda/step/step_ops.h"
 
 // Consecutive ops of a step that treat rows independently, divided where the parts of the ranks are
-// added up (split_rows.h).
+// added up, or their columns gathered (split_rows.h).
 namespace baton::cuda {
 
 // Some of a step's rows.
@@ -24,14 +25,22 @@ StepOp Cut(const StepOp& op, const RowRange& range);
 
 // Ops that run one after the other for all rows.
 struct RowStage {
-  std::optional<NormOp> norm;          // adds up the sum of the stage before; the first has none
+  std::optional<NormOp> norm;          // reads the sum of the stage before; the first has none
   std::optional<QuantizeOp> quantize;  // of the norm's result
   std::vector<StepOp> ops;
-  Tensor sum;                     // added up by the next norm; the last stage has none
+  Tensor sum;                     // of the parts of all ranks; the last stage has none
+  std::vector<int64_t> ends;      // not empty: columns of `sum` instead, as GatherColumnsOp::ends
   std::vector<NotifyOp> notices;  // behind the sum
 
   // What the stage's other ops read: the norm's result, in FP8 if it is quantized.
   bool ReadsOnlyNormed() const;
+  // The columns of `sum` that a rank computes: all of them, or those that others gather.
+  int64_t first_column(int32_t rank) const {
+    return ends.empty() || rank == 0 ? 0 : ends[static_cast<size_t>(rank) - 1];
+  }
+  int64_t columns(int32_t rank) const {
+    return ends.empty() ? sum.cols : ends[static_cast<size_t>(rank)] - first_column(rank);
+  }
 };
 
 // Divides consecutive ops into stages.
@@ -41,6 +50,9 @@ class RowStages {
 
   // Appends `op` if it belongs to these stages.
   bool Take(const StepOp& op);
+  // Removes the last sum if no norm has followed. Returns the number of its ops, the last ones
+  // taken.
+  size_t DropSum();
   // Removes the last op if it is a RescaleOp, and returns it.
   std::optional<RescaleOp> DropRescale();
 
@@ -49,12 +61,13 @@ class RowStages {
   const std::vector<RowStage>& stages() const { return stages_; }
 
  private:
-  bool TakeSum(const ExchangeOp& op);
+  bool TakeSum(const Tensor& sum, const std::vector<int64_t>& ends);
   bool TakeNorm(const NormOp& norm);
   bool TakeQuantize(const QuantizeOp& quantize);
 
   const int64_t rows_;
   std::vector<RowStage> stages_;
+  size_t sum_ops_ = 0;  // exchanges and notices behind the last norm
 };
 
 }  // namespace baton::cuda

@@ -8,6 +8,7 @@
 
 #include "common/base/overloaded.h"
 #include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/rows/norm.h"
 #include "kernels/cuda/step/row_stages.h"
 
 namespace baton::cuda {
@@ -27,6 +28,18 @@ constexpr int32_t kMaxRanksWithExperts = 2;
 bool HasExperts(const RowStage& stage) {
   return std::ranges::any_of(
       stage.ops, [](const StepOp& op) { return std::holds_alternative<ExpertsOp>(op); });
+}
+
+bool UsesFp8(const RowStage& stage) {
+  return stage.quantize.has_value() || std::ranges::any_of(stage.ops, [](const StepOp& op) {
+           const auto* const multiply = std::get_if<MatMulOp>(&op);
+           return multiply != nullptr && multiply->problem.weight_dtype == DType::kFp8;
+         });
+}
+
+// Whether the kernel of a norm can read columns of several ranks.
+bool CanGatherColumns(const NormOp& norm) {
+  return NormReadsWholeRows(norm.residual, norm.delta) && norm.out.stride % 8 == 0;
 }
 
 // A half of the rows.
@@ -72,6 +85,10 @@ struct Moved {
 // layer and the first sum of the next one read other tensors.
 bool CanRunWithout(const Tensor& residual, const StepOp& op) {
   if (const auto* gather = std::get_if<GatherOp>(&op)) return gather->x.data != residual.data;
+  if (const auto* exchange = std::get_if<ExchangeOp>(&op)) {
+    const auto* const columns = std::get_if<GatherColumnsOp>(exchange);
+    return columns != nullptr && columns->whole.data != residual.data;
+  }
   return std::holds_alternative<NotifyOp>(op) || std::holds_alternative<AnglesOp>(op) ||
          std::holds_alternative<RopeOp>(op) || std::holds_alternative<AttentionOp>(op) ||
          std::holds_alternative<QuantizeOp>(op);
@@ -117,7 +134,16 @@ class Splitter {
   void PutToAll(PutOp& put, const ByteCopy& copy) const;
   Moved MovedRows(const RowStage& stage, const Half& half) const;
   Moved MovedScales(const RowStage& stage) const;
-  void AddParts(const Half& half, NormOp& norm) const;
+  // What this rank has of a stage's sum, for some rows. Columns that others gather are packed at
+  // the start of the sum.
+  Tensor PartOf(const RowStage& stage, const RowRange& rows) const;
+  // The bytes that `receiver` gets from the ranks before `sender` for its slice of a sum.
+  size_t BytesBefore(const RowStage& stage,
+                     const Half& half,
+                     int32_t sender,
+                     int32_t receiver) const;
+  void Pack(const RowStage& stage, const RowRange& rows, StepOp& op) const;
+  void AddParts(const RowStage& stage, const Half& half, NormOp& norm) const;
   void ExchangeResidual();
 
   const RowSplit& split_;
@@ -132,14 +158,23 @@ class Splitter {
 // The first half is the larger one, and the last slice the largest.
 bool Splitter::Fits(const RowStages& stages) const {
   if (halves_[1].rows.first + halves_[1].rows.count > PeerSlots::kScales) return false;
-  if (split_.ranks > kMaxRanksWithExperts && std::ranges::any_of(stages.stages(), HasExperts)) {
+  // The first stage has a sum.
+  const bool gathers = !stages.stages().front().ends.empty();
+  if (std::ranges::any_of(stages.stages(), HasExperts) &&
+      (gathers || split_.ranks > kMaxRanksWithExperts)) {
     return false;
   }
   const auto fits = [&](const Tensor& rows) { return PackedBytes(rows) <= split_.place_bytes; };
   const int64_t slice_rows = halves_[0].slices.back().count;
   return std::ranges::all_of(stages.stages(), [&](const RowStage& stage) {
+    // Vectors of columns.
+    if (std::ranges::any_of(stage.ends, [](int64_t end) { return end % 8 != 0; })) return false;
+    if (stage.sum.data != nullptr && stage.ends.empty() == gathers) return false;
+    // Not tested on GPUs.
+    if (gathers && UsesFp8(stage)) return false;
     if (!stage.norm) return true;
     const NormOp& norm = *stage.norm;
+    if (gathers && !CanGatherColumns(norm)) return false;
     return stage.ReadsOnlyNormed() && !HasGaps(norm.residual) && !HasGaps(norm.out) &&
            fits(Cut(norm.out, halves_[0].rows)) &&
            fits(Cut(norm.residual, {0, slice_rows * (split_.ranks - 1)}));
@@ -150,20 +185,21 @@ void Splitter::Append(const RowStages& divided) {
   RowStages stages = divided;
   const Tensor& residual = stages.stages().back().norm->residual;
   if (divided_ && divided_->data != residual.data) ExchangeResidual();
-  // Behind the halves, the op that reads the result of the last GEMM can rescale it.
+  // Behind the halves, the op that reads the result of the last GEMM can rescale it. No other op
+  // may come between them (FuseOps).
   const std::optional<RescaleOp> last = stages.DropRescale();
   for (size_t index = 0; index < stages.stages().size(); ++index) {
     for (size_t half = 0; half < halves_.size(); ++half) {
       AppendStage(stages.stages(), index, half);
     }
   }
+  divided_ = residual;
+  divided_at_ = ops_.size();
   if (last) {
     RescaleOp rescale = *last;
     MovedScales(stages.stages().back()).Follow(rescale.scales.rows);
     ops_.emplace_back(rescale);
   }
-  divided_ = residual;
-  divided_at_ = ops_.size();
 }
 
 void Splitter::Append(StepOp op) {
@@ -201,10 +237,8 @@ void Splitter::AppendStage(const Stages& stages, size_t index, size_t half) {
   if (stage.sum.data == nullptr) return;
   PutOp put = {.puts = {}, .place = own.parts_place};
   ForOthers([&](int32_t rank) {
-    const Tensor part = Cut(stage.sum, slice(own, rank));
-    // This rank's place among the ranks that send to `rank`.
-    const auto turn = static_cast<size_t>(split_.rank - (split_.rank > rank ? 1 : 0));
-    std::byte* const to = place(own.parts_place) + turn * PackedBytes(part);
+    const Tensor part = PartOf(stage, slice(own, rank));
+    std::byte* const to = place(own.parts_place) + BytesBefore(stage, own, split_.rank, rank);
     put.puts.push_back({{part.data, to, PackedBytes(part)}, rank});
   });
   Exchange(std::move(put));
@@ -222,7 +256,7 @@ void Splitter::AppendNorm(const Stages& stages, size_t index, size_t half) {
     for (const NotifyOp& notify : stages[index - 1].notices) ops_.emplace_back(notify);
   }
   NormOp norm = std::get<NormOp>(Cut(StepOp(*stage.norm), rows));
-  AddParts(own, norm);
+  AddParts(stages[index - 1], own, norm);
   PutOp put = {.puts = {}, .place = own.normed_place};
   const Moved moved = MovedRows(stage, own);
   if (stage.quantize) {
@@ -250,6 +284,7 @@ void Splitter::AppendOps(std::span<const StepOp> ops,
                          const Half& half) {
   for (const StepOp& op : ops) {
     ops_.push_back(Cut(op, rows));
+    if (!stage.ends.empty()) Pack(stage, rows, ops_.back());
     if (!stage.norm) continue;
     const Moved moved = MovedRows(stage, half);
     const Moved scales = MovedScales(stage);
@@ -284,20 +319,59 @@ void Splitter::PutToAll(PutOp& put, const ByteCopy& copy) const {
   ForOthers([&](int32_t rank) { put.puts.push_back({copy, rank}); });
 }
 
-// Lets the norm add up this rank's part and those that it received, by rank.
-void Splitter::AddParts(const Half& half, NormOp& norm) const {
-  const std::byte* received = place(half.parts_place);
-  norm.delta_parts = split_.ranks;
-  for (int32_t rank = 0; rank < split_.ranks; ++rank) {
-    if (rank == split_.rank) continue;
-    norm.part_offsets[static_cast<size_t>(rank)] =
-        (received - norm.delta.data) / static_cast<int64_t>(ShapeOf(norm.delta.dtype).bytes);
-    received += PackedBytes(norm.delta);
+Tensor Splitter::PartOf(const RowStage& stage, const RowRange& rows) const {
+  Tensor part = stage.sum;
+  part.cols = part.stride = stage.columns(split_.rank);
+  return Cut(part, rows);
+}
+
+size_t Splitter::BytesBefore(const RowStage& stage,
+                             const Half& half,
+                             int32_t sender,
+                             int32_t receiver) const {
+  int64_t columns = 0;
+  for (int32_t rank = 0; rank < sender; ++rank) {
+    columns += rank == receiver ? 0 : stage.columns(rank);
+  }
+  return static_cast<size_t>(slice(half, receiver).count * columns) *
+         ShapeOf(stage.sum.dtype).bytes;
+}
+
+// Lets an op that writes this rank's columns of the sum pack them.
+void Splitter::Pack(const RowStage& stage, const RowRange& rows, StepOp& op) const {
+  const Tensor columns = stage.sum.Columns(stage.first_column(split_.rank), 0);
+  const std::byte* const from = Cut(columns, rows).data;
+  const Tensor part = PartOf(stage, rows);
+  if (auto* const multiply = std::get_if<MatMulOp>(&op)) {
+    if (multiply->problem.out != from) return;
+    multiply->problem.out = part.data;
+    multiply->problem.out_stride = part.stride;
+  } else if (auto* const rescale = std::get_if<RescaleOp>(&op)) {
+    if (rescale->x.data == from) rescale->x = part;
   }
 }
 
-// The slices leave behind the last split op, and are awaited here. They use the places whose rows
-// have been read by then, those of the second half.
+// Lets the norm read this rank's part and those that it received, by rank.
+void Splitter::AddParts(const RowStage& stage, const Half& half, NormOp& norm) const {
+  norm.delta = PartOf(stage, mine(half));
+  if (stage.ends.empty()) {
+    norm.delta_parts = split_.ranks;
+  } else {
+    for (size_t rank = 0; rank < stage.ends.size(); ++rank) {
+      norm.delta_ends[rank] = static_cast<int32_t>(stage.ends[rank]);
+    }
+  }
+  for (int32_t rank = 0; rank < split_.ranks; ++rank) {
+    if (rank == split_.rank) continue;
+    const std::byte* const received =
+        place(half.parts_place) + BytesBefore(stage, half, rank, split_.rank);
+    norm.part_offsets[static_cast<size_t>(rank)] =
+        (received - norm.delta.data) / static_cast<int64_t>(ShapeOf(norm.delta.dtype).bytes);
+  }
+}
+
+// The slices leave behind the last split op, and are awaited here or before another exchange. They
+// use the places whose rows have been read by then, those of the second half.
 void Splitter::ExchangeResidual() {
   const std::array<int32_t, 2> through = {halves_[1].parts_place, halves_[1].normed_place};
   Ops puts;
@@ -326,9 +400,11 @@ void Splitter::ExchangeResidual() {
     puts.emplace_back(ExchangeOp(std::move(put)));
     awaits.emplace_back(ExchangeOp(std::move(await)));
   }
-  const auto at = ops_.begin() + static_cast<std::ptrdiff_t>(divided_at_);
-  ops_.insert(at, puts.begin(), puts.end());
-  ops_.insert(ops_.end(), awaits.begin(), awaits.end());
+  const auto begin = ops_.begin() + static_cast<std::ptrdiff_t>(divided_at_);
+  const auto next = std::find_if(
+      begin, ops_.end(), [](const StepOp& op) { return std::holds_alternative<ExchangeOp>(op); });
+  ops_.insert(next, awaits.begin(), awaits.end());
+  ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(divided_at_), puts.begin(), puts.end());
   divided_.reset();
 }
 
@@ -374,6 +450,7 @@ void SplitRows(std::vector<StepOp>& ops, int64_t rows, const RowSplit& split) {
     // split.
     const bool whole = std::holds_alternative<QuantizeOp>(ops[at]);
     while (!whole && end < ops.size() && stages.Take(ops[end])) ++end;
+    end -= stages.DropSum();
     if (stages.complete() && splitter.Fits(stages)) {
       splitter.Append(stages);
     } else {

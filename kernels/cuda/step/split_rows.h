@@ -14,10 +14,11 @@
 // multiplies.
 //
 // Each rank adds up and normalises one slice of a half's rows. It receives the other ranks' parts
-// of this slice, and sends the normalised rows to the other ranks, whose GEMMs read all rows of the
-// half (sequence parallelism, arXiv 2205.05198). The norm has the bits of a ReduceOp and a NormOp
-// of all rows. The residual of a slice is up to date on its rank alone; the ranks exchange the
-// slices before an op that reads the residual.
+// of this slice (where ranks gather columns, ExchangeMode::kGather, their columns of it), and sends
+// the normalised rows to the other ranks, whose GEMMs read all rows of the half (sequence
+// parallelism, arXiv 2205.05198). The norm has the bits of an exchange and a NormOp of all rows.
+// The residual of a slice is up to date on its rank alone; the ranks exchange the slices before an
+// op that reads the residual.
 namespace baton::cuda {
 
 struct RowSplit {

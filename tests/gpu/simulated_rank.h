@@ -1,0 +1,299 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/base/overloaded.h"
+#include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/step/split_rows.h"
+
+// A tensor rank of a small model whose ops are arithmetic on small whole numbers, which bf16 and
+// float32 hold exactly, so that split ops give the results of whole ones.
+namespace baton::cuda {
+
+inline constexpr int64_t kRows = 4200;
+inline constexpr int64_t kHalf = 2304;
+inline constexpr int64_t kCols = 32;
+inline constexpr int kSteps = 2;  // one behind the other
+inline constexpr int kLayers = 3;
+inline constexpr int64_t kLogitRows = 16;
+
+// kGather: ranks gather columns instead of adding up parts.
+enum class Model { kBf16, kFp8, kMixture, kGather };
+
+inline uint16_t ToBf16(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<uint16_t>(bits >> 16);
+}
+inline float FromBf16(uint16_t value) {
+  const uint32_t bits = uint32_t{value} << 16;
+  float result = 0;
+  std::memcpy(&result, &bits, sizeof(result));
+  return result;
+}
+
+inline float Get(const Tensor& x, int64_t row, int64_t col) {
+  const auto at = static_cast<size_t>(row * x.stride + col);
+  if (x.dtype == DType::kF32) return reinterpret_cast<const float*>(x.data)[at];
+  return FromBf16(reinterpret_cast<const uint16_t*>(x.data)[at]);
+}
+inline void Set(const Tensor& x, int64_t row, int64_t col, float value) {
+  const auto at = static_cast<size_t>(row * x.stride + col);
+  if (x.dtype == DType::kF32) {
+    reinterpret_cast<float*>(x.data)[at] = value;
+  } else {
+    reinterpret_cast<uint16_t*>(x.data)[at] = ToBf16(value);
+  }
+}
+template <class Function>
+void ForNumbers(const Tensor& x, const Function& function) {
+  for (int64_t row = 0; row < x.rows; ++row) {
+    for (int64_t col = 0; col < x.cols; ++col) Set(x, row, col, function(row, col));
+  }
+}
+
+// The memory of a rank and its ops.
+class Rank {
+ public:
+  Rank(int rank, int ranks, Model model) : rank_(rank), model_(model), memory_(size_t{16} << 20) {
+    split.rank = rank;
+    split.ranks = ranks;
+    for (int i = 1; i <= ranks; ++i) ends_.push_back(kCols / 8 * i / ranks * 8);
+    // A place holds the half's activations, or the other ranks' part of its residual.
+    split.place_bytes = static_cast<size_t>(
+        std::max(kHalf * 2, CeilDiv(kHalf, ranks) * int64_t{ranks - 1} * 4) * kCols);
+    for (std::byte*& place : split.places) place = Take(split.place_bytes);
+    split.scales = reinterpret_cast<float*>(Take(kRows * sizeof(float)));
+    residual = Numbers(DType::kF32, kRows);
+    for (Tensor* const x : {&attention, &delta, &normed, &hidden, &qkv}) {
+      *x = Numbers(DType::kBF16, kRows);
+    }
+    last = Numbers(DType::kF32, kSteps * kLogitRows);
+    for (Fp8Rows& rows : quantized_) {
+      rows = Fp8Rows::At(Take(Fp8Rows::Bytes(kRows, kCols)), kRows, kCols);
+    }
+  }
+  Rank(const Rank&) = delete;
+
+  // The ops of all steps. Each step leaves some rows of the residual in `last`.
+  std::vector<StepOp> List(bool split_rows) {
+    std::vector<StepOp> all;
+    for (int step = 0; step < kSteps; ++step) {
+      std::vector<StepOp> ops = {EmbedOp{.first_token = step, .out = residual}, NormOf({})};
+      Project(ops, qkv);
+      for (int layer = 0; layer < kLayers; ++layer) {
+        Attend(ops);
+        Gather(ops, attention);
+        Multiply(ops, attention, Mine(delta), 0);
+        Join(ops, delta);
+        ops.emplace_back(NotifyOp{static_cast<size_t>(layer)});
+        ops.push_back(NormOf(delta));
+        FeedForward(ops);
+        Join(ops, delta);
+        ops.push_back(NormOf(delta));
+        Project(ops, qkv);
+      }
+      Attend(ops);
+      Gather(ops, attention);
+      ops.emplace_back(GatherOp{.x = residual, .out = last.Rows(step * kLogitRows, kLogitRows)});
+      if (split_rows) SplitRows(ops, kRows, split);
+      all.insert(all.end(), ops.begin(), ops.end());
+    }
+    return all;
+  }
+
+  void Run(const StepOp& op) const {
+    std::visit(Overloaded{[&](const EmbedOp& c) { Embed(c); },
+                          [&](const NormOp& c) { Norm(c); },
+                          [&](const QuantizeOp& c) { Quantize(c); },
+                          [&](const RescaleOp& c) { Rescale(c); },
+                          [&](const MatMulOp& c) { Multiply(c.problem); },
+                          [&](const ExpertsOp& c) {
+                            ForNumbers(c.out, [&](int64_t row, int64_t col) {
+                              return Mixed(Get(c.x, row, col), col);
+                            });
+                          },
+                          [&](const RopeOp& c) {
+                            ForNumbers(c.qkv, [&](int64_t row, int64_t col) {
+                              return std::fmod(Get(c.qkv, row, col) + 1, 61.0f);
+                            });
+                          },
+                          [&](const AttentionOp& c) {
+                            // A row's attention reads the rows before it.
+                            ForNumbers(c.out, [&](int64_t row, int64_t col) {
+                              return std::fmod(Get(c.qkv, row, col) + Get(c.qkv, row / 2, col),
+                                               59.0f);
+                            });
+                          },
+                          [&](const GatherOp& c) {
+                            ForNumbers(c.out, [&](int64_t row, int64_t col) {
+                              return Get(c.x, (kRows - 1) * row / (kLogitRows - 1), col);
+                            });
+                          },
+                          [](const auto& /*c*/) {}},
+               op);
+  }
+
+  RowSplit split;
+  Tensor residual, attention, delta, normed, hidden, qkv, last;
+
+ private:
+  std::byte* Take(size_t bytes) {
+    std::byte* const at = memory_.data() + used_;
+    used_ += (bytes + 255) / 256 * 256;
+    EXPECT_LE(used_, memory_.size());
+    return at;
+  }
+  Tensor Numbers(DType dtype, int64_t rows) {
+    const auto bytes = static_cast<size_t>(rows * kCols) * ShapeOf(dtype).bytes;
+    return {Take(bytes), dtype, rows, kCols, kCols};
+  }
+
+  StepOp NormOf(const Tensor& added) const {
+    NormOp norm;
+    norm.residual = residual;
+    norm.delta = added;
+    norm.out = normed;
+    return norm;
+  }
+  void Attend(std::vector<StepOp>& ops) const {
+    RopeOp rope;
+    rope.qkv = qkv;
+    AttentionOp attend;
+    attend.qkv = qkv;
+    attend.out = Mine(attention);
+    ops.insert(ops.end(), {AnglesOp{}, rope, attend});
+  }
+  // The columns that this rank computes.
+  Tensor Mine(const Tensor& whole) const {
+    if (model_ != Model::kGather) return whole;
+    const int64_t first = rank_ == 0 ? 0 : ends_[static_cast<size_t>(rank_) - 1];
+    return whole.Columns(first, ends_[static_cast<size_t>(rank_)] - first);
+  }
+  void Gather(std::vector<StepOp>& ops, const Tensor& whole) const {
+    if (model_ != Model::kGather) return;
+    ops.emplace_back(
+        ExchangeOp(GatherColumnsOp{.whole = whole, .ends = ends_, .to_all = true, .half = 0}));
+  }
+  void Join(std::vector<StepOp>& ops, const Tensor& whole) const {
+    if (model_ == Model::kGather) return Gather(ops, whole);
+    ops.emplace_back(ExchangeOp(ReduceOp{.x = whole, .ranks = split.ranks, .half = 0}));
+  }
+  void Project(std::vector<StepOp>& ops, const Tensor& out) const { Multiply(ops, normed, out, 1); }
+  void FeedForward(std::vector<StepOp>& ops) const {
+    if (model_ == Model::kMixture) {
+      ops.emplace_back(ExpertsOp{.x = normed, .experts = {}, .out = delta});
+      return;
+    }
+    Multiply(ops, normed, Mine(hidden), 1);
+    Gather(ops, hidden);
+    Multiply(ops, hidden, Mine(delta), 0);
+  }
+  // Lists a GEMM, as CudaOps does.
+  void Multiply(std::vector<StepOp>& ops, const Tensor& x, const Tensor& out, size_t buffer) const {
+    GemmProblem problem;
+    problem.x = x.data;
+    problem.out = out.data;
+    problem.rows = kRows;
+    problem.n = static_cast<int32_t>(out.cols);
+    problem.k = kCols;
+    problem.x_stride = problem.out_stride = kCols;
+    // The number of the first output, in a member that these GEMMs do not use.
+    const bool all = out.cols == kCols || rank_ == 0;
+    problem.norm_epsilon = all ? 0 : static_cast<float>(ends_[static_cast<size_t>(rank_) - 1]);
+    if (model_ == Model::kFp8) {
+      const Fp8Rows& rows = quantized_[buffer];
+      ops.emplace_back(QuantizeOp{x, rows});
+      problem.x = rows.data;
+      problem.x_dtype = problem.weight_dtype = DType::kFp8;
+    }
+    ops.emplace_back(MatMulOp{problem});
+    if (model_ == Model::kFp8)
+      ops.emplace_back(RescaleOp{out, {quantized_[buffer].scales, nullptr}});
+  }
+
+  float Mixed(float x, int64_t col) const {
+    const int factor = model_ == Model::kGather ? 2 : 2 + rank_;
+    return std::fmod(x * static_cast<float>(factor) + static_cast<float>(col), 53.0f);
+  }
+  void Embed(const EmbedOp& c) const {
+    ForNumbers(c.out, [&](int64_t row, int64_t col) {
+      return static_cast<float>((row * 7 + col + c.first_token) % 50);
+    });
+  }
+  static void Norm(const NormOp& c) {
+    Tensor out = c.out;
+    for (int64_t row = 0; row < c.residual.rows; ++row) {
+      for (int64_t col = 0; col < kCols; ++col) {
+        float value = Get(c.residual, row, col);
+        value += DeltaOf(c, row, col);
+        Set(c.residual, row, col, value);
+        Set(out, row, col, std::fmod(value, 47.0f));
+      }
+    }
+  }
+  static float DeltaOf(const NormOp& c, int64_t row, int64_t col) {
+    const auto part = [&](size_t rank, int64_t first, int64_t cols) {
+      Tensor one = c.delta;
+      one.data += c.part_offsets[rank] * 2;
+      one.cols = one.stride = cols;
+      return Get(one, row, col - first);
+    };
+    float sum = 0;
+    if (c.delta_ends[0] > 0) {
+      size_t rank = 0;
+      while (col >= c.delta_ends[rank]) ++rank;
+      const int64_t first = rank == 0 ? 0 : c.delta_ends[rank - 1];
+      return part(rank, first, c.delta_ends[rank] - first);
+    }
+    for (int32_t i = 0; c.delta.data != nullptr && i < c.delta_parts; ++i) {
+      sum += part(static_cast<size_t>(i), 0, kCols);
+    }
+    return sum;
+  }
+  // A row's scale tells from which row the numbers are.
+  static void Quantize(const QuantizeOp& c) {
+    for (int64_t row = 0; row < c.x.rows; ++row) {
+      for (int64_t col = 0; col < kCols; ++col) {
+        c.out.data[row * kCols + col] = static_cast<std::byte>(Get(c.x, row, col));
+      }
+      c.out.scales[row] = Get(c.x, row, 0) + 1;
+    }
+  }
+  static void Rescale(const RescaleOp& c) {
+    ForNumbers(c.x, [&](int64_t row, int64_t col) {
+      return std::fmod(Get(c.x, row, col) * c.scales.rows[row], 43.0f);
+    });
+  }
+  void Multiply(const GemmProblem& problem) const {
+    const Tensor out = {static_cast<std::byte*>(problem.out),
+                        DType::kBF16,
+                        problem.rows,
+                        problem.n,
+                        problem.out_stride};
+    const auto first = static_cast<int64_t>(problem.norm_epsilon);
+    const auto* const x = static_cast<const std::byte*>(problem.x);
+    ForNumbers(out, [&](int64_t row, int64_t col) {
+      const int64_t at = row * kCols + (first + col + 1) % kCols;
+      const float value = problem.x_dtype == DType::kFp8
+                              ? static_cast<float>(x[at])
+                              : FromBf16(reinterpret_cast<const uint16_t*>(x)[at]);
+      return Mixed(value, first + col);
+    });
+  }
+
+  const int rank_;
+  const Model model_;
+  std::vector<std::byte> memory_;
+  size_t used_ = 0;
+  std::array<Fp8Rows, 2> quantized_;
+  std::vector<int64_t> ends_;  // of the columns of each rank
+};
+
+}  // namespace baton::cuda
