@@ -167,10 +167,11 @@ bool Splitter::Fits(const RowStages& stages) const {
   const auto fits = [&](const Tensor& rows) { return PackedBytes(rows) <= split_.place_bytes; };
   const int64_t slice_rows = halves_[0].slices.back().count;
   return std::ranges::all_of(stages.stages(), [&](const RowStage& stage) {
-    // Vectors of columns.
-    if (std::ranges::any_of(stage.ends, [](int64_t end) { return end % 8 != 0; })) return false;
+    // A norm reads whole vectors, and knows by the first end that there are columns.
+    const auto is_odd = [](int64_t end) { return end == 0 || end % 8 != 0; };
+    if (std::ranges::any_of(stage.ends, is_odd)) return false;
     if (stage.sum.data != nullptr && stage.ends.empty() == gathers) return false;
-    // Not tested on GPUs.
+    // Columns with FP8 weights have not been tested on GPUs.
     if (gathers && UsesFp8(stage)) return false;
     if (!stage.norm) return true;
     const NormOp& norm = *stage.norm;
@@ -277,7 +278,7 @@ void Splitter::AppendNorm(const Stages& stages, size_t index, size_t half) {
   if (!stage.ops.empty()) Exchange(std::move(put));
 }
 
-// Appends ops of a stage for some rows of a half. They read the normalised rows of both ranks.
+// Appends ops of a stage for some rows of a half. They read the normalised rows of all ranks.
 void Splitter::AppendOps(std::span<const StepOp> ops,
                          const RowStage& stage,
                          const RowRange& rows,
