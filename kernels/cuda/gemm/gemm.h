@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "kernels/cuda/gemm/gemm_fusions.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
 
 namespace baton::cuda {
@@ -25,10 +26,10 @@ struct GemmOptions {
 // GEMMs through cuBLASLt, whose algorithms are timed once for each shape and row class, and through
 // our own kernels where these are faster. Owns the cuBLASLt handle and its workspace. Used by one
 // thread, on one stream.
-class Gemm final {
+class Gemm final : public GemmFusions {
  public:
   static StatusOr<std::unique_ptr<Gemm>> Create(const GemmOptions& options);
-  ~Gemm();
+  ~Gemm() override;
 
   // The row classes that cover 1 … `most` rows, each as its largest number of rows. All numbers of
   // rows of a class share an algorithm.
@@ -38,17 +39,13 @@ class Gemm final {
   // when the shape is new. Must not be called while a graph is captured. Errors: InvalidArgument
   // for a GEMM that cuBLASLt cannot compute; CUDA errors.
   Status Prepare(const GemmProblem& problem, cudaStream_t stream);
-  // Whether one of our own kernels computes `problem`, with the operations that are fused into it
-  // (GemmProblem's norm and silu_mul).
-  bool SupportsFused(const GemmProblem& problem) const;
-  // Whether cuBLASLt applies the scales of FP8 operands, if it gets them.
-  bool AppliesScales(const GemmProblem& problem) const;
+  bool deterministic() const override;
+  bool SupportsFused(const GemmProblem& problem) const override;
+  bool AppliesScales(const GemmProblem& problem) const override;
   // Whether Prepare has timed algorithms, because the cache did not have them.
   bool has_timed() const;
   // Adds the algorithms that were timed to the cache. Errors: the file cannot be written.
   Status WriteCache() const;
-  // GemmOptions::deterministic.
-  bool deterministic() const;
   // Launches a GEMM that was prepared.
   cudaError_t Launch(const GemmProblem& problem, cudaStream_t stream);
 

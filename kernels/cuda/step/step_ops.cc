@@ -22,7 +22,7 @@ constexpr int32_t kMinRowsToFuseResidual = 1024;
 
 // Lets a GEMM whose result is only added to the residual add it in its epilogue. The norm op then
 // only normalises.
-bool FusesResidual(MatMulOp& multiply, NormOp& norm, const Gemm& gemm) {
+bool FusesResidual(MatMulOp& multiply, NormOp& norm, const GemmFusions& gemm) {
   GemmProblem& problem = multiply.problem;
   if (norm.peers_half != kThroughNccl) return false;
   // cuBLASLt supports a bf16 bias only with a bf16 result.
@@ -41,7 +41,7 @@ bool FusesResidual(MatMulOp& multiply, NormOp& norm, const Gemm& gemm) {
 }
 
 // Lets a GEMM normalise its input. Only GEMVs (one row) support this.
-bool FusesNorm(const NormOp& norm, MatMulOp& multiply, const Gemm& gemm) {
+bool FusesNorm(const NormOp& norm, MatMulOp& multiply, const GemmFusions& gemm) {
   GemmProblem problem = multiply.problem;
   const bool adds = norm.delta.data != nullptr || norm.expert_results.results != nullptr;
   if (adds || problem.norm_weight != nullptr || !SamePlace(problem.x, norm.out) ||
@@ -77,7 +77,7 @@ void FuseScales(std::vector<StepOp>& ops, const Tensor& x, OutputScales& scales)
 }
 
 // Lets a GEMM with the weight [gate | up] apply the scales and store only silu(gate) · up.
-bool FusesSiluMul(std::vector<StepOp>& ops, const SiluMulOp& silu, const Gemm& gemm) {
+bool FusesSiluMul(std::vector<StepOp>& ops, const SiluMulOp& silu, const GemmFusions& gemm) {
   const RescaleOp* const rescale = RescalesOnly(ops.back(), silu.gate_up);
   if (rescale != nullptr && ops.size() < 2) return false;
   auto* const multiply = std::get_if<MatMulOp>(&ops[ops.size() - (rescale != nullptr ? 2 : 1)]);
@@ -264,7 +264,7 @@ cudaError_t Attend(const AttentionOp& call, const OpContext& context) {
 
 // Fuses `call` with the ops before it where one of them is a GEMM for which `gemm` supports that.
 // Returns true when `call` itself is not needed any more.
-bool FusesIntoGemm(std::vector<StepOp>& ops, StepOp& call, const Gemm& gemm) {
+bool FusesIntoGemm(std::vector<StepOp>& ops, StepOp& call, const GemmFusions& gemm) {
   if (ops.empty()) return false;
   if (auto* silu = std::get_if<SiluMulOp>(&call)) return FusesSiluMul(ops, *silu, gemm);
   auto* last_gemm = std::get_if<MatMulOp>(&ops.back());
@@ -279,7 +279,7 @@ bool FusesIntoGemm(std::vector<StepOp>& ops, StepOp& call, const Gemm& gemm) {
 }
 
 // Lets a GEMM apply the scales that no other op applies. Returns true when `rescale` is not needed.
-bool FusesRescale(std::vector<StepOp>& ops, const RescaleOp& rescale, const Gemm& gemm) {
+bool FusesRescale(std::vector<StepOp>& ops, const RescaleOp& rescale, const GemmFusions& gemm) {
   auto* const multiply = ops.empty() ? nullptr : std::get_if<MatMulOp>(&ops.back());
   if (multiply == nullptr || rescale.bias != nullptr ||
       !SamePlace(multiply->problem.out, rescale.x) || !gemm.AppliesScales(multiply->problem)) {
@@ -290,7 +290,7 @@ bool FusesRescale(std::vector<StepOp>& ops, const RescaleOp& rescale, const Gemm
   return true;
 }
 
-void FuseRescales(std::vector<StepOp>& ops, const Gemm& gemm) {
+void FuseRescales(std::vector<StepOp>& ops, const GemmFusions& gemm) {
   std::vector<StepOp> fused;
   fused.reserve(ops.size());
   for (StepOp& op : ops) {
@@ -302,7 +302,7 @@ void FuseRescales(std::vector<StepOp>& ops, const Gemm& gemm) {
 
 }  // namespace
 
-void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm) {
+void FuseOps(std::vector<StepOp>& ops, const GemmFusions& gemm) {
   std::vector<StepOp> fused;
   fused.reserve(ops.size());
   for (StepOp& call : ops) {

@@ -179,7 +179,7 @@ using StepOp = std::variant<EmbedOp,
 // - a GEMM of many rows, and the rescaling of its result that no other op does.
 // When `gemm` is deterministic, only the first four: the others depend on the number of rows and
 // change the roundings.
-void FuseOps(std::vector<StepOp>& ops, const Gemm& gemm);
+void FuseOps(std::vector<StepOp>& ops, const GemmFusions& gemm);
 
 // What running an op needs beside the op itself.
 struct OpContext {
