@@ -48,8 +48,9 @@ struct ByteCopy {
   bool operator==(const ByteCopy&) const = default;
 };
 
-// A copy into the memory of another tensor rank. Its destination is named by an address of this
-// rank's memory (PeerSlots): the same place in the memory of `rank`.
+// A copy into the memory of another tensor rank. Its destination is a symmetric address, as in
+// NVSHMEM: `copy.to` is an address of this rank's memory (PeerSlots), and means the same place in
+// the memory of `rank`.
 struct Put {
   ByteCopy copy;
   int32_t rank = 0;
