@@ -31,14 +31,9 @@ size_t Rows::bytes() const {
 
 Status Rows::Write(const std::vector<float>& values) {
   std::vector<__nv_bfloat16> brains;
-  const void* from = values.data();
-  if (tensor_.dtype == DType::kBF16) {
-    brains.assign(values.begin(), values.end());
-    from = brains.data();
-  }
-  BATON_CUDA_RETURN_IF_ERROR(cudaMemcpy(memory_.at(), from, bytes(), cudaMemcpyHostToDevice));
-  // The copy may return before the numbers have arrived, and the ranks' streams do not wait for it.
-  return ToStatus(cudaStreamSynchronize(nullptr), "writing numbers");
+  if (tensor_.dtype == DType::kBF16) brains.assign(values.begin(), values.end());
+  return memory_.Write(tensor_.dtype == DType::kBF16 ? std::as_bytes(std::span(brains))
+                                                     : std::as_bytes(std::span(values)));
 }
 
 Status Rows::Empty(std::byte* at) {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "common/base/overloaded.h"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/step/split_rows.h"
+#include "kernels/dequantize.h"
 
 // A tensor rank of a small model whose ops are arithmetic on small whole numbers, which bf16 and
 // float32 hold exactly, so that split ops give the results of whole ones.
@@ -26,29 +28,22 @@ inline constexpr int64_t kLogitRows = 16;
 // kGather: ranks gather columns instead of adding up parts.
 enum class Model { kBf16, kFp8, kMixture, kGather };
 
-inline uint16_t ToBf16(float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return static_cast<uint16_t>(bits >> 16);
-}
-inline float FromBf16(uint16_t value) {
-  const uint32_t bits = uint32_t{value} << 16;
-  float result = 0;
-  std::memcpy(&result, &bits, sizeof(result));
-  return result;
+// Of a number that bf16 holds exactly.
+inline uint16_t ToBrain(float value) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
 }
 
 inline float Get(const Tensor& x, int64_t row, int64_t col) {
   const auto at = static_cast<size_t>(row * x.stride + col);
   if (x.dtype == DType::kF32) return reinterpret_cast<const float*>(x.data)[at];
-  return FromBf16(reinterpret_cast<const uint16_t*>(x.data)[at]);
+  return BrainToFloat(reinterpret_cast<const uint16_t*>(x.data)[at]);
 }
 inline void Set(const Tensor& x, int64_t row, int64_t col, float value) {
   const auto at = static_cast<size_t>(row * x.stride + col);
   if (x.dtype == DType::kF32) {
     reinterpret_cast<float*>(x.data)[at] = value;
   } else {
-    reinterpret_cast<uint16_t*>(x.data)[at] = ToBf16(value);
+    reinterpret_cast<uint16_t*>(x.data)[at] = ToBrain(value);
   }
 }
 template <class Function>
@@ -283,7 +278,7 @@ class Rank {
       const int64_t at = row * kCols + (first + col + 1) % kCols;
       const float value = problem.x_dtype == DType::kFp8
                               ? static_cast<float>(x[at])
-                              : FromBf16(reinterpret_cast<const uint16_t*>(x)[at]);
+                              : BrainToFloat(reinterpret_cast<const uint16_t*>(x)[at]);
       return Mixed(value, first + col);
     });
   }

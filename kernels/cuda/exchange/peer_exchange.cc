@@ -29,12 +29,7 @@ cudaError_t PeerExchange::Launch(const PutOp& op, cudaStream_t stream) const {
 }
 
 cudaError_t PeerExchange::Launch(const AwaitPutOp& op, cudaStream_t stream) const {
-  cudaError_t error = puts_->Await(op.place, stream);
-  for (const ByteCopy& copy : op.copies) {
-    if (error != cudaSuccess) break;
-    error = cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDeviceToDevice, stream);
-  }
-  return error;
+  return puts_->Await(op.place, op.copies, stream);
 }
 
 cudaError_t PeerExchange::Launch(const GatherColumnsOp& op, cudaStream_t stream) const {

@@ -4,6 +4,18 @@
 #include "kernels/cuda/device/stream.h"
 
 namespace baton::cuda {
+namespace {
+
+cudaError_t CopyAll(std::span<const ByteCopy> copies, cudaStream_t stream) {
+  cudaError_t error = cudaSuccess;
+  for (const ByteCopy& copy : copies) {
+    if (error != cudaSuccess) break;
+    error = cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDefault, stream);
+  }
+  return error;
+}
+
+}  // namespace
 
 StatusOr<std::unique_ptr<PeerPuts>> PeerPuts::Create() {
   std::unique_ptr<PeerPuts> puts(new PeerPuts());
@@ -37,16 +49,14 @@ cudaError_t PeerPuts::Copy(std::span<const ByteCopy> copies,
   const auto index = static_cast<size_t>(place);
   cudaError_t error = cudaEventRecord(begins_[index], step);
   if (error == cudaSuccess) error = cudaStreamWaitEvent(stream_, begins_[index]);
-  for (const ByteCopy& copy : copies) {
-    if (error != cudaSuccess) break;
-    error = cudaMemcpyAsync(copy.to, copy.from, copy.bytes, cudaMemcpyDefault, stream_);
-  }
+  if (error == cudaSuccess) error = CopyAll(copies, stream_);
   if (error == cudaSuccess) error = meet(stream_);
   return error == cudaSuccess ? cudaEventRecord(ends_[index], stream_) : error;
 }
 
-cudaError_t PeerPuts::Await(int place, cudaStream_t step) const {
-  return cudaStreamWaitEvent(step, ends_[static_cast<size_t>(place)]);
+cudaError_t PeerPuts::Await(int place, std::span<const ByteCopy> copies, cudaStream_t step) const {
+  const cudaError_t error = cudaStreamWaitEvent(step, ends_[static_cast<size_t>(place)]);
+  return error == cudaSuccess ? CopyAll(copies, step) : error;
 }
 
 }  // namespace baton::cuda

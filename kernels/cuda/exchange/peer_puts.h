@@ -29,8 +29,8 @@ class PeerPuts final {
                    cudaStream_t step,
                    const std::function<cudaError_t(cudaStream_t)>& meet);
   // Work that is issued to `step` later runs when the last copies to `place` have ended, on all
-  // ranks.
-  cudaError_t Await(int place, cudaStream_t step) const;
+  // ranks, and `copies` after them.
+  cudaError_t Await(int place, std::span<const ByteCopy> copies, cudaStream_t step) const;
 
  private:
   PeerPuts() = default;

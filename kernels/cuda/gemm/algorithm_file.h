@@ -20,6 +20,12 @@
 // machine's own byte order.
 namespace baton::cuda {
 
+// The largest power of two, up to 256, that divides the address.
+inline uint32_t AlignmentOf(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
+  return static_cast<uint32_t>(address & -address);
+}
+
 // The properties of a GEMM that determine its algorithm.
 struct GemmKey {
   int32_t rows = 0;  // the largest number of rows of the row class
@@ -32,7 +38,7 @@ struct GemmKey {
   bool bias = false;
   bool accumulate = false;
   bool scaled = false;                     // FP8: cuBLASLt applies the scales
-  std::array<uint32_t, 3> alignment = {};  // of weight, x and out, in bytes
+  std::array<uint32_t, 3> alignment = {};  // AlignmentOf weight, x and out
 
   bool operator==(const GemmKey&) const = default;
   template <typename H>

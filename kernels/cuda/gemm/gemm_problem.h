@@ -12,9 +12,9 @@ namespace baton::cuda {
 // out[rows][n] (= or +=) x[rows][k] · weight[n][k]ᵀ (+ bias[n]). Matrices are row-major, strides
 // are in elements, accumulators are float32; `out` is bf16 or f32. The operands are one of:
 //   both bf16;
-//   both FP8: the skinny and the gated GEMM apply the scales, and cuBLASLt where
-//   Gemm::AppliesScales; elsewhere the scales are null, and the reader of `out` must apply them; a
-//   weight in FP8 and x in bf16: only for the GEMV (GemvSupports), which applies weight_scales.
+//   both FP8: the skinny and the gated GEMM apply the scales, and cuBLASLt where it gets them
+//   (Gemm::AppliesScales); else they are null, and the reader of `out` must apply them;
+//   a weight in FP8 and x in bf16: only for the GEMV (GemvSupports), which applies weight_scales.
 struct GemmProblem {
   const void* x = nullptr;
   const void* weight = nullptr;

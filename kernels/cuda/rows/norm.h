@@ -16,17 +16,18 @@ namespace baton::cuda {
 
 // residual += delta · delta_scales, if `delta` has data; then
 // out = residual / √(mean(residual²) + epsilon) · weight. The result goes to `fp8_out` instead of
-// `out` if `fp8_out` has data. With several parts, part i is
-// `part_offsets[i]` numbers behind `delta`, in a tensor without gaps; the sum of the parts, as
-// LaunchRankSum would store it, is added. With
-// slots in `peers`, `delta` is this rank's part, without gaps: the kernel pushes the part to `to`,
-// and adds the parts of the other ranks when they have arrived. With `delta_ends` as
-// well, this rank has only columns delta_ends[rank - 1] … delta_ends[rank] - 1 of `delta`, in whole
-// vectors: the kernel pushes them, and takes the columns of the other ranks from the slots. With
-// `delta_ends` and without slots, the columns of rank r are a tensor without gaps that begins
-// `part_offsets[r]` numbers behind `delta`. If
-// `expert_results` has results, `delta` has no data, and their sum is added instead. What is added
-// is rounded to bf16 first, as separate ops would store it.
+// `out` if `fp8_out` has data. What is added is rounded to bf16 first, as separate ops would store
+// it. Instead of one tensor it may be:
+// - the sum of `delta_parts` tensors without gaps, as LaunchRankSum would store it. Part i begins
+//   `part_offsets[i]` numbers behind `delta`.
+// - with slots in `peers`, the sum of all ranks' parts. `delta` is this rank's part, without gaps:
+//   the kernel pushes it to `to`, and adds the parts of the other ranks when they have arrived.
+// - with `delta_ends` as well, the columns of all ranks, in whole vectors. Rank r has the columns
+//   delta_ends[r - 1] … delta_ends[r] - 1 of `delta`: the kernel pushes its own ones, and takes
+//   those of the other ranks from the slots.
+// - with `delta_ends` and without slots, the same. The columns of rank r are a tensor without gaps
+//   that begins `part_offsets[r]` numbers behind `delta`.
+// - the sum of `expert_results`, if it has results. `delta` has no data then.
 struct NormLaunch {
   Tensor residual;
   Tensor delta;

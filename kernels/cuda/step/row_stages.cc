@@ -83,7 +83,7 @@ bool RowStages::Take(const StepOp& op) {
   if (!IsOfRows(op, rows_)) return false;
   if (const auto* norm = std::get_if<NormOp>(&op)) return TakeNorm(*norm);
   if (sums) return false;
-  if (const auto* quantize = std::get_if<QuantizeOp>(&op); quantize != nullptr) {
+  if (const auto* quantize = std::get_if<QuantizeOp>(&op)) {
     if (TakeQuantize(*quantize)) return true;
   }
   stage.ops.push_back(op);
@@ -111,8 +111,7 @@ bool RowStages::TakeSum(const Tensor& sum, const std::vector<int64_t>& ends) {
 bool RowStages::TakeNorm(const NormOp& norm) {
   const Tensor& sum = stages_.back().sum;
   if (sum.data == nullptr || norm.delta.data != sum.data || sum.rows != rows_) return false;
-  const bool is_first = stages_.size() == 1;
-  if (!is_first && norm.residual.data != stages_[1].norm->residual.data) return false;
+  if (stages_.size() > 1 && norm.residual.data != stages_[1].norm->residual.data) return false;
   stages_.emplace_back().norm = norm;
   sum_ops_ = 0;
   return true;

@@ -32,7 +32,7 @@ struct RowStage {
   std::vector<int64_t> ends;      // not empty: columns of `sum` instead, as GatherColumnsOp::ends
   std::vector<NotifyOp> notices;  // behind the sum
 
-  // What the stage's other ops read: the norm's result, in FP8 if it is quantized.
+  // Whether the stage's other ops read the norm's result in one form: in FP8 if it is quantized.
   bool ReadsOnlyNormed() const;
   // The columns of `sum` that a rank computes: all of them, or those that others gather.
   int64_t first_column(int32_t rank) const {

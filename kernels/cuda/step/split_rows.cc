@@ -68,9 +68,9 @@ Half HalfOf(const RowRange& rows, int32_t ranks, int32_t first_place) {
 
 // Lets a pointer into some memory point to the same place of other memory.
 struct Moved {
-  const void* from;
-  size_t bytes;
-  void* to;
+  const void* from = nullptr;
+  size_t bytes = 0;
+  void* to = nullptr;
 
   template <class T>
   void Follow(T*& pointer) const {
@@ -103,7 +103,7 @@ class Splitter {
 
   bool Fits(const RowStages& stages) const;
   // Appends the stages of both halves.
-  void Append(const RowStages& stages);
+  void Append(RowStages stages);
   // Appends an op that is not split, after the residual's slices are exchanged if the op needs
   // them.
   void Append(StepOp op);
@@ -182,8 +182,7 @@ bool Splitter::Fits(const RowStages& stages) const {
   });
 }
 
-void Splitter::Append(const RowStages& divided) {
-  RowStages stages = divided;
+void Splitter::Append(RowStages stages) {
   const Tensor& residual = stages.stages().back().norm->residual;
   if (divided_ && divided_->data != residual.data) ExchangeResidual();
   // Behind the halves, the op that reads the result of the last GEMM can rescale it. No other op
@@ -283,12 +282,11 @@ void Splitter::AppendOps(std::span<const StepOp> ops,
                          const RowStage& stage,
                          const RowRange& rows,
                          const Half& half) {
+  const Moved moved = MovedRows(stage, half);
+  const Moved scales = MovedScales(stage);
   for (const StepOp& op : ops) {
     ops_.push_back(Cut(op, rows));
     if (!stage.ends.empty()) Pack(stage, rows, ops_.back());
-    if (!stage.norm) continue;
-    const Moved moved = MovedRows(stage, half);
-    const Moved scales = MovedScales(stage);
     std::visit(Overloaded{[&](MatMulOp& c) {
                             moved.Follow(c.problem.x);
                             scales.Follow(c.problem.x_scales);
@@ -302,6 +300,7 @@ void Splitter::AppendOps(std::span<const StepOp> ops,
 
 // The half's normalised rows are in its place.
 Moved Splitter::MovedRows(const RowStage& stage, const Half& half) const {
+  if (!stage.norm) return {};
   if (stage.quantize) {
     const Fp8Rows rows = Cut(stage.quantize->out, half.rows);
     return {rows.data, static_cast<size_t>(rows.rows * rows.cols), place(half.normed_place)};
@@ -311,7 +310,7 @@ Moved Splitter::MovedRows(const RowStage& stage, const Half& half) const {
 }
 
 Moved Splitter::MovedScales(const RowStage& stage) const {
-  if (!stage.quantize) return {nullptr, 0, nullptr};
+  if (!stage.quantize) return {};
   const Fp8Rows& rows = stage.quantize->out;
   return {rows.scales, static_cast<size_t>(rows.rows) * sizeof(float), split_.scales};
 }
@@ -340,7 +339,8 @@ size_t Splitter::BytesBefore(const RowStage& stage,
 
 // Lets an op that writes this rank's columns of the sum pack them.
 void Splitter::Pack(const RowStage& stage, const RowRange& rows, StepOp& op) const {
-  const Tensor columns = stage.sum.Columns(stage.first_column(split_.rank), 0);
+  const Tensor columns =
+      stage.sum.Columns(stage.first_column(split_.rank), stage.columns(split_.rank));
   const std::byte* const from = Cut(columns, rows).data;
   const Tensor part = PartOf(stage, rows);
   if (auto* const multiply = std::get_if<MatMulOp>(&op)) {
@@ -453,7 +453,7 @@ void SplitRows(std::vector<StepOp>& ops, int64_t rows, const RowSplit& split) {
     while (!whole && end < ops.size() && stages.Take(ops[end])) ++end;
     end -= stages.DropSum();
     if (stages.complete() && splitter.Fits(stages)) {
-      splitter.Append(stages);
+      splitter.Append(std::move(stages));
     } else {
       end = std::max(end, at + 1);
       for (size_t i = at; i < end; ++i) splitter.Append(std::move(ops[i]));

@@ -1,6 +1,7 @@
 #include "kernels/cuda/step/step_ops.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/base/overloaded.h"
@@ -278,9 +279,10 @@ bool FusesIntoGemm(std::vector<StepOp>& ops, StepOp& call, const GemmFusions& ge
   return false;
 }
 
-// Lets a GEMM apply the scales that no other op applies. Returns true when `rescale` is not needed.
-bool FusesRescale(std::vector<StepOp>& ops, const RescaleOp& rescale, const GemmFusions& gemm) {
-  auto* const multiply = ops.empty() ? nullptr : std::get_if<MatMulOp>(&ops.back());
+// Lets the GEMM `before` apply the scales that no other op applies. Returns true when `rescale` is
+// not needed.
+bool FusesRescale(StepOp& before, const RescaleOp& rescale, const GemmFusions& gemm) {
+  auto* const multiply = std::get_if<MatMulOp>(&before);
   if (multiply == nullptr || rescale.bias != nullptr ||
       !SamePlace(multiply->problem.out, rescale.x) || !gemm.AppliesScales(multiply->problem)) {
     return false;
@@ -290,14 +292,19 @@ bool FusesRescale(std::vector<StepOp>& ops, const RescaleOp& rescale, const Gemm
   return true;
 }
 
+// In place: most steps have none of them.
 void FuseRescales(std::vector<StepOp>& ops, const GemmFusions& gemm) {
-  std::vector<StepOp> fused;
-  fused.reserve(ops.size());
-  for (StepOp& op : ops) {
-    const auto* const rescale = std::get_if<RescaleOp>(&op);
-    if (rescale == nullptr || !FusesRescale(fused, *rescale, gemm)) fused.push_back(std::move(op));
+  auto kept = ops.begin();
+  for (auto op = ops.begin(); op != ops.end(); ++op) {
+    const auto* const rescale = std::get_if<RescaleOp>(&*op);
+    if (rescale != nullptr && kept != ops.begin() &&
+        FusesRescale(*std::prev(kept), *rescale, gemm)) {
+      continue;
+    }
+    if (kept != op) *kept = std::move(*op);
+    ++kept;
   }
-  ops = std::move(fused);
+  ops.erase(kept, ops.end());
 }
 
 }  // namespace

@@ -21,6 +21,18 @@ const Outcome& OutcomeOf(FakeCluster& cluster, uint64_t id) {
   return *cluster.clients().at(RequestId(id)).outcome;
 }
 
+// Checks that all requests but the culprit were served. Returns the number of those that took more
+// than one attempt.
+int ServedAgain(FakeCluster& cluster, RequestId culprit) {
+  int neighbours = 0;
+  for (const auto& [id, client] : cluster.clients()) {
+    if (id == culprit) continue;
+    ExpectAllOf(client);
+    neighbours += client.outcome->account.attempts > 1 ? 1 : 0;
+  }
+  return neighbours;
+}
+
 // ---- losses
 
 // The only decode worker receives a part again before it has ended the same part, which the router
@@ -117,12 +129,7 @@ TEST(SimulationFailureTest, ARequestThatEndsItsWorkersIsContainedAndItsNeighbour
       cluster.MakeDeadly(culprit, setup.decode_only);
       for (uint64_t i = 0; i < 32; ++i) cluster.Submit(Spec(i, cluster.now(), 1 + i % 2, 100));
       ASSERT_TRUE(cluster.RunUntilDone(60'000));
-      int neighbours = 0;
-      for (const auto& [id, client] : cluster.clients()) {
-        if (id == culprit) continue;
-        ExpectAllOf(client);
-        neighbours += client.outcome->account.attempts > 1 ? 1 : 0;
-      }
+      const int neighbours = ServedAgain(cluster, culprit);
       EXPECT_GT(neighbours, 3) << "the culprit was alone";
       const Outcome& outcome = OutcomeOf(cluster, 12);
       EXPECT_EQ(outcome.status.code(), StatusCode::kInternal) << outcome.status;
@@ -263,12 +270,7 @@ TEST(SimulationFailureTest, ARequestThatFailsStepsEndsAloneWithItsNeighboursServ
       cluster.Poison(culprit);
       for (uint64_t i = 0; i < 32; ++i) cluster.Submit(Spec(i, cluster.now(), 1 + i % 2, 100));
       ASSERT_TRUE(cluster.RunUntilDone(20'000));
-      int neighbours = 0;
-      for (const auto& [id, client] : cluster.clients()) {
-        if (id == culprit) continue;
-        ExpectAllOf(client);
-        neighbours += client.outcome->account.attempts > 1 ? 1 : 0;
-      }
+      const int neighbours = ServedAgain(cluster, culprit);
       EXPECT_EQ(OutcomeOf(cluster, 12).status.code(), StatusCode::kInternal);
       EXPECT_EQ(OutcomeOf(cluster, 12).account.attempts, 2);
       EXPECT_GT(neighbours, 3) << "the culprit was alone";
@@ -289,13 +291,7 @@ TEST(SimulationFailureTest, ASuspectFollowsAnotherAtOnce) {
     for (int i = 0; i < 30; ++i) cluster.Step();
     cluster.Submit(Spec(culprit.value(), cluster.now()));
     ASSERT_TRUE(cluster.RunUntilDone(4'000));
-    int neighbours = 0;
-    for (const auto& [id, client] : cluster.clients()) {
-      if (id == culprit) continue;
-      ExpectAllOf(client);
-      neighbours += client.outcome->account.attempts > 1 ? 1 : 0;
-    }
-    EXPECT_GT(neighbours, 15);
+    EXPECT_GT(ServedAgain(cluster, culprit), 15);
     ExpectNothingLeft(cluster);
   }
 }
