@@ -136,9 +136,11 @@ TEST_F(LinkFaultTest, BlocksAndControlStreamCutOverTcp) {
 TEST_F(LinkFaultTest, ChangedBitsAreRefusedByTheirTags) {
   StartThroughProxies("tcp", Blocked::kNothing, {"transfer.tcp_authenticate_frames=true"});
   ExpectEqual(RunAll([&] {
+    WaitBusy({"prefill-0"});
     for (int i = 0; i < 4; ++i) {
-      WaitBusy({"prefill-0"});
-      data_link().ChangeBit(kHandshakeBytes);
+      // Requests whose hand-offs fail are served alone, so that prefill-0 may have no more of them.
+      const bool busy = Metric("prefill-0", "baton_worker_sequences_running") > 0;
+      if (i == 0 || busy) data_link().ChangeBit(kHandshakeBytes);
       std::this_thread::sleep_for(std::chrono::milliseconds(600));
     }
   }));
