@@ -32,9 +32,12 @@ StatusOr<OpId> NcclChannel::PostWrite(const WriteOp& op) {
 size_t NcclChannel::Poll(Time now, std::span<WriteEvent> events) {
   end_.Receive(now);
   if (end_.status().ok() && pair_) TakeExchanges(now);
-  if (pair_) TakeCopies();
-  if (end_.status().ok() && pair_) GatherQueued();
-  if (end_.status().ok() && pair_) SendGathered();
+  // Between two gathers, what was gathered is sent: posting a gather takes time, too.
+  for (bool gathers = pair_ != nullptr; gathers;) {
+    TakeCopies();
+    if (end_.status().ok()) SendGathered();
+    gathers = end_.status().ok() && GatherNext();
+  }
   end_.Flush();
   rate_.OnPoll(now, is_busy());
   wants_poll_ = end_.MovedLately(now) && is_busy();
@@ -76,16 +79,16 @@ Status NcclChannel::CheckAck(uint64_t id, const Op* op) {
   return OkStatus();
 }
 
-void NcclChannel::GatherQueued() {
-  while (!queued_.empty() && announced_.size() + staged_.size() < peer_buffers_) {
-    if (Op* const op = end_.Find(queued_.front()); op != nullptr) {
-      const StatusOr<bool> started = StartGather(*op);
-      if (!started.ok()) return end_.Die(started.status(), WriteEvent::Kind::kFailed);
-      if (!*started) return;
-      end_.OnProgress();
-    }
-    queued_.pop_front();
+bool NcclChannel::GatherNext() {
+  if (queued_.empty()) return false;
+  if (Op* const op = end_.Find(queued_.front()); op != nullptr) {
+    const StatusOr<bool> started = StartGather(*op);
+    if (!started.ok()) end_.Die(started.status(), WriteEvent::Kind::kFailed);
+    if (!started.ok() || !*started) return false;
+    end_.OnProgress();
   }
+  queued_.pop_front();
+  return true;
 }
 
 StatusOr<bool> NcclChannel::StartGather(Op& op) {
@@ -131,10 +134,11 @@ void NcclChannel::SendGathered() {
   while (!staged_.empty() && end_.status().ok()) {
     const Staged next = staged_.front();
     Op& op = *end_.Find(next.op);
-    if (op.moving) return;
+    const bool taken_back = op.verdict.has_value();
+    const bool waits = !taken_back && announced_.size() == peer_buffers_;
+    if (op.moving || waits) return;
     staged_.pop_front();
     op.kept = false;
-    const bool taken_back = op.verdict.has_value();
     if (!taken_back) {
       Announce(op, next.buffer);
       continue;

@@ -60,12 +60,14 @@ class NcclChannel final : public Channel, private SendingEnd::Mover {
   void StopMoving() override;
   void OnLeave() override { pair_.reset(); }
 
-  // Starts to gather queued operations, as far as the receiver and this end have buffers.
-  void GatherQueued();
+  // Starts to gather the next queued operation. False: none is queued, this end has no buffer, or
+  // the channel has died.
+  bool GatherNext();
   // False: there is no buffer.
   StatusOr<bool> StartGather(Op& op);
   void TakeCopies();
-  // Announces and sends the operations that were gathered, in their order.
+  // Announces and sends the operations that were gathered, in their order, as far as the receiver
+  // has buffers.
   void SendGathered();
   void Announce(const Op& op, int buffer);
   void TakeExchanges(Time now);

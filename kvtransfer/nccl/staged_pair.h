@@ -14,10 +14,11 @@
 namespace baton {
 
 // The staging memory of one end of a channel: 192 MiB of GPU memory. NCCL takes some 60 us to issue
-// a send or a receive. The bytes of a buffer take longer, about 100 us on NVLink, so that the link
-// does not wait.
-constexpr size_t kNcclBuffers = 6;
-constexpr size_t kNcclBufferBytes = size_t{32} << 20;
+// a send or a receive, and each one pauses the link. The bytes of a buffer take about 150 us on
+// NVLink. Both ends need three buffers to keep the link busy: one whose bytes move, one whose bytes
+// are copied, and one that waits.
+constexpr size_t kNcclBuffers = 4;
+constexpr size_t kNcclBufferBytes = size_t{48} << 20;
 
 // One end of a channel of "nccl": a communicator, its staging memory cut into buffers, the copies
 // between these buffers and the KV memory, and the watchdog. The peer's bytes never reach the KV

@@ -171,6 +171,7 @@ class FakeGpu::Queue final : public DmaQueue {
       lock.lock();
       done_.push_back(std::move(done));
       --gpu_.waiting_;
+      ++gpu_.ended_;
       if (is_watched_) Signal();
     }
   }

@@ -44,6 +44,8 @@ class FakeGpu final : public Device, public Dma {
   void Release();
   // The number of posted copies and checksums that have not ended.
   int waiting() const { return waiting_; }
+  // The number of posted copies and checksums that have ended.
+  int ended() const { return ended_; }
   // From now on all work fails, as on a lost device.
   void Lose() { is_lost_ = true; }
   // With true, every later copy writes one wrong byte.
@@ -75,6 +77,7 @@ class FakeGpu final : public Device, public Dma {
   std::atomic<bool> has_dma_bufs_ = true;
   std::atomic<int> flushes_ = 0;
   std::atomic<int> waiting_ = 0;
+  std::atomic<int> ended_ = 0;
   std::atomic<bool> has_pairs_ = true;
   Status flush_;
   FakePairs pairs_{*this};

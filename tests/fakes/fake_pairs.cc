@@ -168,6 +168,9 @@ class FakePairs::Communicator final : public PairCommunicator {
   // False: the communicator hangs or has failed.
   bool Move(const Piece& piece) {
     const int post = pairs_.posts_++;
+    while (pairs_.faults().waits && !is_aborted_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     std::vector<std::byte> part(std::min<uint64_t>(kPartBytes, piece.bytes));
     for (uint64_t at = 0; at < piece.bytes; at += part.size()) {
       part.resize(std::min<uint64_t>(part.size(), piece.bytes - at));

@@ -16,6 +16,8 @@ namespace baton {
 // and an abort takes its time, during which they write to staging memory.
 struct PairFaults {
   bool connects = true;
+  // Whether posts wait, from their begin on, until a later SetFaults lets them go on.
+  bool waits = false;
   // The post from which on no post ends; counted over all communicators of the FakePairs.
   int hangs_from = 1 << 30;
   // The post with which a communicator fails.

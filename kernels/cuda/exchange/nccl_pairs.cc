@@ -6,8 +6,12 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <mutex>
+#include <stop_token>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -30,6 +34,11 @@ constexpr int kRanks = 2;
 constexpr int kMaxBlocks = 32;
 // NCCL has no file descriptor that reports progress.
 constexpr std::chrono::nanoseconds kLookInterval = std::chrono::microseconds(200);
+// How long the issuing thread busy-polls for the next post before it sleeps. Waking a thread takes
+// about 50 us.
+constexpr Duration kBusyPoll = std::chrono::microseconds(500);
+// How often a sleeping issuing thread asks NCCL for errors.
+constexpr Duration kErrorInterval = std::chrono::milliseconds(100);
 
 // One for all devices of the process, as the driver's lock. Never destroyed, because aborts of
 // devices that are lost may outlive main.
@@ -66,11 +75,15 @@ class NcclPair final : public PairCommunicator {
     uint64_t bytes = 0;
   };
 
-  // Asks whether the call under way has been issued.
-  Status Settle();
-  Status IssueFirst();
+  std::string_view call() const { return sends_ ? "ncclSend" : "ncclRecv"; }
+  // The issuing thread, so that the user's thread does not wait for NCCL. Until it has ended, no
+  // other thread calls NCCL.
+  void IssuePosts(const std::stop_token& stop);
+  Status AwaitPost(const std::stop_token& stop);
+  Status IssueFirst(const std::stop_token& stop);
+  // Waits until NCCL has done what it has begun, or a stop is requested.
+  Status Settle(std::string_view call, const std::stop_token& stop) const;
   Status RecordEnd();
-  StatusOr<size_t> CountEnded();
 
   const NcclLibrary& nccl_;
   const CudaDevice& device_;
@@ -80,14 +93,22 @@ class NcclPair final : public PairCommunicator {
   UniqueFd timer_;
   cudaStream_t stream_ = nullptr;
   ncclComm_t communicator_ = nullptr;
-  bool is_connected_ = false;
-  bool is_settling_ = false;  // a call has returned ncclInProgress, so no other call may follow
+  std::atomic<bool> is_connected_ = false;
+  std::atomic<bool> has_posts_ = false;  // waiting_ is not empty
+
+  std::mutex mutex_;  // guards the next members
+  std::condition_variable_any posted_;
+  Status error_;  // of the issuing thread
   std::deque<Piece> waiting_;
   std::deque<cudaEvent_t> issued_;  // recorded after each post
-  size_t started_ = 0;              // posts that were started and have not ended
+  size_t posts_ = 0;                // that have not ended
+  size_t started_ = 0;              // of these
   std::vector<cudaEvent_t> free_events_;
+
   std::atomic<bool> has_ended_ = false;
-  std::jthread abort_;  // the last member, because the thread uses the others
+  // The last members, because the threads use the others.
+  std::jthread issue_;
+  std::jthread abort_;
 };
 
 NcclPair::~NcclPair() {
@@ -114,13 +135,20 @@ Status NcclPair::Open(const ncclUniqueId& id) {
   config.maxCTAs = kMaxBlocks;
   const ncclResult_t result = nccl_.comm_init_rank_config(
       &communicator_, kRanks, id, sends_ ? kSender : kReceiver, &config);
-  is_settling_ = true;
-  return nccl_.ToStatus(result, "ncclCommInitRankConfig");
+  BATON_RETURN_IF_ERROR(nccl_.ToStatus(result, "ncclCommInitRankConfig"));
+  issue_ = StartThread("nccl issue", [this](const std::stop_token& stop) { IssuePosts(stop); });
+  return OkStatus();
 }
 
 Status NcclPair::Post(uint64_t offset, uint64_t bytes) {
-  waiting_.push_back({offset, bytes});
   Gate().OnPosted();
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back({offset, bytes});
+    ++posts_;
+    has_posts_ = true;
+  }
+  posted_.notify_one();
   return OkStatus();
 }
 
@@ -128,55 +156,8 @@ StatusOr<size_t> NcclPair::Poll() {
   uint64_t expirations = 0;
   (void)!::read(timer_.get(), &expirations, sizeof(expirations));
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  BATON_RETURN_IF_ERROR(Settle());
-  BATON_RETURN_IF_ERROR(IssueFirst());
-  return CountEnded();
-}
-
-Status NcclPair::Settle() {
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = nccl_.comm_get_async_error(communicator_, &state);
-  BATON_RETURN_IF_ERROR(nccl_.ToStatus(asked, "ncclCommGetAsyncError"));
-  if (state == ncclInProgress) return OkStatus();
-  BATON_RETURN_IF_ERROR(nccl_.ToStatus(state, sends_ ? "ncclSend" : "ncclRecv"));
-  if (!is_settling_) return OkStatus();
-  is_settling_ = false;
-  if (is_connected_) return RecordEnd();
-  is_connected_ = true;
-  return OkStatus();
-}
-
-// NCCL's own thread issues a post, which takes some 60 us; only then the next one may follow. Posts
-// in one group would take no longer together, but when the other end groups them differently, the
-// kernels of both ends wait for each other for ever.
-Status NcclPair::IssueFirst() {
-  if (is_settling_ || waiting_.empty() || !Gate().Start()) return OkStatus();
-  ++started_;
-  const Piece piece = waiting_.front();
-  waiting_.pop_front();
-  std::byte* const data = staging_->data() + piece.offset;
-  const ncclResult_t result =
-      sends_ ? nccl_.send(data, piece.bytes, ncclUint8, kReceiver, communicator_, stream_)
-             : nccl_.receive(data, piece.bytes, ncclUint8, kSender, communicator_, stream_);
-  BATON_RETURN_IF_ERROR(nccl_.ToStatus(result, sends_ ? "ncclSend" : "ncclRecv"));
-  is_settling_ = result == ncclInProgress;
-  return is_settling_ ? OkStatus() : RecordEnd();
-}
-
-Status NcclPair::RecordEnd() {
-  cudaEvent_t event = nullptr;
-  if (free_events_.empty()) {
-    BATON_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  } else {
-    event = free_events_.back();
-    free_events_.pop_back();
-  }
-  issued_.push_back(event);
-  BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(event, stream_));
-  return OkStatus();
-}
-
-StatusOr<size_t> NcclPair::CountEnded() {
+  const std::lock_guard lock(mutex_);
+  BATON_RETURN_IF_ERROR(error_);
   size_t ended = 0;
   while (!issued_.empty()) {
     const cudaError_t state = cudaEventQuery(issued_.front());
@@ -188,14 +169,110 @@ StatusOr<size_t> NcclPair::CountEnded() {
     free_events_.push_back(issued_.front());
     issued_.pop_front();
     ++ended;
-    --started_;
-    Gate().OnEnded(1, 1);
   }
+  posts_ -= ended;
+  started_ -= ended;
+  if (ended > 0) Gate().OnEnded(ended, ended);
   return ended;
 }
 
+void NcclPair::IssuePosts(const std::stop_token& stop) {
+  Status status = cuda::ToStatus(device_.MakeCurrent(), "issuing transfers through NCCL");
+  if (status.ok()) status = Settle("ncclCommInitRankConfig", stop);
+  if (status.ok()) is_connected_ = true;
+  while (status.ok() && !stop.stop_requested()) {
+    status = AwaitPost(stop);
+    if (status.ok()) status = IssueFirst(stop);
+  }
+  const std::lock_guard lock(mutex_);
+  error_ = std::move(status);
+}
+
+// Returns when there is a post, or a stop was requested.
+Status NcclPair::AwaitPost(const std::stop_token& stop) {
+  const SteadyClock clock;
+  const Time sleep_at = clock.Now() + kBusyPoll;
+  while (!has_posts_ && !stop.stop_requested() && clock.Now() < sleep_at) {
+    std::this_thread::yield();
+  }
+  while (!has_posts_ && !stop.stop_requested()) {
+    BATON_RETURN_IF_ERROR(Settle(call(), stop));
+    std::unique_lock lock(mutex_);
+    posted_.wait_for(lock, stop, kErrorInterval, [&] { return !waiting_.empty(); });
+  }
+  return OkStatus();
+}
+
+// NCCL takes some 60 us to issue a post; only then the next one may follow. Posts in one group
+// would take no longer together, but when the other end groups them differently, the kernels of
+// both ends wait for each other for ever.
+Status NcclPair::IssueFirst(const std::stop_token& stop) {
+  while (!has_posts_ || !Gate().Start()) {
+    if (stop.stop_requested()) return OkStatus();
+    std::this_thread::sleep_for(kLookInterval);
+  }
+  Piece piece;
+  {
+    const std::lock_guard lock(mutex_);
+    ++started_;
+    piece = waiting_.front();
+    waiting_.pop_front();
+    has_posts_ = !waiting_.empty();
+  }
+  std::byte* const data = staging_->data() + piece.offset;
+  BATON_RETURN_IF_ERROR(nccl_.ToStatus(
+      sends_ ? nccl_.send(data, piece.bytes, ncclUint8, kReceiver, communicator_, stream_)
+             : nccl_.receive(data, piece.bytes, ncclUint8, kSender, communicator_, stream_),
+      call()));
+  BATON_RETURN_IF_ERROR(Settle(call(), stop));
+  return RecordEnd();
+}
+
+Status NcclPair::Settle(std::string_view call, const std::stop_token& stop) const {
+  const SteadyClock clock;
+  const Time sleep_at = clock.Now() + kBusyPoll;
+  while (!stop.stop_requested()) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = nccl_.comm_get_async_error(communicator_, &state);
+    BATON_RETURN_IF_ERROR(nccl_.ToStatus(asked, "ncclCommGetAsyncError"));
+    if (state != ncclInProgress) return nccl_.ToStatus(state, call);
+    // Connecting takes half a second.
+    if (clock.Now() < sleep_at) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kLookInterval);
+    }
+  }
+  return OkStatus();
+}
+
+Status NcclPair::RecordEnd() {
+  cudaEvent_t event = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_events_.empty()) {
+      event = free_events_.back();
+      free_events_.pop_back();
+    }
+  }
+  if (event == nullptr) {
+    BATON_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  }
+  const cudaError_t recorded = cudaEventRecord(event, stream_);
+  const std::lock_guard lock(mutex_);
+  if (recorded == cudaSuccess) {
+    issued_.push_back(event);
+  } else {
+    free_events_.push_back(event);
+  }
+  return cuda::ToStatus(recorded, "a transfer through NCCL");
+}
+
 void NcclPair::WatchEnds() {
-  if (!is_settling_ && waiting_.empty() && issued_.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_connected_ && posts_ == 0) return;
+  }
   itimerspec once{};
   once.it_value.tv_nsec = kLookInterval.count();
   ::timerfd_settime(timer_.get(), 0, &once, nullptr);
@@ -206,9 +283,11 @@ void NcclPair::Abort() {
     has_ended_ = true;
     return;
   }
-  Gate().OnEnded(waiting_.size() + started_, started_);
+  issue_.request_stop();
   abort_ = StartThread("nccl abort", [this](const std::stop_token& /*stop*/) {
+    if (issue_.joinable()) issue_.join();
     (void)device_.MakeCurrent();
+    Gate().OnEnded(posts_, started_);
     Gate().Abort([this] { (void)nccl_.comm_abort(communicator_); });
     // The stream still belongs to this object, and its last kernels must have left it.
     (void)cudaStreamSynchronize(stream_);

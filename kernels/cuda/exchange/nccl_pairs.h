@@ -13,11 +13,12 @@
 namespace baton::cuda {
 
 // Communicators of NCCL with two ranks: the receiving end is rank 0, the sending end rank 1. Each
-// has a stream of its own, and at most a few thread blocks, which occupy SMs while posts wait for
-// the peer. They are never blocking, and always end with ncclCommAbort, because an orderly end
-// waits for the peer. The destructor waits up to 10 s for aborts. NCCL refuses two ranks on one
-// GPU. Staging memory is used again and freed only at the end: cudaFree waits for all kernels of
-// the device, among them receives of other pairs, which may wait for the thread that frees.
+// has a stream of its own, a thread that issues its posts, and at most a few thread blocks, which
+// occupy SMs while posts wait for the peer. They are never blocking, and always end with
+// ncclCommAbort, because an orderly end waits for the peer. The destructor waits up to 10 s for
+// aborts. NCCL refuses two ranks on one GPU. Staging memory is used again and freed only at the
+// end: cudaFree waits for all kernels of the device, among them receives of other pairs, which may
+// wait for the thread that frees.
 // Contract and threads: PairExchange.
 class NcclPairs final : public PairExchange {
  public:
