@@ -14,7 +14,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr size_t kArena = size_t{64} << 20;
+constexpr size_t kArena = size_t{96} << 20;
 
 // Runs to separate places: rows of equal size and distance, single runs, and both kinds of
 // addresses, aligned ones and odd ones.

@@ -6,8 +6,8 @@ namespace baton::cuda {
 namespace {
 
 constexpr uint64_t kMinRows = 4;  // rows of a 2-D copy; fewer runs become single copies of a batch
-// Shorter runs than this one move faster by SMs (notes/dma.md).
-constexpr uint64_t kShortRun = uint64_t{64} << 10;
+// Runs of up to this size move faster by SMs (notes/dma.md).
+constexpr uint64_t kShortRun = uint64_t{256} << 10;
 constexpr uint64_t kMaxPitch = (uint64_t{1} << 31) - 1;
 
 std::vector<CopyRun> JoinNeighbours(std::span<const CopyRun> runs) {
@@ -99,7 +99,7 @@ cudaError_t CopyRuns(const std::byte* from,
   std::vector<size_t> sizes;
   for (const StridedCopy& copy : PlanCopies(runs)) {
     const bool prefers_sms = copiers == Copiers::kSms ||
-                             (copiers == Copiers::kEnginesAndSms && copy.first.bytes < kShortRun);
+                             (copiers == Copiers::kEnginesAndSms && copy.first.bytes <= kShortRun);
     if (prefers_sms && SuitsRowKernel(copy, from, to)) {
       by_sms.push_back(copy);
       continue;

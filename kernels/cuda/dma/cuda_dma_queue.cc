@@ -20,11 +20,12 @@ namespace {
 
 // Checksum tasks that may run at one time. Each keeps pinned memory for its results.
 constexpr size_t kTasks = 4;
-// Runs that are posted first when no copy is pending; the number doubles with each call. The device
-// copies while the other runs are posted, which takes the host 1.4 us for each.
-constexpr size_t kFirstRuns = 4;
-// A call posts at least as many bytes, because a kernel copies many short runs.
-constexpr uint64_t kLeastBytes = uint64_t{1} << 20;
+// A copy to another device is posted in batches of runs, so that the device copies while the host
+// posts the next batch. A batch takes the host 4 us and 0.9 us for each run; a run of 512 KiB takes
+// NVLink 1.4 us. So the first batch is small when no copy is pending, and each further one can be a
+// quarter larger.
+constexpr uint64_t kFirstBatchBytes = uint64_t{4} << 20;
+constexpr uint64_t kMaxBatchBytes = uint64_t{32} << 20;
 
 // A file descriptor as the argument of a host function.
 void* AsArgument(const UniqueFd& fd) {
@@ -43,13 +44,11 @@ Copiers CopiersOf(const Buffer& from, const Buffer& to) {
   return is_peers(from) || is_peers(to) ? Copiers::kEnginesAndSms : Copiers::kSms;
 }
 
-// The first `count` runs, or more until they have kLeastBytes.
-std::span<const CopyRun> FirstOf(std::span<const CopyRun> runs, size_t count) {
+// The first runs that have at least `least` bytes together; all runs when they have fewer.
+std::span<const CopyRun> FirstOf(std::span<const CopyRun> runs, uint64_t least) {
   uint64_t bytes = 0;
   size_t taken = 0;
-  while (taken < runs.size() && (taken < count || bytes < kLeastBytes)) {
-    bytes += runs[taken++].bytes;
-  }
+  while (taken < runs.size() && bytes < least) bytes += runs[taken++].bytes;
   return runs.first(taken);
 }
 
@@ -168,12 +167,13 @@ Status CudaDmaQueue::Copy(uint64_t id,
   BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
   cudaError_t error = cudaSuccess;
   const Copiers copiers = CopiersOf(from, to);
-  size_t at_once = pending_.empty() ? kFirstRuns : runs.size();
+  if (pending_.empty()) batch_bytes_ = kFirstBatchBytes;
   for (auto left = runs; !left.empty() && error == cudaSuccess;) {
-    const auto now = FirstOf(left, at_once);
+    // SMs get as much as a launch takes.
+    const auto now = copiers == Copiers::kSms ? left : FirstOf(left, batch_bytes_);
     error = CopyRuns(from.data(), to.data(), now, copiers, copies_.work);
     left = left.subspan(now.size());
-    at_once = 2 * now.size();
+    batch_bytes_ = std::min(batch_bytes_ + batch_bytes_ / 4, kMaxBatchBytes);
   }
   if (error == cudaSuccess) error = cudaEventRecord(event, copies_.work);
   if (error != cudaSuccess) {

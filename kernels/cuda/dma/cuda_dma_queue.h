@@ -79,6 +79,7 @@ class CudaDmaQueue final {
   StreamPair checksums_;
   std::vector<cudaEvent_t> free_events_;
   std::deque<PendingCopy> pending_;
+  uint64_t batch_bytes_ = 0;  // of the next batch
   std::vector<std::unique_ptr<ChecksumTask>> free_tasks_;
   std::deque<PendingTask> tasks_;
   std::deque<ChecksumTask::Request> waiting_;  // until Poll, which joins them into tasks

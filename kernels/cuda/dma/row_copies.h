@@ -10,9 +10,9 @@
 
 namespace baton::cuda {
 
-// The bytes of one launch: about as much as moves on NVLink in 20 us. The thread blocks of one
-// launch are on the SMs at the same time, so the kernels of a step do not wait longer for them.
-constexpr uint64_t kRowCopyBytes = uint64_t{8} << 20;
+// The most bytes of one launch, which takes the host 4 us or more. The kernels of a step wait only
+// for the thread blocks that are on the SMs, because their stream has a higher priority.
+constexpr uint64_t kRowCopyBytes = uint64_t{32} << 20;
 
 // Whether the kernel can execute the copy: sizes, distances and addresses are aligned.
 bool SuitsRowKernel(const StridedCopy& copy, const std::byte* from, const std::byte* to);
