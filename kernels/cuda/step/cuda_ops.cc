@@ -135,6 +135,7 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   input_ = input;
   kv_ = kv;
   ops_list_.clear();
+  angles_op_.reset();
   sampling_rows_ = {};
   pending().Clear();
   error_ = OkStatus();
@@ -208,16 +209,15 @@ Status CudaOps::AwaitStep() {
 }
 
 Status CudaOps::PlanOps() {
-  const AttentionPlan* last = nullptr;
+  std::shared_ptr<const AttentionPlan> last;
   for (StepOp& call : ops_list_) {
     if (auto* attention = std::get_if<AttentionOp>(&call)) {
-      if (last == nullptr || !(last->shape == attention->plan.shape)) {
-        BATON_ASSIGN_OR_RETURN(attention->plan,
-                               attention_->Plan(attention->plan.shape, layout_, kv_, *fixed_));
-      } else {
-        attention->plan = *last;
+      if (last == nullptr || !(last->shape == attention->shape)) {
+        BATON_ASSIGN_OR_RETURN(const AttentionPlan plan,
+                               attention_->Plan(attention->shape, layout_, kv_, *fixed_));
+        last = std::make_shared<const AttentionPlan>(plan);
       }
-      last = &attention->plan;
+      attention->plan = last;
     } else if (auto* sample = std::get_if<SampleOp>(&call)) {
       BATON_ASSIGN_OR_RETURN(sample->plan,
                              sampling_->Plan(sampling_rows_,

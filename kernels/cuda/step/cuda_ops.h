@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -156,6 +157,7 @@ class CudaOps final : public Ops {
   KvView kv_;
   StepLayout layout_;
   std::vector<StepOp> ops_list_;
+  std::optional<AnglesOp> angles_op_;  // the last one in the list
   std::span<const SamplingRow> sampling_rows_;
   Status error_;
 

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -172,10 +171,9 @@ void CudaOps::RopeAndWriteKv(const Tensor& qkv,
                            .pairs = pairs,
                            .magnitude = args.magnitude,
                            .angles = reinterpret_cast<float2*>(room)};
-  const auto same = [](const StepOp& call) { return std::holds_alternative<AnglesOp>(call); };
-  const auto last = std::find_if(ops_list_.rbegin(), ops_list_.rend(), same);
-  if (pairs > 0 && (last == ops_list_.rend() || !(std::get<AnglesOp>(*last) == angles))) {
+  if (pairs > 0 && angles_op_ != angles) {
     ops_list_.emplace_back(angles);
+    angles_op_ = angles;
   }
   ops_list_.emplace_back(RopeOp{.qkv = padded,
                                 .heads = heads,
@@ -195,19 +193,19 @@ void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tens
   call.layer = args.layer;
   call.kv_scales = DataOf(args.kv_scales);
   call.out = Padded(out);
-  call.plan.shape = {.q_heads = args.heads.q_heads,
-                     .kv_heads = args.heads.kv_heads,
-                     .head_dim = args.heads.head_dim,
-                     .window = args.window,
-                     .scale = args.scale,
-                     .only_logit_rows = args.only_logit_rows && !layout_.recorded};
+  call.shape = {.q_heads = args.heads.q_heads,
+                .kv_heads = args.heads.kv_heads,
+                .head_dim = args.heads.head_dim,
+                .window = args.window,
+                .scale = args.scale,
+                .only_logit_rows = args.only_logit_rows && !layout_.recorded};
   if (call.out.stride != call.out.cols) {
     call.packed = call.out;
     call.packed.data =
         Scratch(packed_, call.out.rows * call.out.cols * 2, "the result of attention");
     call.packed.stride = call.out.cols;
   }
-  ops_list_.emplace_back(call);
+  ops_list_.emplace_back(std::move(call));
 }
 
 void CudaOps::GatherLogitRows(const Tensor& x, const Tensor& out) {

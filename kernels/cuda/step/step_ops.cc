@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "common/base/overloaded.h"
@@ -243,7 +244,7 @@ RopeLaunch LaunchOf(const RopeOp& call, const StepLayout& step) {
 cudaError_t Attend(const AttentionOp& call, const OpContext& context) {
   const bool gaps = call.packed.data != nullptr;
   const Tensor& to = gaps ? call.packed : call.out;
-  const cudaError_t error = context.attention.Launch(call.plan,
+  const cudaError_t error = context.attention.Launch(*call.plan,
                                                      {.kv = context.kv,
                                                       .layer = call.layer,
                                                       .kv_scales = call.kv_scales,
@@ -309,6 +310,15 @@ void FuseRescales(std::vector<StepOp>& ops, const GemmFusions& gemm) {
 
 }  // namespace
 
+bool AttentionOp::operator==(const AttentionOp& other) const {
+  const bool same_plan =
+      plan == other.plan || (plan != nullptr && other.plan != nullptr && *plan == *other.plan);
+  const auto rest = [](const AttentionOp& op) {
+    return std::tie(op.qkv, op.shape, op.layer, op.kv_scales, op.out, op.packed, op.fp8_out);
+  };
+  return same_plan && rest(*this) == rest(other);
+}
+
 void FuseOps(std::vector<StepOp>& ops, const GemmFusions& gemm) {
   std::vector<StepOp> fused;
   fused.reserve(ops.size());
@@ -325,7 +335,7 @@ void FuseOps(std::vector<StepOp>& ops, const GemmFusions& gemm) {
     if (auto* exchange = std::get_if<ExchangeOp>(&call)) FusesPacked(fused, *exchange);
     if (auto* rope = std::get_if<RopeOp>(&call)) FuseScales(fused, rope->qkv, rope->scales);
     if (!gemm.deterministic() && FusesIntoGemm(fused, call, gemm)) continue;
-    fused.push_back(call);
+    fused.push_back(std::move(call));
   }
   ops = std::move(fused);
   if (!gemm.deterministic()) FuseRescales(ops, gemm);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <variant>
 #include <vector>
@@ -123,13 +124,16 @@ struct RopeOp {
 
 struct AttentionOp {
   Tensor qkv;
-  AttentionPlan plan;  // has only its shape until the step is planned
+  AttentionShape shape;
+  // Null until the step is planned. Shared by the layers of one shape: a plan is larger than all
+  // other ops, and a step has hundreds of ops.
+  std::shared_ptr<const AttentionPlan> plan;
   int32_t layer = 0;
   const float* kv_scales = nullptr;
   Tensor out;
   Tensor packed;      // the kernels' destination when `out` has gaps between its rows
   Fp8Rows fp8_out{};  // instead of `out`, when it has data
-  bool operator==(const AttentionOp&) const = default;
+  bool operator==(const AttentionOp& other) const;
 };
 
 // out[i] = x[logit row i].
