@@ -1,5 +1,6 @@
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -54,10 +55,13 @@ std::set<std::string> KindsOf(std::vector<StepOp> ops, bool deterministic) {
 }
 
 TEST(FuseOpsTest, ASplitStepIsFusedAsAWholeOne) {
+  // Ranks of a deterministic group gather columns.
+  constexpr std::pair<Model, bool> kCases[] = {
+      {Model::kFp8, false}, {Model::kFp8, true}, {Model::kGatherFp8, true}};
   for (const int ranks : {2, 4}) {
-    Rank rank(ranks - 1, ranks, Model::kFp8);
-    for (const bool deterministic : {false, true}) {
-      SCOPED_TRACE(deterministic);
+    for (const auto& [model, deterministic] : kCases) {
+      SCOPED_TRACE(testing::Message() << ranks << " ranks, deterministic " << deterministic);
+      Rank rank(ranks - 1, ranks, model);
       EXPECT_EQ(KindsOf(rank.List(true), deterministic), KindsOf(rank.List(false), deterministic));
     }
   }

@@ -25,8 +25,8 @@ inline constexpr int kSteps = 2;  // one behind the other
 inline constexpr int kLayers = 3;
 inline constexpr int64_t kLogitRows = 16;
 
-// kGather: ranks gather columns instead of adding up parts.
-enum class Model { kBf16, kFp8, kMixture, kGather };
+// kGather…: ranks gather columns instead of adding up parts. …Fp8: with FP8 weights.
+enum class Model { kBf16, kFp8, kMixture, kGather, kGatherFp8 };
 
 // Of a number that bf16 holds exactly.
 inline uint16_t ToBrain(float value) {
@@ -165,19 +165,20 @@ class Rank {
     attend.out = Mine(attention);
     ops.insert(ops.end(), {AnglesOp{}, rope, attend});
   }
+  bool gathers() const { return model_ == Model::kGather || model_ == Model::kGatherFp8; }
   // The columns that this rank computes.
   Tensor Mine(const Tensor& whole) const {
-    if (model_ != Model::kGather) return whole;
+    if (!gathers()) return whole;
     const int64_t first = rank_ == 0 ? 0 : ends_[static_cast<size_t>(rank_) - 1];
     return whole.Columns(first, ends_[static_cast<size_t>(rank_)] - first);
   }
   void Gather(std::vector<StepOp>& ops, const Tensor& whole) const {
-    if (model_ != Model::kGather) return;
+    if (!gathers()) return;
     ops.emplace_back(
         ExchangeOp(GatherColumnsOp{.whole = whole, .ends = ends_, .to_all = true, .half = 0}));
   }
   void Join(std::vector<StepOp>& ops, const Tensor& whole) const {
-    if (model_ == Model::kGather) return Gather(ops, whole);
+    if (gathers()) return Gather(ops, whole);
     ops.emplace_back(ExchangeOp(ReduceOp{.x = whole, .ranks = split.ranks, .half = 0}));
   }
   void Project(std::vector<StepOp>& ops, const Tensor& out) const { Multiply(ops, normed, out, 1); }
@@ -202,19 +203,19 @@ class Rank {
     // The number of the first output, in a member that these GEMMs do not use.
     const bool all = out.cols == kCols || rank_ == 0;
     problem.norm_epsilon = all ? 0 : static_cast<float>(ends_[static_cast<size_t>(rank_) - 1]);
-    if (model_ == Model::kFp8) {
+    const bool fp8 = model_ == Model::kFp8 || model_ == Model::kGatherFp8;
+    if (fp8) {
       const Fp8Rows& rows = quantized_[buffer];
       ops.emplace_back(QuantizeOp{x, rows});
       problem.x = rows.data;
       problem.x_dtype = problem.weight_dtype = DType::kFp8;
     }
     ops.emplace_back(MatMulOp{problem});
-    if (model_ == Model::kFp8)
-      ops.emplace_back(RescaleOp{out, {quantized_[buffer].scales, nullptr}});
+    if (fp8) ops.emplace_back(RescaleOp{out, {quantized_[buffer].scales, nullptr}});
   }
 
   float Mixed(float x, int64_t col) const {
-    const int factor = model_ == Model::kGather ? 2 : 2 + rank_;
+    const int factor = gathers() ? 2 : 2 + rank_;
     return std::fmod(x * static_cast<float>(factor) + static_cast<float>(col), 53.0f);
   }
   void Embed(const EmbedOp& c) const {

@@ -202,7 +202,7 @@ class SplitRowsRunTest : public testing::TestWithParam<std::tuple<Model, int>> {
 INSTANTIATE_TEST_SUITE_P(
     Dense,
     SplitRowsRunTest,
-    testing::Combine(testing::Values(Model::kBf16, Model::kFp8, Model::kGather),
+    testing::Combine(testing::Values(Model::kBf16, Model::kFp8, Model::kGather, Model::kGatherFp8),
                      testing::Values(2, 3, 4)));
 // More than two ranks do not split the steps of a mixture.
 INSTANTIATE_TEST_SUITE_P(Mixture,

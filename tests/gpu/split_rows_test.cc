@@ -276,16 +276,7 @@ TEST_F(SplitRowsTest, OtherStepsStayAsTheyAre) {
   ops[5] = ExpertsOp{.x = normed(), .experts = {}, .out = delta()};
   ops.erase(ops.begin() + 6);
   stays(ops);
-  // FP8 weights where ranks gather columns.
   split_.ranks = 2;
-  ops = Layer();
-  for (const int32_t half : {0, 1}) {
-    GatherColumnsOp gather = {.whole = delta(), .ends = {32, 64}, .to_all = true};
-    gather.half = half;
-    ops[half == 0 ? 2 : 7] = ExchangeOp(gather);
-  }
-  std::get<MatMulOp>(ops[6]).problem.weight_dtype = DType::kFp8;
-  stays(ops);
   split_.place_bytes = 0;
   stays(Layer());
   split_.place_bytes = memory_.size();

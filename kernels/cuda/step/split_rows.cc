@@ -30,13 +30,6 @@ bool HasExperts(const RowStage& stage) {
       stage.ops, [](const StepOp& op) { return std::holds_alternative<ExpertsOp>(op); });
 }
 
-bool UsesFp8(const RowStage& stage) {
-  return stage.quantize.has_value() || std::ranges::any_of(stage.ops, [](const StepOp& op) {
-           const auto* const multiply = std::get_if<MatMulOp>(&op);
-           return multiply != nullptr && multiply->problem.weight_dtype == DType::kFp8;
-         });
-}
-
 // Whether the kernel of a norm can read columns of several ranks.
 bool CanGatherColumns(const NormOp& norm) {
   return NormReadsWholeRows(norm.residual, norm.delta) && norm.out.stride % 8 == 0;
@@ -171,8 +164,6 @@ bool Splitter::Fits(const RowStages& stages) const {
     const auto is_odd = [](int64_t end) { return end == 0 || end % 8 != 0; };
     if (std::ranges::any_of(stage.ends, is_odd)) return false;
     if (stage.sum.data != nullptr && stage.ends.empty() == gathers) return false;
-    // Columns with FP8 weights have not been tested on GPUs.
-    if (gathers && UsesFp8(stage)) return false;
     if (!stage.norm) return true;
     const NormOp& norm = *stage.norm;
     if (gathers && !CanGatherColumns(norm)) return false;
