@@ -34,7 +34,7 @@ class BlocksTest : public testing::Test {
       std::memcpy(host_.data() + i, &word, 8);
     }
     ASSERT_TRUE(memory_.Reserve(bytes).ok());
-    ASSERT_EQ(cudaMemcpy(memory_.at(), host_.data(), bytes, cudaMemcpyHostToDevice), cudaSuccess);
+    ASSERT_TRUE(memory_.Write(host_).ok());
   }
 
   std::vector<std::byte> host_;
@@ -98,7 +98,7 @@ TEST_F(BlocksTest, EveryPartAndTheirOrderCount) {
   const auto sum = [&] {
     const uint64_t offset = 0;
     uint64_t out = 0;
-    EXPECT_EQ(cudaMemcpy(memory_.at(), host_.data(), kBytes, cudaMemcpyHostToDevice), cudaSuccess);
+    EXPECT_TRUE(memory_.Write(host_).ok());
     EXPECT_TRUE(checksums.Compute(memory_.at(), {&offset, 1}, kBytes, {&out, 1}, nullptr).ok());
     return out;
   };

@@ -50,7 +50,7 @@ class HeldExperts : public testing::TestWithParam<bool> {
     ASSERT_TRUE(x_.Reserve(kMaxRows * kHidden * 2).ok());
     ASSERT_TRUE(out_.Reserve(kMaxRows * kHidden * 2).ok());
     const std::vector<std::byte> x = Numbers(kMaxRows * kHidden, 1.0f);
-    ASSERT_EQ(cudaMemcpy(x_.at(), x.data(), x.size(), cudaMemcpyHostToDevice), cudaSuccess);
+    ASSERT_TRUE(x_.Write(x).ok());
   }
   void TearDown() override {
     if (stream_ != nullptr) cudaStreamDestroy(stream_);

@@ -104,7 +104,7 @@ TEST_F(CopyRunsTest, AllCopiersCopyTheSameBytes) {
   DeviceMemory to;
   ASSERT_TRUE(from.Reserve(kArena).ok());
   ASSERT_TRUE(to.Reserve(kArena).ok());
-  ASSERT_EQ(cudaMemcpy(from.at(), source.data(), kArena, cudaMemcpyHostToDevice), cudaSuccess);
+  ASSERT_TRUE(from.Write(source).ok());
   std::vector<std::byte> got(kArena);
   // A batch of copies is not allowed on the default stream.
   cudaStream_t stream = nullptr;
