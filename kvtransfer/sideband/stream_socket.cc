@@ -20,7 +20,10 @@ StreamSocket::StreamSocket(UniqueFd socket,
                            std::unique_ptr<PeerProof> proof,
                            PeerSide side,
                            OnRefused on_refused)
-    : socket_(std::move(socket)), proof_(std::move(proof)), on_refused_(std::move(on_refused)) {
+    : socket_(std::move(socket)),
+      proof_(std::move(proof)),
+      on_refused_(std::move(on_refused)),
+      received_(kReadBytes) {
   if (proof_ != nullptr && side == PeerSide::kDialler) proof_out_ = proof_->Begin();
 }
 
@@ -90,12 +93,12 @@ StatusOr<std::optional<SidebandFrame>> StreamSocket::Receive() {
     if (frame) return frame;
     in_.erase(0, taken_);
     taken_ = 0;
-    const size_t held = in_.size();
-    in_.resize(held + kReadBytes);
-    const ssize_t got = ::recv(socket_.get(), in_.data() + held, kReadBytes, MSG_DONTWAIT);
-    in_.resize(held + static_cast<size_t>(got > 0 ? got : 0));
-    if (got > 0) continue;
-    if (got == 0 && held == 0) return MakeStatus(StatusCode::kOutOfRange, "closed by the peer");
+    const ssize_t got = ::recv(socket_.get(), received_.data(), received_.size(), MSG_DONTWAIT);
+    if (got > 0) {
+      in_.append(received_.data(), static_cast<size_t>(got));
+      continue;
+    }
+    if (got == 0 && in_.empty()) return MakeStatus(StatusCode::kOutOfRange, "closed by the peer");
     if (got == 0) {
       return MakeStatus(StatusCode::kUnavailable, "closed by the peer in the middle of a frame");
     }
