@@ -12,6 +12,8 @@ namespace {
 
 // The most arrivals that may wait to be taken before no further frame is read.
 constexpr size_t kMaxArrivals = 256;
+// Queued answers beyond which no further frame is read from the peer.
+constexpr size_t kMaxWaiting = 1024;
 
 }  // namespace
 
@@ -34,12 +36,13 @@ NcclConnection::~NcclConnection() {
 
 Status NcclConnection::Step(Time now, size_t quantum) {
   BATON_RETURN_IF_ERROR(socket_->Flush());
+  has_answers_ = false;
   // Copies first: they free buffers.
   if (pair_) BATON_RETURN_IF_ERROR(TakeCopies());
   BATON_RETURN_IF_ERROR(ReceiveFrames(quantum));
   if (!pair_) return OkStatus();
   BATON_RETURN_IF_ERROR(TakeExchanges(now));
-  has_more_ = (progress_.IsRecent(now) && !landing_.empty()) || has_more_;
+  has_more_ = (progress_.IsRecent(now) && !landing_.empty()) || has_more_ || has_answers_;
   if (!has_more_) pair_->WatchEnds();
   return OkStatus();
 }
@@ -50,6 +53,10 @@ Status NcclConnection::ReceiveFrames(size_t quantum) {
     if (read > quantum || windows_.arrivals() >= kMaxArrivals) {
       has_more_ = true;
       return OkStatus();
+    }
+    if (socket_->waiting() >= kMaxWaiting) {
+      BATON_RETURN_IF_ERROR(socket_->Flush());
+      if (socket_->waiting() >= kMaxWaiting) return OkStatus();  // until it can be written
     }
     BATON_ASSIGN_OR_RETURN(std::optional<SidebandFrame> frame, socket_->Receive());
     if (!frame) return OkStatus();
@@ -200,7 +207,9 @@ Status NcclConnection::Conclude(Landings::iterator landing, std::vector<uint64_t
   ack.header.type = SidebandType::kAck;
   ack.header.op = landed.header.op;
   ack.header.code = static_cast<uint32_t>(landed.verdict.code());
-  return socket_->Send(ack);
+  socket_->Queue(ack);
+  has_answers_ = true;
+  return OkStatus();
 }
 
 void NcclConnection::OnWindowClosed(uint64_t key) {

@@ -76,7 +76,8 @@ class NcclConnection final : public PeerConnection {
   Status TakeCopies();
   // The payload is in place. Computes its checksums, if any are wanted.
   Status OnCopied(Landings::iterator landing);
-  // The end of an operation: reports its arrival if its verdict is OK, and acknowledges it.
+  // The end of an operation: reports its arrival if its verdict is OK, and queues the answer for
+  // the next Step. So the arrival, for which the decode worker waits, is handled first.
   Status Conclude(Landings::iterator landing, std::vector<uint64_t> checksums);
 
   const std::unique_ptr<FrameSocket> socket_;
@@ -91,6 +92,7 @@ class NcclConnection final : public PeerConnection {
   std::deque<uint64_t> receiving_;  // operations whose payload has not arrived
   bool copies_are_lost_ = false;    // the end of some copy is not known
   RecentProgress progress_{std::chrono::milliseconds(2)};
+  bool has_answers_ = false;  // queued since the last Step began
   bool has_more_ = false;
 };
 

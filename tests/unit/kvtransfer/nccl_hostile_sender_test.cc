@@ -24,6 +24,7 @@ using testing::HasSubstr;
 class HostileNcclSenderTest : public NcclTransportTest {
  protected:
   void SetUp() override {
+    connect_timeout_ = std::chrono::seconds(20);  // it never connects a communicator
     NcclTransportTest::SetUp();
     channel_.reset();
     const std::string address = descriptor_.substr(2, descriptor_.rfind('|') - 2);
@@ -74,6 +75,37 @@ TEST_F(HostileNcclSenderTest, MoreWritesThanBuffersAreRefused) {
   EXPECT_THAT(
       log_,
       HasSubstr(fmt::format("at most {} writes of {} bytes", kNcclBuffers, kNcclBufferBytes)));
+}
+
+// Otherwise its answers would fill the receiver's memory.
+TEST_F(HostileNcclSenderTest, ASenderThatTakesNoAnswersIsNotRead) {
+  constexpr uint64_t kUnknownKey = 99;
+  constexpr uint64_t kMaxWrites = uint64_t{1} << 20;
+  SayHello();
+  SidebandFrame send = SendOf(0, 0);
+  send.header.key = kUnknownKey;  // an answer is all that the write costs
+  const auto goes_on = [&] {
+    for (int poll = 0; poll < 200; ++poll) {
+      if (!socket_->Flush().ok()) return false;
+      if (socket_->waiting() == 0) return true;
+      Drive();
+    }
+    return false;
+  };
+  while (send.header.op < kMaxWrites && goes_on()) {
+    for (int i = 0; i < 1000; ++i) {
+      ++send.header.op;
+      socket_->Queue(send);
+    }
+  }
+  EXPECT_LT(send.header.op, kMaxWrites);
+  heard_ = Heard();
+  DriveUntil([&] {
+    (void)socket_->Flush();
+    Hear(*socket_, heard_);
+    return heard_.frames.size() == send.header.op;
+  });
+  EXPECT_TRUE(heard_.is_open);
 }
 
 TEST_F(HostileNcclSenderTest, WhatBreaksTheProtocolEndsTheConnection) {

@@ -28,7 +28,7 @@ class NcclTransportTest : public testing::Test {
     TransportOptions options;
     options.listen_address = "127.0.0.1:0";
     options.fence_timeout = kFenceTimeout;
-    options.nccl.connect_timeout = std::chrono::milliseconds(400);
+    options.nccl.connect_timeout = connect_timeout_;
     options.nccl.stall_timeout = std::chrono::milliseconds(200);
     sender_ = Make(options, sending_gpu_);
     // The sender's watchdog is the first.
@@ -116,6 +116,7 @@ class NcclTransportTest : public testing::Test {
   static constexpr size_t kArenaBytes = size_t{4} << 20;
   static constexpr Duration kFenceTimeout = std::chrono::milliseconds(2000);
 
+  Duration connect_timeout_ = std::chrono::milliseconds(400);  // the sender's; half the receiver's
   FakeGpu sending_gpu_;
   FakeGpu receiving_gpu_;
   TestMemory from_{sending_gpu_, kArenaBytes};
