@@ -12,8 +12,6 @@ namespace {
 
 // The most arrivals that may wait to be taken before no further frame is read.
 constexpr size_t kMaxArrivals = 256;
-// Queued answers beyond which no further frame is read from the peer.
-constexpr size_t kMaxWaiting = 1024;
 
 }  // namespace
 
@@ -54,9 +52,9 @@ Status NcclConnection::ReceiveFrames(size_t quantum) {
       has_more_ = true;
       return OkStatus();
     }
-    if (socket_->waiting() >= kMaxWaiting) {
+    if (socket_->waiting() >= kMaxWaitingAnswers) {
       BATON_RETURN_IF_ERROR(socket_->Flush());
-      if (socket_->waiting() >= kMaxWaiting) return OkStatus();  // until it can be written
+      if (socket_->waiting() >= kMaxWaitingAnswers) return OkStatus();  // until it can be written
     }
     BATON_ASSIGN_OR_RETURN(std::optional<SidebandFrame> frame, socket_->Receive());
     if (!frame) return OkStatus();

@@ -196,17 +196,17 @@ bool OneSidedChannel::IsReported(const Op& op) const {
 void OneSidedChannel::StartQueued() {
   if (!end_.is_connected()) return;
   std::deque<uint64_t> keep;
-  size_t started = 0;
+  bool has_started = false;
   for (const uint64_t id : std::exchange(queued_, {})) {
     // Starting takes time. Meanwhile the receiver computes checksums of what has landed.
-    if (started > 0 && !copier_->marks_copies()) {
+    if (has_started && !copier_->marks_copies()) {
       TakeDone();
       end_.Flush();
     }
     Op* const op = end_.Find(id);
     if (op == nullptr || op->verdict) continue;
     if (end_.status().ok() && TryStart(*op)) {
-      ++started;
+      has_started = true;
     } else {
       keep.push_back(id);
     }

@@ -7,12 +7,6 @@
 #include "kvtransfer/wire/frame.h"
 
 namespace baton {
-namespace {
-
-// Queued answers beyond which no further frame is read from the peer.
-constexpr size_t kMaxWaiting = 1024;
-
-}  // namespace
 
 OneSidedConnection::OneSidedConnection(std::unique_ptr<FrameSocket> socket,
                                        std::string peer,
@@ -49,9 +43,9 @@ Status OneSidedConnection::Step(Time, size_t quantum) {
 }
 
 bool OneSidedConnection::IsCongested() {
-  if (socket_->waiting() < kMaxWaiting) return false;
+  if (socket_->waiting() < kMaxWaitingAnswers) return false;
   (void)SendAnswers();
-  return socket_->waiting() >= kMaxWaiting;
+  return socket_->waiting() >= kMaxWaitingAnswers;
 }
 
 Status OneSidedConnection::OnFrame(SidebandFrame frame) {
@@ -96,7 +90,8 @@ Status OneSidedConnection::OnHello(const SidebandFrame& frame) {
 void OneSidedConnection::OnWindowOpened(const WriteWindow& window) {
   if (!greeted_ || said_bye_ || !broken_.ok()) return;
   if (boot_ == BootId() || window.peer != boot_) return;
-  if (socket_->waiting() >= kMaxWaiting) return;  // the peer takes no frames, so it has to ask
+  if (socket_->waiting() >= kMaxWaitingAnswers)
+    return;  // the peer takes no frames, so it has to ask
   if (receiver_.Give(id_, window.key, region_) != nullptr) broken_ = SendWindow(window);
 }
 

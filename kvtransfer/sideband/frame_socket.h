@@ -8,6 +8,9 @@
 
 namespace baton {
 
+// Queued answers beyond which a receiving end reads no further frame from its peer.
+inline constexpr size_t kMaxWaitingAnswers = 1024;
+
 // The connection between the two ends of a one-sided channel. Each transport implements it over a
 // socket of its own kind. It delivers whole frames in the order in which they were sent, or it
 // breaks. No call blocks. Owned by one end of the channel; its thread only. The destructor closes

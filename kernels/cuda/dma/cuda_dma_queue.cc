@@ -20,10 +20,10 @@ namespace {
 
 // Checksum tasks that may run at one time. Each keeps pinned memory for its results.
 constexpr size_t kTasks = 4;
-// A copy to another device is posted in batches of runs, so that the device copies while the host
-// posts the next batch. A batch takes the host 4 us and 0.9 us for each run; a run of 512 KiB takes
-// NVLink 1.4 us. So the first batch is small when no copy is pending, and each further one can be a
-// quarter larger.
+// Copy engines get a copy in batches of runs, so that they work while the host posts the next
+// batch. A batch takes the host 4 us and 0.9 us for each run; a run of 512 KiB takes NVLink 1.4 us.
+// So the first batch is small when no copy is pending, and each further one can be a quarter
+// larger.
 constexpr uint64_t kFirstBatchBytes = uint64_t{4} << 20;
 constexpr uint64_t kMaxBatchBytes = uint64_t{32} << 20;
 
@@ -169,7 +169,7 @@ Status CudaDmaQueue::Copy(uint64_t id,
   const Copiers copiers = CopiersOf(from, to);
   if (pending_.empty()) batch_bytes_ = kFirstBatchBytes;
   for (auto left = runs; !left.empty() && error == cudaSuccess;) {
-    // SMs get as much as a launch takes.
+    // CopyRuns divides what SMs copy into launches.
     const auto now = copiers == Copiers::kSms ? left : FirstOf(left, batch_bytes_);
     error = CopyRuns(from.data(), to.data(), now, copiers, copies_.work);
     left = left.subspan(now.size());

@@ -134,9 +134,7 @@ Status NcclCommunicator::Settle(ncclResult_t result, std::string_view call) {
   const SteadyClock clock;
   const Time begin = clock.Now();
   while (result == ncclInProgress) {
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = nccl_.comm_get_async_error(communicator_, &state);
-    result = asked == ncclSuccess ? state : asked;
+    result = nccl_.StateOf(communicator_);
     if (result != ncclInProgress) break;
     BATON_RETURN_IF_ERROR(host_.status());
     if (aborted_) return nccl_.ToStatus(ncclInvalidUsage, call);
@@ -156,9 +154,7 @@ Status NcclCommunicator::Settle(ncclResult_t result, std::string_view call) {
 Status NcclCommunicator::error() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || aborted_) return OkStatus();
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = nccl_.comm_get_async_error(communicator_, &state);
-  return nccl_.ToStatus(asked == ncclSuccess ? state : asked, "an exchange");
+  return nccl_.ToStatus(nccl_.StateOf(communicator_), "an exchange");
 }
 
 void NcclCommunicator::Abort() {

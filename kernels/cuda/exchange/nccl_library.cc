@@ -77,6 +77,12 @@ StatusOr<const NcclLibrary*> NcclLibrary::Load() {
   return &*library;
 }
 
+ncclResult_t NcclLibrary::StateOf(ncclComm_t communicator) const {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = comm_get_async_error(communicator, &state);
+  return asked == ncclSuccess ? state : asked;
+}
+
 Status NcclLibrary::ToStatus(ncclResult_t result, std::string_view call) const {
   if (result == ncclSuccess || result == ncclInProgress) return OkStatus();
   const char* const detail = get_last_error(nullptr);

@@ -31,6 +31,9 @@ struct NcclLibrary {
   // thread. Errors: NotFound, naming the package; FailedPrecondition for a version that is too old.
   static StatusOr<const NcclLibrary*> Load();
 
+  // What the last call of the communicator has come to: ncclInProgress while NCCL issues it; an
+  // error of this call, or of one before it.
+  ncclResult_t StateOf(ncclComm_t communicator) const;
   // OK for ncclSuccess and ncclInProgress. Else Unavailable with NCCL's reason.
   Status ToStatus(ncclResult_t result, std::string_view call) const;
 };

@@ -101,8 +101,7 @@ class NcclPair final : public PairCommunicator {
   Status error_;  // of the issuing thread
   std::deque<Piece> waiting_;
   std::deque<cudaEvent_t> issued_;  // recorded after each post
-  size_t posts_ = 0;                // that have not ended
-  size_t started_ = 0;              // of these
+  size_t posts_ = 0;                // that have not ended; all but the waiting ones were started
   std::vector<cudaEvent_t> free_events_;
 
   std::atomic<bool> has_ended_ = false;
@@ -171,7 +170,6 @@ StatusOr<size_t> NcclPair::Poll() {
     ++ended;
   }
   posts_ -= ended;
-  started_ -= ended;
   if (ended > 0) Gate().OnEnded(ended, ended);
   return ended;
 }
@@ -214,7 +212,6 @@ Status NcclPair::IssueFirst(const std::stop_token& stop) {
   Piece piece;
   {
     const std::lock_guard lock(mutex_);
-    ++started_;
     piece = waiting_.front();
     waiting_.pop_front();
     has_posts_ = !waiting_.empty();
@@ -232,9 +229,7 @@ Status NcclPair::Settle(std::string_view call, const std::stop_token& stop) cons
   const SteadyClock clock;
   const Time sleep_at = clock.Now() + kBusyPoll;
   while (!stop.stop_requested()) {
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = nccl_.comm_get_async_error(communicator_, &state);
-    BATON_RETURN_IF_ERROR(nccl_.ToStatus(asked, "ncclCommGetAsyncError"));
+    const ncclResult_t state = nccl_.StateOf(communicator_);
     if (state != ncclInProgress) return nccl_.ToStatus(state, call);
     // Connecting takes half a second.
     if (clock.Now() < sleep_at) {
@@ -287,7 +282,7 @@ void NcclPair::Abort() {
   abort_ = StartThread("nccl abort", [this](const std::stop_token& /*stop*/) {
     if (issue_.joinable()) issue_.join();
     (void)device_.MakeCurrent();
-    Gate().OnEnded(posts_, started_);
+    Gate().OnEnded(posts_, posts_ - waiting_.size());
     Gate().Abort([this] { (void)nccl_.comm_abort(communicator_); });
     // The stream still belongs to this object, and its last kernels must have left it.
     (void)cudaStreamSynchronize(stream_);
