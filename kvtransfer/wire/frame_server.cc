@@ -52,11 +52,19 @@ bool FrameServer::Poll(Time now) {
     Watch(listener_.get(), true, false, EPOLL_CTL_ADD);
   }
   ServePaced(now);
-  std::vector<int> ready = std::exchange(unfinished_, {});
-  for (const auto& [fd, served] : connections_) {
-    if (served.connection->is_landing()) ready.push_back(fd);
+  for (const int fd : TakeReady(now)) Serve(fd, now);
+  if (now >= next_check_) {
+    next_check_ = now + kCheckInterval;
+    CloseStalled(now);
   }
-  for (const int fd : ready) Serve(fd, now);
+  return !unfinished_.empty();
+}
+
+std::set<int> FrameServer::TakeReady(Time now) {
+  std::set<int> ready = std::exchange(unfinished_, {});
+  for (const auto& [fd, served] : connections_) {
+    if (served.connection->is_landing()) ready.insert(fd);
+  }
   std::array<epoll_event, 64> events;
   const int count =
       ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), /*timeout=*/0);
@@ -68,14 +76,10 @@ bool FrameServer::Poll(Time now) {
       uint64_t expirations = 0;
       (void)!::read(fd, &expirations, sizeof(expirations));
     } else {
-      Serve(fd, now);
+      ready.insert(fd);
     }
   }
-  if (now >= next_check_) {
-    next_check_ = now + kCheckInterval;
-    CloseStalled(now);
-  }
-  return !unfinished_.empty();
+  return ready;
 }
 
 void FrameServer::AcceptAll(Time now) {
@@ -146,7 +150,7 @@ void FrameServer::Serve(int fd, Time now) {
     paced_.push_back(fd);
     SetTimer(now);
   } else if (!must_wait && served.connection->has_more()) {
-    unfinished_.push_back(fd);
+    unfinished_.insert(fd);
   }
   WatchWrites(served);
 }
@@ -183,7 +187,7 @@ void FrameServer::Refresh(int fd) {
   const auto found = connections_.find(fd);
   if (found == connections_.end()) return;
   WatchWrites(found->second);
-  if (found->second.connection->has_more()) unfinished_.push_back(fd);
+  if (found->second.connection->has_more()) unfinished_.insert(fd);
 }
 
 void FrameServer::CloseStalled(Time now) {

@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -35,7 +36,8 @@ class FrameServer final {
   FrameServer(UniqueFd listener, int epoll_fd, Options options);
   ~FrameServer();
 
-  // Serves the sockets that epoll reports. True if work is left over.
+  // Serves each connection with work once: those whose sockets epoll reports, those whose payloads
+  // are landing and those with work left over. True if work is left over.
   bool Poll(Time now);
   void OnWindowOpened(const WriteWindow& window);
   void OnWindowClosed(uint64_t key);
@@ -62,6 +64,8 @@ class FrameServer final {
     Time next_line{};
   };
 
+  // The sockets to serve. Accepts the peers that wait.
+  std::set<int> TakeReady(Time now);
   void AcceptAll(Time now);
   // Closes the oldest connection without a preface. False when there is none.
   bool CloseOldestStranger(Time now);
@@ -81,7 +85,7 @@ class FrameServer final {
   const int epoll_fd_;
   const Options options_;
   std::unordered_map<int, Served> connections_;
-  std::vector<int> unfinished_;  // connections with work beyond their quantum
+  std::set<int> unfinished_;  // connections with work beyond their quantum
   Pacer pacer_;
   std::deque<int> paced_;  // in the order in which they were stopped
   const UniqueFd timer_;   // readable when the pacer allows bytes again
