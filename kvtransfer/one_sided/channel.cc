@@ -16,6 +16,10 @@ namespace {
 // Copies take milliseconds. A copy that takes longer than this will not end.
 constexpr Duration kLongestCopies = std::chrono::seconds(5);
 constexpr int kPollMs = 10;
+// After starting writes of this many bytes, landed ones are reported, so that the receiver computes
+// their checksums while further ones are started. More often does not pay: the checksums of writes
+// that were started together are computed by one kernel.
+constexpr uint64_t kReportBytes = uint64_t{16} << 20;
 // The most windows of one channel, and ranges of them: a receiver gives windows unasked.
 constexpr size_t kMaxKeptRanges = 2 * size_t{kMaxWindowRanges};
 
@@ -196,17 +200,18 @@ bool OneSidedChannel::IsReported(const Op& op) const {
 void OneSidedChannel::StartQueued() {
   if (!end_.is_connected()) return;
   std::deque<uint64_t> keep;
-  bool has_started = false;
+  uint64_t started = 0;  // bytes since the last report
   for (const uint64_t id : std::exchange(queued_, {})) {
-    // Starting takes time. Meanwhile the receiver computes checksums of what has landed.
-    if (has_started && !copier_->marks_copies()) {
+    if (started >= kReportBytes && !copier_->marks_copies()) {
       TakeDone();
       end_.Flush();
+      started = 0;
     }
     Op* const op = end_.Find(id);
     if (op == nullptr || op->verdict) continue;
+    const uint64_t bytes = op->header.payload_bytes;
     if (end_.status().ok() && TryStart(*op)) {
-      has_started = true;
+      started += bytes;
     } else {
       keep.push_back(id);
     }

@@ -2,9 +2,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,12 +38,14 @@ std::array<std::unique_ptr<FrameSocket>, 2> ConnectedSockets() {
 }
 
 constexpr uint32_t kMark = 0x03000007;
+constexpr uint64_t kRegionBytes = uint64_t{64} << 20;  // nobody touches them
 
 // The calls of a RecordingCopier. Outlives the copier.
 struct CopierCalls {
   std::string access;
   bool marks_copies = false;
   std::vector<uint64_t> copies;
+  std::function<void(uint64_t id)> on_copy;
   int fences = 0;
   std::deque<DmaDone> ends;  // what Poll returns
 };
@@ -55,9 +59,10 @@ class RecordingCopier final : public Copier {
     return OkStatus();
   }
   bool marks_copies() const override { return calls_.marks_copies; }
-  uint64_t peer_bytes() const override { return 4096; }
+  uint64_t peer_bytes() const override { return kRegionBytes; }
   StatusOr<uint32_t> Copy(uint64_t id, std::span<const WriteRun>) override {
     calls_.copies.push_back(id);
+    if (calls_.on_copy) calls_.on_copy(id);
     return kMark;
   }
   Status Checksum(uint64_t, std::span<const ByteRange>, uint64_t) override { return OkStatus(); }
@@ -84,7 +89,7 @@ class CopierTest : public testing::Test {
     OneSidedChannel::Options options;
     options.socket = std::move(ours);
     options.copier = std::make_unique<RecordingCopier>(calls_);
-    options.source_bytes = 4096;
+    options.source_bytes = kRegionBytes;
     options.peer_region = 3;
     options.epoll_fd = epoll_.get();
     options.connect_timeout = std::chrono::seconds(3);
@@ -93,18 +98,24 @@ class CopierTest : public testing::Test {
     welcome.text = "my memory";
     Say(welcome);
   }
-  // Starts one copy.
-  void StartCopy() {
-    const WriteRun run{0, 0, 100};
+  void Post(uint64_t bytes) {
+    const WriteRun run{0, 0, bytes};
     WriteOp op;
     op.runs = {&run, 1};
     op.window_key = kKey;
     ASSERT_TRUE(channel_->PostWrite(op).ok());
-    Poll();
+  }
+  void GiveWindow() {
     SidebandFrame window = FrameOf(SidebandType::kWindow, kKey);
-    window.ranges = {{0, 4096}};
+    window.ranges = {{0, kRegionBytes}};
     window.header.bytes = 1;
     Say(window);
+  }
+  // Starts one copy.
+  void StartCopy() {
+    Post(100);
+    Poll();
+    GiveWindow();
     ASSERT_EQ(calls_.copies.size(), 1u);
   }
   void Say(const SidebandFrame& frame) {
@@ -171,6 +182,21 @@ TEST_F(CopierTest, ACopyWithoutAMarkIsReportedWhenItHasEnded) {
   Poll();
   EXPECT_NE(heard_.Last(SidebandType::kLanded), nullptr);
   EXPECT_NE(heard_.Last(SidebandType::kDrained), nullptr);
+}
+
+// Starting large writes takes the host long. Meanwhile the receiver can compute checksums.
+TEST_F(CopierTest, WhatHasLandedIsReportedWhileFurtherLargeWritesAreStarted) {
+  std::vector<std::ptrdiff_t> landed;  // reports that the receiver had when each copy started
+  calls_.on_copy = [&](uint64_t id) {
+    Hear(*peer_, heard_);
+    landed.push_back(std::ranges::count_if(heard_.frames, [](const SidebandFrame& frame) {
+      return frame.header.type == SidebandType::kLanded;
+    }));
+    calls_.ends.push_back({id, OkStatus(), {}});
+  };
+  for (int i = 0; i < 4; ++i) Post(uint64_t{12} << 20);
+  GiveWindow();
+  EXPECT_EQ(landed, (std::vector<std::ptrdiff_t>{0, 0, 1, 1}));
 }
 
 class MarkedCopierTest : public CopierTest {
