@@ -90,6 +90,7 @@ class CopyRunsTest : public testing::Test {
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
       GTEST_SKIP() << "no GPU: copies of short runs were NOT tested";
     }
+    ASSERT_EQ(LoadRowCopyKernel(), cudaSuccess);
   }
 };
 
@@ -118,7 +119,8 @@ TEST_F(CopyRunsTest, AllCopiersCopyTheSameBytes) {
                   run.bytes,
                   expected.begin() + static_cast<ptrdiff_t>(run.destination));
     }
-    for (const Copiers copiers : {Copiers::kEngines, Copiers::kEnginesAndSms, Copiers::kSms}) {
+    for (const Copiers copiers :
+         {Copiers::kEngines, Copiers::kEnginesAndSms, Copiers::kSms, Copiers::kSmsOneBlockEach}) {
       ASSERT_EQ(cudaMemset(to.at(), 0, kArena), cudaSuccess);
       ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
       ASSERT_EQ(CopyRuns(from.at(), to.at(), runs, copiers, stream), cudaSuccess);

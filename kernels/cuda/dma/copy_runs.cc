@@ -93,13 +93,14 @@ cudaError_t CopyRuns(const std::byte* from,
                      std::span<const CopyRun> runs,
                      Copiers copiers,
                      cudaStream_t stream) {
+  const bool by_sms_alone = copiers == Copiers::kSms || copiers == Copiers::kSmsOneBlockEach;
   std::vector<StridedCopy> by_sms;
   std::vector<const void*> sources;
   std::vector<void*> destinations;
   std::vector<size_t> sizes;
   for (const StridedCopy& copy : PlanCopies(runs)) {
-    const bool prefers_sms = copiers == Copiers::kSms ||
-                             (copiers == Copiers::kEnginesAndSms && copy.first.bytes <= kShortRun);
+    const bool prefers_sms =
+        by_sms_alone || (copiers == Copiers::kEnginesAndSms && copy.first.bytes <= kShortRun);
     if (prefers_sms && SuitsRowKernel(copy, from, to)) {
       by_sms.push_back(copy);
       continue;
@@ -122,8 +123,10 @@ cudaError_t CopyRuns(const std::byte* from,
                                                 stream);
     if (error != cudaSuccess) return error;
   }
+  const auto occupancy = copiers == Copiers::kSmsOneBlockEach ? RowCopyOccupancy::kOneBlockPerSm
+                                                              : RowCopyOccupancy::kFull;
   for (const RowCopyArgs& launch : PlanRowCopies(by_sms, from, to)) {
-    const cudaError_t error = LaunchRowCopies(launch, stream);
+    const cudaError_t error = LaunchRowCopies(launch, occupancy, stream);
     if (error != cudaSuccess) return error;
   }
   return CopyBatch(sources, destinations, sizes, stream);

@@ -25,8 +25,9 @@ struct StridedCopy {
 std::vector<StridedCopy> PlanCopies(std::span<const CopyRun> runs);
 
 // Who copies: copy engines; copy engines, but SMs those runs that are too short for copy engines;
-// or SMs. SMs copy between GPUs' memory only. What is not aligned, copy engines copy.
-enum class Copiers { kEngines, kEnginesAndSms, kSms };
+// SMs; or SMs with one thread block each, which leaves memory bandwidth to NCCL's kernels. SMs copy
+// between GPUs' memory only. What is not aligned, copy engines copy.
+enum class Copiers { kEngines, kEnginesAndSms, kSms, kSmsOneBlockEach };
 
 // Issues the copies from `from` to `to` on `stream`.
 cudaError_t CopyRuns(const std::byte* from,

@@ -34,14 +34,15 @@ void* AsArgument(const UniqueFd& fd) {
 }
 
 // Copy engines leave the SMs to the steps. But within a GPU's memory they are several times as slow
-// as SMs, and posting such copies takes the host longer (notes/dma.md).
+// as SMs, and posting such copies takes the host longer (notes/dma.md). Such a copy fills or
+// empties a buffer of NCCL's while the buffer before it is under way.
 Copiers CopiersOf(const Buffer& from, const Buffer& to) {
   const auto is_host = [](const Buffer& buffer) { return buffer.kind() == MemoryKind::kHost; };
   const auto is_peers = [](const Buffer& buffer) {
     return dynamic_cast<const ImportedBuffer*>(&buffer) != nullptr;
   };
   if (is_host(from) || is_host(to)) return Copiers::kEngines;
-  return is_peers(from) || is_peers(to) ? Copiers::kEnginesAndSms : Copiers::kSms;
+  return is_peers(from) || is_peers(to) ? Copiers::kEnginesAndSms : Copiers::kSmsOneBlockEach;
 }
 
 // The first runs that have at least `least` bytes together; all runs when they have fewer.
@@ -170,7 +171,7 @@ Status CudaDmaQueue::Copy(uint64_t id,
   if (pending_.empty()) batch_bytes_ = kFirstBatchBytes;
   for (auto left = runs; !left.empty() && error == cudaSuccess;) {
     // CopyRuns divides what SMs copy into launches.
-    const auto now = copiers == Copiers::kSms ? left : FirstOf(left, batch_bytes_);
+    const auto now = copiers == Copiers::kSmsOneBlockEach ? left : FirstOf(left, batch_bytes_);
     error = CopyRuns(from.data(), to.data(), now, copiers, copies_.work);
     left = left.subspan(now.size());
     batch_bytes_ = std::min(batch_bytes_ + batch_bytes_ / 4, kMaxBatchBytes);

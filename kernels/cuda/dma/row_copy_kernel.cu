@@ -10,6 +10,9 @@ static_assert(RowCopyArgs::kAlignment == kVectorBytes);
 // The loads that each thread has in flight.
 constexpr int kVectors = RowCopyArgs::kBlockBytes / kVectorBytes / kThreads;
 static_assert(kVectors * kThreads * kVectorBytes == RowCopyArgs::kBlockBytes);
+// Shared memory that no thread uses. An SM has 228 KiB, so no other thread block of this kernel and
+// none of NCCL's finds room beside one that has this much.
+constexpr int kMostOfAnSm = 200 << 10;
 
 // The copy to which this thread block belongs: the last one that begins with it or before it.
 __device__ __forceinline__ uint32_t CopyOf(const RowCopyArgs& args) {
@@ -54,15 +57,17 @@ __global__ void __launch_bounds__(kThreads) CopyRows(const __grid_constant__ Row
 }  // namespace
 
 cudaError_t LoadRowCopyKernel() {
-  cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, CopyRows);
+  return cudaFuncSetAttribute(CopyRows, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostOfAnSm);
 }
 
-cudaError_t LaunchRowCopies(const RowCopyArgs& args, cudaStream_t stream) {
+cudaError_t LaunchRowCopies(const RowCopyArgs& args,
+                            RowCopyOccupancy occupancy,
+                            cudaStream_t stream) {
   if (args.count == 0) return cudaSuccess;
   const RowCopyArgs::Copy& last = args.copies[args.count - 1];
   const dim3 grid(last.first_block + last.blocks());
-  return LaunchOverlapped(CopyRows, grid, dim3(kThreads), 0, stream, args);
+  const size_t shared_bytes = occupancy == RowCopyOccupancy::kFull ? 0 : kMostOfAnSm;
+  return LaunchOverlapped(CopyRows, grid, dim3(kThreads), shared_bytes, stream, args);
 }
 
 }  // namespace baton::cuda

@@ -36,8 +36,15 @@ struct RowCopyArgs {
   Copy copies[kMaxCopies] = {};  // [count]; passed with the launch
 };
 
-// Loads the kernel. Otherwise the first launch does, which may wait for all work of the device.
+// How many thread blocks an SM executes at a time. As many as fit take nearly all of the memory's
+// bandwidth, which slows transfers of NCCL down that run meanwhile. One leaves enough to them.
+enum class RowCopyOccupancy { kFull, kOneBlockPerSm };
+
+// Loads the kernel for the current device; must be called before the first launch there. Loading at
+// the first launch could wait for all work of the device.
 cudaError_t LoadRowCopyKernel();
-cudaError_t LaunchRowCopies(const RowCopyArgs& args, cudaStream_t stream);
+cudaError_t LaunchRowCopies(const RowCopyArgs& args,
+                            RowCopyOccupancy occupancy,
+                            cudaStream_t stream);
 
 }  // namespace baton::cuda
