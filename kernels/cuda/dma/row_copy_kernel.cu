@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/dma/row_copy_kernel.h"
 #include "kernels/cuda/primitives/launch.cuh"
 
@@ -10,9 +12,10 @@ static_assert(RowCopyArgs::kAlignment == kVectorBytes);
 // The loads that each thread has in flight.
 constexpr int kVectors = RowCopyArgs::kBlockBytes / kVectorBytes / kThreads;
 static_assert(kVectors * kThreads * kVectorBytes == RowCopyArgs::kBlockBytes);
-// Shared memory that no thread uses. An SM has 228 KiB, so no other thread block of this kernel and
-// none of NCCL's finds room beside one that has this much.
-constexpr int kMostOfAnSm = 200 << 10;
+// The shared memory of a thread block that must have its SM nearly alone. No thread uses it, but an
+// SM has hardly more (228 KiB on Hopper, 164 on the A100): no other thread block of this kernel and
+// none of NCCL's finds room.
+constexpr int kMaxSharedBytes = 200 << 10;
 
 // The copy to which this thread block belongs: the last one that begins with it or before it.
 __device__ __forceinline__ uint32_t CopyOf(const RowCopyArgs& args) {
@@ -54,10 +57,24 @@ __global__ void __launch_bounds__(kThreads) CopyRows(const __grid_constant__ Row
   }
 }
 
+// The part of kMaxSharedBytes that the current device can give to a thread block.
+cudaError_t GetSharedBytes(int* bytes) {
+  int device = 0;
+  const cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  const cudaError_t known =
+      cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  *bytes = std::min(*bytes, kMaxSharedBytes);
+  return known;
+}
+
 }  // namespace
 
 cudaError_t LoadRowCopyKernel() {
-  return cudaFuncSetAttribute(CopyRows, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostOfAnSm);
+  int shared_bytes = 0;
+  const cudaError_t error = GetSharedBytes(&shared_bytes);
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(CopyRows, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
 }
 
 cudaError_t LaunchRowCopies(const RowCopyArgs& args,
@@ -66,8 +83,13 @@ cudaError_t LaunchRowCopies(const RowCopyArgs& args,
   if (args.count == 0) return cudaSuccess;
   const RowCopyArgs::Copy& last = args.copies[args.count - 1];
   const dim3 grid(last.first_block + last.blocks());
-  const size_t shared_bytes = occupancy == RowCopyOccupancy::kFull ? 0 : kMostOfAnSm;
-  return LaunchOverlapped(CopyRows, grid, dim3(kThreads), shared_bytes, stream, args);
+  int shared_bytes = 0;
+  if (occupancy == RowCopyOccupancy::kOneBlockPerSm) {
+    const cudaError_t error = GetSharedBytes(&shared_bytes);
+    if (error != cudaSuccess) return error;
+  }
+  return LaunchOverlapped(
+      CopyRows, grid, dim3(kThreads), static_cast<size_t>(shared_bytes), stream, args);
 }
 
 }  // namespace baton::cuda
