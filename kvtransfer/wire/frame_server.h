@@ -36,8 +36,9 @@ class FrameServer final {
   FrameServer(UniqueFd listener, int epoll_fd, Options options);
   ~FrameServer();
 
-  // Serves each connection with work once: those whose sockets epoll reports, those whose payloads
-  // are landing and those with work left over. True if work is left over.
+  // Serves paced connections that may move bytes again, and then each connection with work once:
+  // those whose sockets epoll reports, those whose payloads are landing and those with work left
+  // over. True if work is left over.
   bool Poll(Time now);
   void OnWindowOpened(const WriteWindow& window);
   void OnWindowClosed(uint64_t key);

@@ -71,8 +71,12 @@ cudaError_t GetSharedBytes(int* bytes) {
 }  // namespace
 
 cudaError_t LoadRowCopyKernel() {
+  // Setting an attribute need not load a kernel. Reading them all does.
+  cudaFuncAttributes attributes;
+  cudaError_t error = cudaFuncGetAttributes(&attributes, CopyRows);
+  if (error != cudaSuccess) return error;
   int shared_bytes = 0;
-  const cudaError_t error = GetSharedBytes(&shared_bytes);
+  error = GetSharedBytes(&shared_bytes);
   if (error != cudaSuccess) return error;
   return cudaFuncSetAttribute(CopyRows, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
 }
