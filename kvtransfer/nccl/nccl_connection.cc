@@ -8,12 +8,6 @@
 #include "kvtransfer/sideband/copy_id.h"
 
 namespace baton {
-namespace {
-
-// The most arrivals that may wait to be taken before no further frame is read.
-constexpr size_t kMaxArrivals = 256;
-
-}  // namespace
 
 NcclConnection::NcclConnection(std::unique_ptr<FrameSocket> socket,
                                Options options,
@@ -48,7 +42,7 @@ Status NcclConnection::Step(Time now, size_t quantum) {
 Status NcclConnection::ReceiveFrames(size_t quantum) {
   has_more_ = false;
   for (size_t read = 0;; read += kMaxSidebandFrameBytes) {
-    if (read > quantum || windows_.arrivals() >= kMaxArrivals) {
+    if (read > quantum || windows_.is_behind()) {
       has_more_ = true;
       return OkStatus();
     }

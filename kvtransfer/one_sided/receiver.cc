@@ -12,9 +12,6 @@
 namespace baton {
 namespace {
 
-// The most arrivals that may wait to be taken: a note among them can be 100 kB.
-constexpr size_t kMaxArrivals = 256;
-
 // The most reports of one peer that may wait for bytes to land: a copy for each operation that a
 // channel can have, and as many windows that are given back and asked for.
 constexpr size_t kMaxReports = 3 * kMaxOutstandingOps;
@@ -157,7 +154,7 @@ Status OneSidedReceiver::OnLanded(uint64_t id,
 }
 
 bool OneSidedReceiver::is_behind() const {
-  return windows_.arrivals() >= kMaxArrivals;
+  return windows_.is_behind();
 }
 
 void OneSidedReceiver::OnNote(uint64_t peer, uint32_t region, const SidebandFrame& frame) {

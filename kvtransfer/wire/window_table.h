@@ -42,10 +42,14 @@ class WindowTable final {
 
   void Report(Arrival arrival) { arrivals_.push_back(std::move(arrival)); }
   size_t arrivals() const { return arrivals_.size(); }  // not taken yet
+  // Whether too many arrivals wait to be taken, so that no further frame should be read.
+  bool is_behind() const { return arrivals_.size() >= kMaxArrivals; }
   size_t TakeArrivals(std::span<Arrival> out);
 
  private:
   class TableRegion;
+
+  static constexpr size_t kMaxArrivals = 256;  // a note among them can be 100 kB
 
   std::map<uint32_t, Memory> regions_;
   uint32_t next_region_ = 0;
