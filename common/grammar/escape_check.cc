@@ -13,6 +13,11 @@ namespace {
 
 constexpr uint32_t kMaxCodePoint = 0x10FFFF;
 
+// What may follow the backslash of an escape of two characters in a regular expression.
+constexpr std::string_view kShortEscapes = R"(^$.*+?()[]{}|-/\'"abefnrtv0dDsSwW)";
+// What XGrammar names in an error of its own, outside of classes.
+constexpr std::string_view kUnsupported = "123456789kpPB";
+
 bool IsHexDigit(char c) {
   return absl::ascii_isxdigit(static_cast<unsigned char>(c));
 }
@@ -42,7 +47,7 @@ bool Number(std::string_view digits, size_t count, uint32_t& value) {
   return true;
 }
 
-Escape Read(GrammarText kind, std::string_view text) {
+Escape Read(GrammarText kind, std::string_view text, EscapePlace place) {
   Escape escape;
   if (text.size() < 2) return escape;  // a parser reports it
   const char letter = text[1];
@@ -64,7 +69,9 @@ Escape Read(GrammarText kind, std::string_view text) {
               true,
               static_cast<uint32_t>(rest[0] & 31)};
   } else if (regex) {
-    escape.valid = absl::ascii_isprint(static_cast<unsigned char>(letter));
+    escape.valid =
+        kShortEscapes.find(letter) != std::string_view::npos ||
+        (place == EscapePlace::kOutside && kUnsupported.find(letter) != std::string_view::npos);
   }
   const bool surrogate = escape.value >= 0xD800 && escape.value <= 0xDFFF;
   escape.valid = escape.valid && escape.value <= kMaxCodePoint && !surrogate;
@@ -82,31 +89,38 @@ bool BeginsWithHexDigit(std::string_view text) {
   if (text.empty()) return false;
   if (text[0] != '\\') return IsHexDigit(text[0]);
   if (text.starts_with("\\d") || text.starts_with("\\w")) return true;
-  const Escape next = Read(GrammarText::kRegex, text);
+  const Escape next = Read(GrammarText::kRegex, text, EscapePlace::kInClass);
   return next.numbered && next.value < 0x80 && IsHexDigit(static_cast<char>(next.value));
 }
 
 }  // namespace
 
 StatusOr<size_t> CheckedEscape(
-    GrammarText kind, std::string_view what, std::string_view text, size_t at, bool in_class) {
+    GrammarText kind, std::string_view what, std::string_view text, size_t at, EscapePlace place) {
   const std::string_view rest = text.substr(at);
-  const Escape escape = Read(kind, rest);
+  const Escape escape = Read(kind, rest, place);
   if (!escape.valid) {
     return InvalidArgument(
         "{} has the escape '{}'; \\x must have exactly two hexadecimal digits, \\u four and \\U "
-        "eight, which must name a character of Unicode, \\c a letter from a to z, and no other "
-        "escape of a control character or of a character beyond ASCII is supported",
+        "eight, which must name a character of Unicode, \\c a letter from a to z, and a character "
+        "without a special meaning must not be escaped",
         what,
         Shortened(rest, kMaxQuotedText));
   }
-  const bool joined = in_class && kind == GrammarText::kRegex && escape.numbered &&
-                      IsWrittenInHex(escape.value) &&
-                      BeginsWithHexDigit(rest.substr(escape.length));
-  if (joined) {
+  const bool rewritten = kind == GrammarText::kRegex && place != EscapePlace::kOutside;
+  if (rewritten && escape.numbered && IsWrittenInHex(escape.value) &&
+      BeginsWithHexDigit(rest.substr(escape.length))) {
     return InvalidArgument(
         "{} has a class with '{}'; a control character before a digit or a letter from a to f is "
         "not supported in a class: change their order",
+        what,
+        Shortened(rest, kMaxQuotedText));
+  }
+  const bool caret = escape.numbered ? escape.value == '^' : rest.starts_with("\\^");
+  if (rewritten && place == EscapePlace::kClassStart && caret) {
+    return InvalidArgument(
+        "{} has a class that begins with '{}'; an escaped ^ is not supported at the start of a "
+        "class: change its order",
         what,
         Shortened(rest, kMaxQuotedText));
   }

@@ -134,7 +134,7 @@ class Reader {
     if (c == '{') {  // belongs to the element before it
       const size_t begin = at_ + 1;
       at_ = std::min(text_.find('}', at_), text_.size() - 1) + 1;
-      return ebnf_ ? OkStatus() : CheckCounts(text_.substr(begin, at_ - begin));
+      return CheckCounts(text_.substr(begin, at_ - begin));
     }
     if (c == ')') {
       ++at_;
@@ -144,10 +144,11 @@ class Reader {
       const size_t begin = at_;
       while (at_ < text_.size() && IsNameByte(text_[at_])) ++at_;
       name_ = text_.substr(begin, at_ - begin);
+      BATON_RETURN_IF_ERROR(CheckAttributes());
     } else if (c == '[' || (ebnf_ && c == '"')) {
       BATON_RETURN_IF_ERROR(SkipTo(c == '[' ? ']' : '"'));
     } else if (c == '\\') {
-      BATON_RETURN_IF_ERROR(SkipEscape(false));
+      BATON_RETURN_IF_ERROR(SkipEscape(EscapePlace::kOutside));
     } else {
       ++at_;
     }
@@ -165,13 +166,30 @@ class Reader {
                            Shortened(name, kMaxQuotedText));
   }
 
+  // Anything else between braces, as a comment or a literal, would hide what stands behind it.
   Status CheckCounts(std::string_view counts) const {
-    if (counts.find_first_not_of("0123456789,}") == std::string_view::npos) return OkStatus();
+    const char* allowed = ebnf_ ? "0123456789,} \t\r\n" : "0123456789,}";
+    if (counts.find_first_not_of(allowed) == std::string_view::npos) return OkStatus();
     return InvalidArgument(
         "{} has '{{{}'; a brace must begin a count of repetitions like {{3}}, {{3,}} or {{3,5}}, "
-        "\\{{ stands for a brace",
+        "{} stands for a brace",
         what_,
-        Shortened(counts, kMaxQuotedText));
+        Shortened(counts, kMaxQuotedText),
+        ebnf_ ? "\"{\"" : "\\{");
+  }
+
+  // XGrammar reads brackets directly behind a name as attributes of a rule, whose quoted values may
+  // contain a closing bracket. A class ends there.
+  Status CheckAttributes() const {
+    const std::string_view rest = text_.substr(at_);
+    const bool quoted = rest.starts_with('[') && rest.find('"') < rest.find(']');
+    if (!quoted) return OkStatus();
+    return InvalidArgument(
+        "{} has '{}' behind the name '{}'; attributes of rules are not supported, and a class with "
+        "a quotation mark must not follow a name without a space",
+        what_,
+        Shortened(rest, kMaxQuotedText),
+        Shortened(name_, kMaxQuotedText));
   }
 
   // The text from at_ on; in EBNF, without the white space and the comments that it begins with.
@@ -189,20 +207,22 @@ class Reader {
 
   // Skips a class or a literal with its `closing` character. In EBNF a line ends it, too.
   Status SkipTo(char closing) {
-    for (++at_; at_ < text_.size() && text_[at_] != closing;) {
+    const size_t begin = at_ + 1;
+    for (at_ = begin; at_ < text_.size() && text_[at_] != closing;) {
       if (ebnf_ && (text_[at_] == '\n' || text_[at_] == '\r')) return OkStatus();  // an error
       if (text_[at_] != '\\') {
         ++at_;
         continue;
       }
-      BATON_RETURN_IF_ERROR(SkipEscape(closing == ']'));
+      const EscapePlace in_class = at_ == begin ? EscapePlace::kClassStart : EscapePlace::kInClass;
+      BATON_RETURN_IF_ERROR(SkipEscape(closing == ']' ? in_class : EscapePlace::kOutside));
     }
     at_ = std::min(at_ + 1, text_.size());
     return OkStatus();
   }
 
-  Status SkipEscape(bool in_class) {
-    BATON_ASSIGN_OR_RETURN(const size_t length, CheckedEscape(kind_, what_, text_, at_, in_class));
+  Status SkipEscape(EscapePlace place) {
+    BATON_ASSIGN_OR_RETURN(const size_t length, CheckedEscape(kind_, what_, text_, at_, place));
     at_ += length;
     return OkStatus();
   }

@@ -95,6 +95,10 @@ TEST(TextCheck, RefusesEscapesThatWouldBeMisread) {
     EXPECT_NE(RefusalOf(kRegex, text), "") << text;
   }
   EXPECT_THAT(RefusalOf(kRegex, "[\\cbb]"), HasSubstr("change their order"));
+  EXPECT_THAT(RefusalOf(kRegex, "a[\\x5ez]"), HasSubstr("begins with '\\x5ez]'"));
+  EXPECT_THAT(RefusalOf(kRegex, "[\\^]"), HasSubstr("change its order"));
+  EXPECT_EQ(RefusalOf(kRegex, "[b\\^][^\\^]\\^"), "");
+  EXPECT_EQ(RefusalOf(kEbnf, "root ::= [\\^b]"), "");
 }
 
 // XGrammar writes such a character as \x and two digits, and reads code points by their lowest
@@ -109,10 +113,12 @@ TEST(TextCheck, RefusesCharactersThatAreTakenForOthersAfterABackslash) {
                            "[\\x41\u0431\u0431\u0431\u0431\u0431\u0431\u0431]",
                            "\\c\U00040000",
                            "\\c1",
-                           "[\\c]]"}) {
+                           "[\\c]]",
+                           "\\q",
+                           "[\\x82\\55555555]"}) {
     EXPECT_THAT(RefusalOf(kRegex, text), HasSubstr("escape")) << text;
   }
-  EXPECT_EQ(RefusalOf(kRegex, "\\x41\u00e9[\\q\\-\u0431\\]]\u0431\\cZ\\'"), "");
+  EXPECT_EQ(RefusalOf(kRegex, "\\x41\u00e9[\\/\\-\u0431\\]]\u0431\\cZ\\'"), "");
   EXPECT_EQ(RefusalOf(kEbnf, "root ::= \"\\x41\u0431\""), "");
 }
 
@@ -122,6 +128,19 @@ TEST(TextCheck, RefusesNamesAndCountsBeyondAscii) {
   EXPECT_THAT(RefusalOf(kRegex, "(?<\U00040000"), HasSubstr("only ASCII letters"));
   EXPECT_THAT(RefusalOf(kRegex, "a{2\U00040000}"), HasSubstr("a brace must begin a count"));
   EXPECT_THAT(RefusalOf(kRegex, "a{\U00040000"), HasSubstr("a brace must begin a count"));
+}
+
+// Whatever the check skips, XGrammar must not read as a literal or a count.
+TEST(TextCheck, NothingHidesWhatFollowsInEbnf) {
+  EXPECT_EQ(RefusalOf(kEbnf, "root ::= \"a\"{ 3 ,\n\t5 } b [\"] c[x-z] [capture=\"]"), "");
+  for (const char* text : {"root ::= a({){9\")\\UFFFFFFFF\"",
+                           "root ::= \"a\"{ # }\n300}",
+                           "root ::= \"a\"{3,\"}\"}",
+                           "root ::= \"a\"{b}"}) {
+    EXPECT_THAT(RefusalOf(kEbnf, text), HasSubstr("\"{\" stands for a brace")) << text;
+  }
+  EXPECT_THAT(RefusalOf(kEbnf, "root[capture=\"]\"] ::= \"#\\UFFFFFFFF\""),
+              HasSubstr("attributes of rules are not supported"));
 }
 
 TEST(TextCheck, PatternsOfSchemasAreChecked) {
@@ -138,7 +157,6 @@ TEST(TextCheck, RulesWithAttributesAreRefused) {
   for (const char* text : {"root[max_tokens=3] ::= \"a\"*",
                            "root ::= a\na[lazy] ::= [a-z]+",
                            "root[max_chars=3] ::= \"a\"*",
-                           "root[capture=\"x\"] ::= \"a\"*",
                            "root[temperature=0.5] ::= \"a\"*"}) {
     const auto part = EbnfPart(text);
     ASSERT_TRUE(part.ok()) << part.status();

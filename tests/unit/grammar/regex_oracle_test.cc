@@ -1,0 +1,87 @@
+// Classes and escapes of regular expressions against those of the standard library, which
+// implements ECMAScript's: XGrammar rewrites them as EBNF, where they have other meanings.
+#include <iterator>
+#include <memory>
+#include <random>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "common/grammar/grammar_spec.h"
+#include "common/grammar/xgrammar/grammar_compiler.h"
+#include "tests/support/byte_tokenizer.h"
+#include "tests/unit/grammar/grammar_walk.h"
+
+namespace baton {
+namespace {
+
+constexpr int kAscii = 128;
+
+class RegexOracleTest : public ::testing::Test {
+ protected:
+  // Compares which ASCII characters `pattern` matches. False when it is refused.
+  bool Compare(const std::string& pattern, const std::regex& expected) {
+    const auto part = RegexPart(pattern);
+    if (!part.ok() || !CheckGrammar(GrammarSpec(*part)).ok()) return false;
+    const auto grammar = CompileNow(*compiler_, GrammarSpec(*part));
+    const auto mask = MaskAfter(
+        *grammar, {}, tokenizer_.spec().eos, static_cast<int32_t>(tokenizer_.vocab_size()));
+    std::string different;
+    for (int c = 1; c < kAscii; ++c) {
+      const std::string text(1, static_cast<char>(c));
+      if (Allows(mask, c) != std::regex_match(text, expected)) different += text;
+    }
+    EXPECT_EQ(different, "") << pattern;
+    return true;
+  }
+
+  // Compares random classes of `parts`. Returns how many were not refused.
+  template <size_t kParts>
+  int CompareClasses(const char* (&parts)[kParts], const std::string& opening) {
+    std::mt19937_64 random(7);
+    int compared = 0;
+    for (int i = 0; i < 4000; ++i) {
+      std::string pattern = opening;
+      const size_t count = 1 + random() % 4;
+      for (size_t k = 0; k < count; ++k) pattern += parts[random() % kParts];
+      pattern += ']';
+      try {
+        compared += Compare(pattern, std::regex(pattern)) ? 1 : 0;
+      } catch (const std::regex_error&) {
+        // Not an expression of ECMAScript.
+      }
+    }
+    return compared;
+  }
+
+  const Tokenizer tokenizer_ = BytesAnd({});
+  const std::unique_ptr<GrammarCompiler> compiler_ =
+      MakeGrammarCompiler(tokenizer_, {.vocabulary = static_cast<int32_t>(tokenizer_.vocab_size())})
+          .value();
+};
+
+TEST_F(RegexOracleTest, ClassesMatchTheSameCharacters) {
+  const char* parts[] = {"a",       "f",    "z",   "1",     "^",     "-",     "[",     ".",
+                         "$",       "\"",   "(",   "|",     "/",     "\\^",   "\\-",   "\\]",
+                         "\\[",     "\\\\", "\\.", "\\n",   "\\t",   "\\d",   "\\w",   "\\s",
+                         "\\D",     "\\W",  "\\S", "\\x5e", "\\x2d", "\\x5d", "\\x01", "\\x61",
+                         "\\u005b", "\\0",  "a-f", "0-9",   "\\x5c", "\\x22", "\\b"};
+  EXPECT_GT(CompareClasses(parts, "["), 1000);
+  EXPECT_GT(CompareClasses(parts, "[^"), 1000);
+}
+
+TEST_F(RegexOracleTest, EscapesMatchTheSameCharacters) {
+  for (const char* part :
+       {"\\^", "\\$", "\\-", "\\]", "\\[",   "\\{",   "\\}",   "\\(",   "\\)",   "\\|",
+        "\\/", "\\*", "\\+", "\\?", "\\\\",  "\\.",   "\\n",   "\\t",   "\\d",   "\\w",
+        "\\s", "\\D", "\\W", "\\S", "\\x5e", "\\x2d", "\\x5d", "\\x01", "\\x22", "\\u005b",
+        "\\0", "\"",  "-",   "]",   "}",     " ",     "#"}) {
+    EXPECT_TRUE(Compare(part, std::regex(part))) << part;
+  }
+}
+
+}  // namespace
+}  // namespace baton
