@@ -25,6 +25,17 @@ bool FailedToConnectByMistake(const Status& status) {
 // gRPC's pause after a failure to connect is 1 s, or up to 20 % more.
 constexpr Duration kReconnect = std::chrono::milliseconds(1300);
 
+// The result of `call`, which is made again when gRPC failed to connect by mistake.
+template <class Call>
+auto Connected(const Call& call) {
+  auto result = call();
+  if (!result.ok() && FailedToConnectByMistake(result.status())) {
+    std::this_thread::sleep_for(kReconnect);
+    result = call();
+  }
+  return result;
+}
+
 }  // namespace
 
 ClusterTest::~ClusterTest() {
@@ -111,13 +122,20 @@ GenerateAccount ClusterTest::Ask(const std::string& prompt, int max_tokens) {
 
 GenerateAccount ClusterTest::Ask(GenerateCall call) {
   if (call.timeout_ms == 0) call.timeout_ms = static_cast<uint32_t>(ToMillis(kAnswerLimit));
-  auto account = GenerationClient(server()).Generate(call, [](std::string_view) {});
-  if (!account.ok() && FailedToConnectByMistake(account.status())) {
-    std::this_thread::sleep_for(kReconnect);
-    account = GenerationClient(server()).Generate(call, [](std::string_view) {});
-  }
+  auto account =
+      Connected([&] { return GenerationClient(server()).Generate(call, [](std::string_view) {}); });
   EXPECT_TRUE(account.ok()) << account.status();
   return account.ok() ? *account : GenerateAccount();
+}
+
+std::deque<GenerationClient> ClusterTest::ConnectedClients(const std::string& server, int count) {
+  std::deque<GenerationClient> clients;
+  for (int i = 0; i < count; ++i) {
+    GenerationClient& client = clients.emplace_back(server);
+    const auto model = Connected([&] { return client.ModelName(); });
+    EXPECT_TRUE(model.ok()) << model.status();
+  }
+  return clients;
 }
 
 ClusterTest::ToolResult ClusterTest::RunTool(std::vector<std::string> arguments) {

@@ -27,7 +27,9 @@ class FaultTest : public ClusterTest {
   virtual int requests() const { return kRequests; }
 
   // Sends all requests at once to the first router, calls `disturb` on this thread while they run,
-  // and returns their tokens. The test fails when a request fails.
+  // and returns their tokens. The test fails when a request fails. Each request has a connection of
+  // its own, made before: a client does not wait as long for a paused router to answer a new
+  // connection as for the answer of a request.
   Answers RunAll(const std::function<void()>& disturb);
 
   // Starts two prefill and two decode workers, runs all requests with `disturb`, and compares the

@@ -116,12 +116,13 @@ class TwoRoutersTest : public FaultTest {
   // Runs requests through both routers and sends the signal to the second router while they run.
   // Returns the statuses of the second router's requests.
   std::vector<Status> RunThroughBoth(int signal, Duration pause) {
+    auto clients = ConnectedClients(second_router().server(), kRequests / 2);
     std::vector<std::jthread> threads;
     std::vector<Status> statuses(kRequests / 2);
     ExpectEqual(RunAll([&] {
       for (int i = 0; i < kRequests / 2; ++i) {
         threads.emplace_back([&, i] {
-          GenerationClient client(second_router().server());
+          GenerationClient& client = clients[static_cast<size_t>(i)];
           auto answer = client.Generate(CallOf(i), [](std::string_view) {});
           statuses[static_cast<size_t>(i)] = answer.status();
           if (answer.ok()) {
