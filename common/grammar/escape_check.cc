@@ -107,9 +107,12 @@ StatusOr<size_t> CheckedEscape(
         what,
         Shortened(rest, kMaxQuotedText));
   }
+  const size_t length = std::min(escape.length, rest.size());
   const bool rewritten = kind == GrammarText::kRegex && place != EscapePlace::kOutside;
-  if (rewritten && escape.numbered && IsWrittenInHex(escape.value) &&
-      BeginsWithHexDigit(rest.substr(escape.length))) {
+  if (!rewritten) return length;
+  const bool joined =
+      escape.numbered && IsWrittenInHex(escape.value) && BeginsWithHexDigit(rest.substr(length));
+  if (joined) {
     return InvalidArgument(
         "{} has a class with '{}'; a control character before a digit or a letter from a to f is "
         "not supported in a class: change their order",
@@ -117,14 +120,14 @@ StatusOr<size_t> CheckedEscape(
         Shortened(rest, kMaxQuotedText));
   }
   const bool caret = escape.numbered ? escape.value == '^' : rest.starts_with("\\^");
-  if (rewritten && place == EscapePlace::kClassStart && caret) {
+  if (place == EscapePlace::kClassStart && caret) {
     return InvalidArgument(
         "{} has a class that begins with '{}'; an escaped ^ is not supported at the start of a "
         "class: change its order",
         what,
         Shortened(rest, kMaxQuotedText));
   }
-  return std::min(escape.length, rest.size());
+  return length;
 }
 
 }  // namespace baton

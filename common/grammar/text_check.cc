@@ -166,7 +166,7 @@ class Reader {
                            Shortened(name, kMaxQuotedText));
   }
 
-  // Anything else between braces, as a comment or a literal, would hide what stands behind it.
+  // Anything else between braces, such as a comment or a literal, would hide what stands behind it.
   Status CheckCounts(std::string_view counts) const {
     const char* allowed = ebnf_ ? "0123456789,} \t\r\n" : "0123456789,}";
     if (counts.find_first_not_of(allowed) == std::string_view::npos) return OkStatus();
@@ -178,8 +178,8 @@ class Reader {
         ebnf_ ? "\"{\"" : "\\{");
   }
 
-  // XGrammar reads brackets directly behind a name as attributes of a rule, whose quoted values may
-  // contain a closing bracket. A class ends there.
+  // XGrammar reads brackets directly behind a name as attributes of a rule. Their quoted values may
+  // contain a closing bracket, at which SkipTo would end a class.
   Status CheckAttributes() const {
     const std::string_view rest = text_.substr(at_);
     const bool quoted = rest.starts_with('[') && rest.find('"') < rest.find(']');

@@ -122,8 +122,12 @@ GenerateAccount ClusterTest::Ask(const std::string& prompt, int max_tokens) {
 
 GenerateAccount ClusterTest::Ask(GenerateCall call) {
   if (call.timeout_ms == 0) call.timeout_ms = static_cast<uint32_t>(ToMillis(kAnswerLimit));
-  auto account =
-      Connected([&] { return GenerationClient(server()).Generate(call, [](std::string_view) {}); });
+  GenerationClient client(server());
+  return Ask(client, call);
+}
+
+GenerateAccount ClusterTest::Ask(GenerationClient& client, const GenerateCall& call) {
+  const auto account = Connected([&] { return client.Generate(call, [](std::string_view) {}); });
   EXPECT_TRUE(account.ok()) << account.status();
   return account.ok() ? *account : GenerateAccount();
 }

@@ -67,6 +67,8 @@ class ClusterTest : public ::testing::Test {
   // Sends the request `call`, whose default time-out is kAnswerLimit. The test fails when the
   // request fails.
   GenerateAccount Ask(GenerateCall call);
+  // Sends the request through `client`. The test fails when the request fails.
+  static GenerateAccount Ask(GenerationClient& client, const GenerateCall& call);
   // Clients that have connected to the router at `server`. The test fails when no router answers.
   static std::deque<GenerationClient> ConnectedClients(const std::string& server, int count);
   // Runs the tool `baton` with `arguments` and "--server …", or "--admin …" for `status`, `drain`

@@ -51,9 +51,7 @@ class CallGrammarTest : public ::testing::TestWithParam<ToolCallFormat> {
   CallGrammarTest()
       : tools_(Json::parse(kTools)),
         tokenizer_(BytesAnd({"<tool_call>", "</tool_call>", "{\"", "\": ", "true", "<|channel|>"})),
-        compiler_(MakeGrammarCompiler(tokenizer_,
-                                      {.vocabulary = static_cast<int32_t>(tokenizer_.vocab_size())})
-                      .value()) {}
+        compiler_(CompilerFor(tokenizer_)) {}
 
   // The calls that the parser finds; all other text fails the test.
   std::vector<ReadCall> Read(std::string text) {

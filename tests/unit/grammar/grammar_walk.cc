@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/grammar/xgrammar/grammar_compiler.h"
 #include "kernels/token_mask.h"
 
 namespace baton {
@@ -19,6 +20,11 @@ std::vector<uint32_t> MaskAfter(const Grammar& grammar,
   for (const TokenId token : tokens) EXPECT_TRUE(matcher->Accept(token)) << token;
   matcher->FillMask(mask);
   return mask;
+}
+
+std::unique_ptr<GrammarCompiler> CompilerFor(const Tokenizer& tokenizer) {
+  const auto vocabulary = static_cast<int32_t>(tokenizer.vocab_size());
+  return MakeGrammarCompiler(tokenizer, {.vocabulary = vocabulary}).value();
 }
 
 StatusOr<std::shared_ptr<const Grammar>> TryCompile(GrammarCompiler& compiler,

@@ -23,6 +23,9 @@ inline bool Allows(const std::vector<uint32_t>& mask, TokenId token) {
   return (mask[static_cast<size_t>(token) / 32] >> token % 32 & 1) != 0;
 }
 
+// A compiler for masks of exactly the tokenizer's tokens.
+std::unique_ptr<GrammarCompiler> CompilerFor(const Tokenizer& tokenizer);
+
 // The grammar of `spec`. Fails the test when there is an error.
 std::shared_ptr<const Grammar> CompileNow(GrammarCompiler& compiler, const std::string& spec);
 StatusOr<std::shared_ptr<const Grammar>> TryCompile(GrammarCompiler& compiler,

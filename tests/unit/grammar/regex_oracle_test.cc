@@ -56,9 +56,7 @@ class RegexOracleTest : public ::testing::Test {
   }
 
   const Tokenizer tokenizer_ = BytesAnd({});
-  const std::unique_ptr<GrammarCompiler> compiler_ =
-      MakeGrammarCompiler(tokenizer_, {.vocabulary = static_cast<int32_t>(tokenizer_.vocab_size())})
-          .value();
+  const std::unique_ptr<GrammarCompiler> compiler_ = CompilerFor(tokenizer_);
 };
 
 TEST_F(RegexOracleTest, ClassesMatchTheSameCharacters) {

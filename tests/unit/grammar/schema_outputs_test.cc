@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "common/grammar/grammar_spec.h"
-#include "common/grammar/xgrammar/grammar_compiler.h"
 #include "common/grammar/xgrammar/library_calls.h"
 #include "tests/support/byte_tokenizer.h"
 #include "tests/unit/grammar/grammar_walk.h"
@@ -40,9 +39,7 @@ class SchemaOutputs : public ::testing::Test {
   }
 
   const Tokenizer tokenizer_ = BytesAnd({});
-  const std::unique_ptr<GrammarCompiler> compiler_ =
-      MakeGrammarCompiler(tokenizer_, {.vocabulary = static_cast<int32_t>(tokenizer_.vocab_size())})
-          .value();
+  const std::unique_ptr<GrammarCompiler> compiler_ = CompilerFor(tokenizer_);
 };
 
 TEST_F(SchemaOutputs, StringsWithBoundsAreJson) {

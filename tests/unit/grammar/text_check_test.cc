@@ -139,8 +139,10 @@ TEST(TextCheck, NothingHidesWhatFollowsInEbnf) {
                            "root ::= \"a\"{b}"}) {
     EXPECT_THAT(RefusalOf(kEbnf, text), HasSubstr("\"{\" stands for a brace")) << text;
   }
-  EXPECT_THAT(RefusalOf(kEbnf, "root[capture=\"]\"] ::= \"#\\UFFFFFFFF\""),
-              HasSubstr("attributes of rules are not supported"));
+  for (const char* text :
+       {"root[capture=\"]\"] ::= \"#\\UFFFFFFFF\"", "root[capture=\"x\"] ::= \"a\"*"}) {
+    EXPECT_THAT(RefusalOf(kEbnf, text), HasSubstr("attributes of rules are not supported")) << text;
+  }
 }
 
 TEST(TextCheck, PatternsOfSchemasAreChecked) {
