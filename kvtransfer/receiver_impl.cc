@@ -330,8 +330,8 @@ Time KvReceiver::Impl::Iteration(Time now) {
       sessions_.Find(key)->machine.OnTime(now);
       Act(key);
     }
-    ForgetOld(now);
   }
+  ForgetOld(now);  // not only at a tick: hundreds of sessions may end between two
   const bool idle = sessions_.size() == ended_.size();
   if (tick || idle) PublishStats();
   if (core_.expects_seal(now)) return now;
