@@ -29,12 +29,14 @@ Status DecodeHandoffs::OnDispatch(RouterKey router, const DispatchCommand& dispa
   const RequestKey key{request.id, request.epoch};
   const SessionKey session{dispatch.session, request.epoch};
   if (handoffs_.contains(key) || sessions_.contains(session)) return AlreadyKnown(key, session);
-  Handoff handoff{.router = router,
-                  .session = session,
-                  .peer = dispatch.peer.id,
-                  .samples = request.samples,
-                  .total_tokens = static_cast<uint32_t>(request.tokens.size()),
-                  .state = Dispatched{now}};
+  Handoff handoff{
+      .router = router,
+      .session = session,
+      .peer = dispatch.peer.id,
+      .samples = request.samples,
+      .total_tokens = static_cast<uint32_t>(request.tokens.size()),
+      .peer_first = request.peer_first,
+      .state = Dispatched{now + (request.peer_first ? limits_.queue_wait : limits_.match_wait)}};
   handoffs_.emplace(key, std::move(handoff));
   sessions_.emplace(session, key);
   if (const auto early = unmatched_.find(session); early != unmatched_.end()) {
@@ -72,6 +74,7 @@ void DecodeHandoffs::Match(Handoff& handoff, uint32_t total_tokens) {
   }
   if (std::holds_alternative<Dispatched>(handoff.state)) {
     handoff.state = Offered{};
+    if (handoff.peer_first) actions_.emplace_back(StartRequest{sessions_.at(handoff.session)});
   } else if (auto* reserved = std::get_if<Reserved>(&handoff.state)) {
     Grant(handoff, std::move(reserved->reservation));
   }
@@ -86,7 +89,7 @@ void DecodeHandoffs::OnReserved(const KvReservation& reservation) {
   }
   Handoff& handoff = found->second;
   if (const auto* dispatched = std::get_if<Dispatched>(&handoff.state)) {
-    handoff.state = Reserved{dispatched->since, reservation};
+    handoff.state = Reserved{dispatched->until, reservation};
   } else if (std::holds_alternative<Offered>(handoff.state)) {
     Grant(handoff, reservation);
   }
@@ -112,11 +115,11 @@ void DecodeHandoffs::OnWithdrawn(const SessionKey& session, const Status& status
   } else if (IsCancelled(status)) {
     EndNotNeeded(RequestKey(entry->first));
   } else if (auto* reserved = std::get_if<Reserved>(&handoff.state)) {
-    reserved->since = now;
+    reserved->until = now + limits_.match_wait;
   } else {
     // The prefill worker reports the end to the router, or the router loses the prefill worker.
     // The prefill worker may offer again until the router cancels the request or match_wait passes.
-    handoff.state = Dispatched{now};
+    handoff.state = Dispatched{now + limits_.match_wait};
   }
 }
 
@@ -255,11 +258,11 @@ void DecodeHandoffs::OnTime(Time now) {
   for (const SessionKey& session : orphans) RefuseUnmatched(session);
   std::vector<RequestKey> late;
   for (const auto& [key, handoff] : handoffs_) {
-    const Time since = std::visit(Overloaded{[](const Dispatched& state) { return state.since; },
-                                             [](const Reserved& state) { return state.since; },
-                                             [now](const auto&) { return now; }},
+    const Time until = std::visit(Overloaded{[](const Dispatched& state) { return state.until; },
+                                             [](const Reserved& state) { return state.until; },
+                                             [](const auto&) { return kNever; }},
                                   handoff.state);
-    if (now - since > limits_.match_wait) late.push_back(key);
+    if (now > until) late.push_back(key);
   }
   for (const RequestKey& key : late) {
     const Status why(StatusCode::kUnavailable, "the prefill worker offered no KV in time");

@@ -34,6 +34,7 @@ struct ActivateRequest {  // the KV is complete: the request joins the running b
 using DecodeAction = std::variant<GrantOffer,
                                   RefuseOffer,
                                   AbortSession,
+                                  StartRequest,
                                   ActivateRequest,
                                   ReportHandoff,
                                   ReportFailure,
@@ -42,8 +43,9 @@ using DecodeAction = std::variant<GrantOffer,
 
 // The hand-offs of a decode worker: matches the dispatches of routers with the offers of prefill
 // workers, which arrive in either order, and grants an offer when the engine has reserved blocks.
-// Pure: no I/O, threads or clock. Each input may request actions, which TakeActions() returns.
-// Owned by DecodeRole, or by a simulation.
+// If the prefill worker takes its blocks first, the engine reserves none before the offer. Pure: no
+// I/O, threads or clock. Each input may request actions, which TakeActions() returns. Owned by
+// DecodeRole, or by a simulation.
 //
 // Every hand-off ends if the engine ends every request and the receiver ends every grant. The lease
 // of a reservation ends (ReleaseKv) once: when the KV is committed, when the receiver has reported
@@ -53,6 +55,9 @@ class DecodeHandoffs final {
   struct Limits {
     // How long an offer waits for its dispatch, and a dispatch for its offer.
     Duration match_wait = std::chrono::seconds(10);
+    // The same for a dispatch whose prefill worker takes its blocks first: the prompt waits in that
+    // worker's queue before it is offered.
+    Duration queue_wait = std::chrono::seconds(600);
     size_t unmatched_offers = 4096;
   };
 
@@ -89,10 +94,10 @@ class DecodeHandoffs final {
  private:
   // The states of a dispatched hand-off.
   struct Dispatched {  // lacks the offer and the reservation
-    Time since{};
+    Time until{};      // the hand-off is given up
   };
   struct Reserved {  // lacks the offer
-    Time since{};
+    Time until{};    // the hand-off is given up
     KvReservation reservation;
   };
   struct Offered {};  // lacks the reservation
@@ -109,6 +114,7 @@ class DecodeHandoffs final {
     WorkerId peer;
     int32_t samples = 1;
     uint32_t total_tokens = 0;
+    bool peer_first = false;  // the prefill worker takes its blocks first
     State state;
   };
   using Handoffs = std::map<RequestKey, Handoff>;

@@ -47,6 +47,7 @@ class DecodeRole final : public WorkerRole, private KvReceiverListener {
   void OnCancel(RouterKey router, RequestId id, Epoch epoch) override;
   void OnRouterLost(RouterKey router) override;
   void OnLeaving(const std::string& reason) override;
+  void OnPromptStarted(RequestId, Epoch) override {}
   void OnKvLayers(const KvChunk&, int32_t) override {}
   void OnKvChunk(const KvChunk&) override {}
   void OnKvReserved(const KvReservation& reservation) override;

@@ -29,6 +29,8 @@ class KvSenderListener {
   // The peer refused the offer, or could not be reached. The session is parked: the sender keeps
   // what ChunkReady and Seal passed. Offer the session to another peer, or Abort it.
   virtual void OnRefused(SessionId session, Epoch epoch, const Status& status) = 0;
+  // The peer has granted blocks for the KV.
+  virtual void OnGranted(SessionId, Epoch) {}
   // The hand-off lacks only Seal, which is expected `within` that time. Not called for every
   // hand-off.
   virtual void OnSealDue(Duration /*within*/) {}

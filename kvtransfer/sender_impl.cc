@@ -285,6 +285,7 @@ void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& 
   } else if (std::holds_alternative<ReportGranted>(action)) {
     session.stats.wait = core_.Now() - session.offered;
     session.stats.cached_blocks = session.machine.grant().cached_blocks;
+    listener_.OnGranted(key.first, key.second);
   } else if (auto* refused = std::get_if<ReportRefused>(&action)) {
     ++counters_.refused;
     listener_.OnRefused(key.first, key.second, refused->status);

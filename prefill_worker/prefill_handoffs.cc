@@ -15,7 +15,7 @@ PrefillHandoffs::Handoff* PrefillHandoffs::Find(const RequestKey& key) {
   return found == handoffs_.end() ? nullptr : &found->second;
 }
 
-Status PrefillHandoffs::OnDispatch(RouterKey router, const DispatchCommand& dispatch, Time now) {
+Status PrefillHandoffs::OnDispatch(RouterKey router, const DispatchCommand& dispatch) {
   const Request& request = dispatch.request;
   const RequestKey key{request.id, request.epoch};
   const SessionKey session{dispatch.session, request.epoch};
@@ -24,7 +24,9 @@ Status PrefillHandoffs::OnDispatch(RouterKey router, const DispatchCommand& disp
   Handoff handoff{.router = router,
                   .total_tokens = static_cast<uint32_t>(request.tokens.size()),
                   .first_sample = request.first_sample,
-                  .deadline = std::min(request.deadline, now + limits_.handoff),
+                  .deadline = request.deadline,
+                  .peer_first = request.peer_first,
+                  .held = request.peer_first,
                   .session = session,
                   .peer = dispatch.peer.id,
                   .session_state = Connecting{},
@@ -41,15 +43,24 @@ void PrefillHandoffs::OnPeerSettled(const WorkerId& peer, const Status& status, 
     const bool connecting = std::holds_alternative<Connecting>(handoff.session_state);
     if (!connecting || handoff.peer != peer) continue;
     if (status.ok()) {
-      Offer(handoff, now);
+      OfferIfReady(handoff, now);
     } else {
       Refuse(entry, /*in_sender=*/false, status, now);
     }
   }
 }
 
+void PrefillHandoffs::OfferIfReady(Handoff& handoff, Time now) {
+  if (handoff.started || handoff.peer_first) {
+    Offer(handoff, now);
+  } else {
+    handoff.session_state = Connected{};
+  }
+}
+
 void PrefillHandoffs::Offer(Handoff& handoff, Time now) {
   handoff.session_state = Offered{};
+  handoff.deadline = std::min(handoff.deadline, now + limits_.handoff);
   OfferRequest offer;
   offer.session = handoff.session.first;
   offer.epoch = handoff.session.second;
@@ -73,6 +84,24 @@ void PrefillHandoffs::Send(const Handoff& handoff,
                                    static_cast<uint32_t>(chunk.first_index),
                                    {chunk.blocks.begin(), chunk.blocks.end()},
                                    layers});
+}
+
+void PrefillHandoffs::OnStarted(const RequestKey& key, Time now) {
+  Handoff* handoff = Find(key);
+  if (handoff == nullptr) return;
+  handoff->started = true;
+  if (std::holds_alternative<Connected>(handoff->session_state)) Offer(*handoff, now);
+}
+
+void PrefillHandoffs::StartIfHeld(const RequestKey& key, Handoff& handoff) {
+  if (std::exchange(handoff.held, false)) actions_.emplace_back(StartRequest{key});
+}
+
+void PrefillHandoffs::OnGranted(const SessionKey& session) {
+  const auto known = sessions_.find(session);
+  if (known == sessions_.end()) return;
+  Handoff& handoff = handoffs_.at(known->second);
+  if (handoff.session == session) StartIfHeld(known->second, handoff);
 }
 
 // Layers of a chunk are not kept: OnChunk with the same blocks follows.
@@ -164,10 +193,20 @@ void PrefillHandoffs::OnRedirect(RouterKey router, const RedirectCommand& redire
     actions_.emplace_back(ReportFailure{router, key, AlreadyKnown(key, session)});
     return;
   }
+  if (redirect.peer_first && !handoff->held) {
+    // The prompt has blocks or may take some at any time. With them it may not wait for this peer.
+    const Status why = MakeStatus(
+        StatusCode::kUnavailable, "worker {} must take its blocks first", redirect.peer.id);
+    ReportFailed(*handoffs_.find(key), why);
+    CloseSession(*handoff, why);
+    return EraseIfOver(key);
+  }
   CloseSession(*handoff, Status(StatusCode::kCancelled, "the KV is sent to another decode worker"));
   handoff->session = session;
   handoff->peer = redirect.peer.id;
+  handoff->peer_first = redirect.peer_first;
   handoff->session_state = Connecting{};
+  if (!redirect.peer_first) StartIfHeld(key, *handoff);
   sessions_.emplace(session, key);
   actions_.emplace_back(ConnectPeer{redirect.peer});
 }

@@ -40,13 +40,16 @@ using PrefillAction = std::variant<ConnectPeer,
                                    SendBlocks,
                                    SealKv,
                                    AbortSession,
+                                   StartRequest,
                                    ReportHandoff,
                                    ReportFailure,
                                    DropRequest,
                                    ReleaseKv>;
 
 // The hand-offs of a prefill worker, one for each dispatched request: matches the router's
-// commands, the engine's events and the sender's events. Pure: no I/O, threads or clock. Each input
+// commands, the engine's events and the sender's events. A prompt is offered when the engine has
+// begun it. If the decode worker takes its blocks first, the prompt is offered at once, and the
+// engine begins it after the grant. Pure: no I/O, threads or clock. Each input
 // may request actions, which TakeActions() returns. Owned by PrefillRole, or by a simulation.
 //
 // Every hand-off ends if the engine ends every request and the sender ends every session. The
@@ -57,7 +60,8 @@ class PrefillHandoffs final {
   struct Limits {
     // How long a refused hand-off waits for the router to name another decode worker.
     Duration redirect_wait = std::chrono::seconds(10);
-    // The longest time for a hand-off, also when its request has a later deadline or none.
+    // The longest time for a hand-off, from its first offer, also when its request has a later
+    // deadline or none.
     Duration handoff = std::chrono::seconds(600);
   };
 
@@ -65,7 +69,7 @@ class PrefillHandoffs final {
 
   // From a router. AlreadyExists if the request or the session is known. After OK the caller
   // submits the request to the engine before it takes the actions.
-  Status OnDispatch(RouterKey router, const DispatchCommand& dispatch, Time now);
+  Status OnDispatch(RouterKey router, const DispatchCommand& dispatch);
   void OnRedirect(RouterKey router, const RedirectCommand& redirect);
   void OnCancel(RouterKey router, const RequestKey& key);
   void OnRouterLost(RouterKey router);
@@ -73,13 +77,16 @@ class PrefillHandoffs final {
   // From the streams to decode workers: `peer` is connected (OK), or it cannot be reached.
   void OnPeerSettled(const WorkerId& peer, const Status& status, Time now);
 
-  // From the engine, in order. OnEnded is the last call for a request.
+  // From the engine, in order. OnStarted: the engine has all blocks of the prompt. OnEnded is the
+  // last call for a request.
+  void OnStarted(const RequestKey& key, Time now);
   void OnLayers(const KvChunk& chunk, int32_t layers);
   void OnChunk(const KvChunk& chunk, Time now);
   void OnToken(const TokenOutput& token);
   void OnEnded(const RequestKey& key, const Status& status);
 
   // From the sender: the callbacks of KvSenderListener.
+  void OnGranted(const SessionKey& session);
   void OnRefused(const SessionKey& session, const Status& status, Time now);
   void OnFinished(const SessionKey& session,
                   const Status& status,
@@ -96,13 +103,14 @@ class PrefillHandoffs final {
  private:
   // The states of the present session.
   struct Connecting {};  // the peer is being dialled; the sender does not know the session
-  struct Offered {};     // the sender has the session
-  struct Refused {       // waits for a redirect
+  struct Connected {};  // the engine has not begun the prompt; the sender does not know the session
+  struct Offered {};    // the sender has the session
+  struct Refused {      // waits for a redirect
     Time since{};
     bool in_sender = false;  // the sender keeps the session until it is aborted
   };
   struct Closed {};  // over, or given up
-  using SessionState = std::variant<Connecting, Offered, Refused, Closed>;
+  using SessionState = std::variant<Connecting, Connected, Offered, Refused, Closed>;
 
   // The states of the computation.
   struct Computing {
@@ -120,7 +128,10 @@ class PrefillHandoffs final {
     uint32_t total_tokens = 0;
     int32_t first_sample = 0;
     Time deadline{};
-    SessionKey session;  // its epoch is the decode worker's
+    bool peer_first = false;  // the decode worker takes its blocks first
+    bool held = false;        // the engine does not begin the prompt before StartRequest
+    bool started = false;     // the engine has begun the prompt
+    SessionKey session;       // its epoch is the decode worker's
     WorkerId peer;
     SessionState session_state;
     int32_t aborted_sessions = 0;  // that the sender has not finished
@@ -132,7 +143,9 @@ class PrefillHandoffs final {
   using Handoffs = std::map<RequestKey, Handoff>;
 
   Handoff* Find(const RequestKey& key);
+  void OfferIfReady(Handoff& handoff, Time now);
   void Offer(Handoff& handoff, Time now);
+  void StartIfHeld(const RequestKey& key, Handoff& handoff);
   void Send(const Handoff& handoff, const KvChunk& chunk, std::optional<int32_t> layers);
   void Refuse(Handoffs::value_type& entry, bool in_sender, const Status& status, Time now);
   void Report(const Handoffs::value_type& entry, HandoffReport report);

@@ -39,7 +39,7 @@ void PrefillRole::Stop() {
 // ---- events
 
 Status PrefillRole::OnDispatch(RouterKey router, DispatchCommand dispatch) {
-  BATON_RETURN_IF_ERROR(handoffs_.OnDispatch(router, dispatch, worker_.clock().Now()));
+  BATON_RETURN_IF_ERROR(handoffs_.OnDispatch(router, dispatch));
   worker_.engine().Submit(std::move(dispatch.request));
   Act();
   return OkStatus();
@@ -65,6 +65,11 @@ void PrefillRole::OnPeerSettled(const WorkerId& peer, const Status& status) {
   Act();
 }
 
+void PrefillRole::OnPromptStarted(RequestId id, Epoch epoch) {
+  handoffs_.OnStarted({id, epoch}, worker_.clock().Now());
+  Act();
+}
+
 void PrefillRole::OnKvLayers(const KvChunk& chunk, int32_t layers) {
   handoffs_.OnLayers(chunk, layers);
   Act();
@@ -80,6 +85,13 @@ bool PrefillRole::OnEnded(RequestId id, Epoch epoch, const Status& status) {
   handoffs_.OnEnded({id, epoch}, status);
   Act();
   return true;
+}
+
+void PrefillRole::OnGranted(SessionId session, Epoch epoch) {
+  worker_.loop().PostInternal([this, session, epoch] {
+    handoffs_.OnGranted({session, epoch});
+    Act();
+  });
 }
 
 void PrefillRole::OnRefused(SessionId session, Epoch epoch, const Status& status) {

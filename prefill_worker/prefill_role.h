@@ -19,8 +19,8 @@ struct PrefillOptions {
 };
 
 // Computes prompts and hands their KV to decode workers. A request is offered to its decode worker
-// as soon as it arrives. The layers of a chunk are sent as the engine finishes them. The first
-// tokens are sent to the router at once, and to the decode worker with SEAL.
+// as soon as its computation begins. The layers of a chunk are sent as the engine finishes them.
+// The first tokens are sent to the router at once, and to the decode worker with SEAL.
 //
 // PrefillHandoffs decides; the role passes events to it and carries out its actions with the
 // engine, the sender and the streams to decode workers. Used on the worker's thread.
@@ -37,6 +37,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
   void OnRouterLost(RouterKey router) override;
   void OnPeer(const Peer& peer) override { (void)peers_->Connect(peer); }
   void OnLeaving(const std::string&) override {}
+  void OnPromptStarted(RequestId id, Epoch epoch) override;
   void OnKvLayers(const KvChunk& chunk, int32_t layers) override;
   void OnKvChunk(const KvChunk& chunk) override;
   void OnKvReserved(const KvReservation&) override {}
@@ -55,6 +56,7 @@ class PrefillRole final : public WorkerRole, private KvSenderListener {
   // KvSenderListener, on the sender's thread.
   // The hand-off waits only for the first token, which this thread receives from the engine.
   void OnSealDue(Duration within) override { worker_.loop().BusyPollFor(within); }
+  void OnGranted(SessionId session, Epoch epoch) override;
   void OnRefused(SessionId session, Epoch epoch, const Status& status) override;
   void OnFinished(SessionId session,
                   Epoch epoch,

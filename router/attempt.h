@@ -63,6 +63,8 @@ class Attempt final {
   void OnRefused(BootId boot, Time now);
   // Postpones the redirect.
   void OnPostponed(Time until);
+  // The prefill worker takes its blocks before the decode worker, so it may hold them from now on.
+  void OnPrefillFirst() { prefill_holds_ = true; }
   // The hand-off is offered to another decode worker, or to the same one under another epoch.
   void OnRedirected(const DecodePart& to);
 
@@ -93,6 +95,8 @@ class Attempt final {
   // The decode worker may still compute or hold blocks.
   bool decode_open() const;
 
+  // The prefill worker may hold blocks of the prompt.
+  bool prefill_holds() const { return prefill_holds_; }
   // The decode workers that refused the hand-off; one entry for each refusal.
   const std::vector<BootId>& refused_by() const { return refused_by_; }
 
@@ -130,6 +134,7 @@ class Attempt final {
   std::variant<Alone, Computing, Computed, Sent, Done> prefill_;
   std::variant<AwaitingKv, Decoding, EndedFirst, Ended, Parked, Unneeded> decode_;
   std::vector<BootId> refused_by_;
+  bool prefill_holds_ = false;
 };
 
 }  // namespace baton::router

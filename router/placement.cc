@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/retry_after.h"
+#include "common/cluster/handoff_order.h"
 #include "common/kvcache/block_hash.h"
 #include "router/request_error.h"
 #include "router/worker_cost.h"
@@ -274,9 +275,22 @@ Status Placement::TooLong(const Query& query) const {
   return WithReason(too_long, reason::kContextLengthExceeded);
 }
 
-WorkerSlot Placement::PlaceDecode(const Query& query, WorkerSlot prefill, Time now) {
+bool Placement::DecodeTakesFirst(WorkerSlot prefill, WorkerSlot decode) const {
+  if (!book_.Has(prefill) || !book_.Has(decode)) return false;
+  return baton::DecodeTakesFirst(book_.record(prefill).info, book_.record(decode).info);
+}
+
+WorkerSlot Placement::PlaceDecode(const Query& query,
+                                  WorkerSlot prefill,
+                                  bool prefill_holds,
+                                  Time now) {
   RouteQuery route = LookUp(query, now);
   Gather(query, decode_, false, prefill);
+  if (prefill_holds) {
+    std::erase_if(decode_, [&](const Candidate& candidate) {
+      return DecodeTakesFirst(prefill, candidate.slot);
+    });
+  }
   if (decode_.empty()) return kNoWorker;
   const auto avoided = [&](const Candidate& candidate) {
     return pairs_.Avoided(prefill, candidate.slot, now);

@@ -48,8 +48,12 @@ class Placement final {
   // first token is expected after its deadline. A pinned request never waits: the error then says
   // why its workers cannot serve it.
   StatusOr<std::optional<Assignment>> Place(const Query& query, Time now);
-  // Chooses a decode worker for KV that `prefill` keeps; kNoWorker when there is none.
-  WorkerSlot PlaceDecode(const Query& query, WorkerSlot prefill, Time now);
+  // Chooses a decode worker for KV that `prefill` keeps; kNoWorker when there is none. If
+  // `prefill_holds`, the prefill worker may hold blocks of the prompt, so that the decode worker
+  // cannot be one that takes its blocks first.
+  WorkerSlot PlaceDecode(const Query& query, WorkerSlot prefill, bool prefill_holds, Time now);
+  // See common/cluster/handoff_order.h. False when one of the workers has left.
+  bool DecodeTakesFirst(WorkerSlot prefill, WorkerSlot decode) const;
   // OK when a worker that can decode is ready; else Unavailable with the reason.
   Status Ready() const;
   // The reason why Place returned nullopt, as text for the client. `suspect` as in Query.

@@ -130,7 +130,7 @@ void RequestMachine::Launch(const Unplaced& group, const Assignment& where, Time
     account_.attempts = std::max(account_.attempts, ++sample.attempts);
   }
   const size_t resumed = samples_[group.samples.first].tokens.size();
-  const Attempt& attempt = attempts_.emplace_back(epoch, group.samples, resumed, where, now);
+  Attempt& attempt = attempts_.emplace_back(epoch, group.samples, resumed, where, now);
   account_.decode_worker = placement_.PeerOf(where.decode).id.value();
   if (where.prefill == kNoWorker) {
     account_.prefill_worker = account_.decode_worker;
@@ -139,6 +139,7 @@ void RequestMachine::Launch(const Unplaced& group, const Assignment& where, Time
   }
   account_.prefill_worker = placement_.PeerOf(where.prefill).id.value();
   placement_.pairs().NoteGiven(where.prefill, where.decode, now);
+  if (!placement_.DecodeTakesFirst(where.prefill, where.decode)) attempt.OnPrefillFirst();
   const SessionId session = placement_.NewSession();
   Dispatch(attempt, RequestKind::kDecode, session, now);
   Dispatch(attempt, RequestKind::kPrefill, session, now);
@@ -163,6 +164,11 @@ void RequestMachine::Dispatch(const Attempt& attempt,
   request.prompt_length = static_cast<int32_t>(spec_->prompt.size());
   request.first_sample = attempt.samples().first;
   request.samples = attempt.samples().count;
+  if (kind != RequestKind::kServe) {
+    const bool decode_first =
+        placement_.DecodeTakesFirst(attempt.prefill(), attempt.decode_worker());
+    request.peer_first = decode_first == prefill;
+  }
   command.session = session;
   command.peer = placement_.PeerOf(prefill ? attempt.decode_worker() : attempt.prefill());
   placement_.Book(worker, request, now);

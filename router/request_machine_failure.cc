@@ -107,8 +107,8 @@ void RequestMachine::Redirect(Attempt& attempt, bool after_pause, Time now) {
   const auto refusals = static_cast<int32_t>(attempt.refused_by().size());
   const SampleRange& samples = attempt.samples();
   const WorkerSlot prefill = attempt.prefill();
-  const WorkerSlot decode =
-      placement_.PlaceDecode(QueryFor(samples, attempt.refused_by(), unable_), prefill, now);
+  const WorkerSlot decode = placement_.PlaceDecode(
+      QueryFor(samples, attempt.refused_by(), unable_), prefill, attempt.prefill_holds(), now);
   if (ServesAlone() || placement_.pairs().Broken(prefill, decode, now)) {
     return FailAttempt(attempt.epoch(), {FailureKind::kLoss, last_setback_, kNoWorker}, now);
   }
@@ -119,6 +119,8 @@ void RequestMachine::Redirect(Attempt& attempt, bool after_pause, Time now) {
   attempt.OnRedirected({decode, epoch, now});
   placement_.pairs().NoteGiven(prefill, decode, now);
   account_.decode_worker = placement_.PeerOf(decode).id.value();
+  const bool decode_first = placement_.DecodeTakesFirst(prefill, decode);
+  if (!decode_first) attempt.OnPrefillFirst();
   const SessionId session = placement_.NewSession();
   Dispatch(attempt, RequestKind::kDecode, session, now);
   for (int32_t s = samples.first; s < samples.end(); ++s) {
@@ -126,7 +128,8 @@ void RequestMachine::Redirect(Attempt& attempt, bool after_pause, Time now) {
     Send(decode, StopSampleCommand{spec_->id, epoch, s});
   }
   Send(attempt.prefill(),
-       RedirectCommand{spec_->id, attempt.epoch(), session, epoch, placement_.PeerOf(decode)});
+       RedirectCommand{
+           spec_->id, attempt.epoch(), session, epoch, placement_.PeerOf(decode), decode_first});
 }
 
 void RequestMachine::OnFailed(WorkerSlot from, const FailedReport& report, Time now) {

@@ -165,8 +165,8 @@ LoadEstimate WorkerBook::Estimate(WorkerSlot slot) const {
       at_least_zero(stats.running + stats.waiting + stats.awaiting_kv + change.requests));
   e.queued_tokens = at_least_zero(stats.queued_tokens + change.tokens);
   const int64_t total = entry.record.info.blocks;
-  e.blocks_free =
-      static_cast<int32_t>(std::clamp<int64_t>(stats.blocks_free - change.blocks, 0, total));
+  e.blocks_free = static_cast<int32_t>(std::clamp<int64_t>(
+      int64_t{stats.blocks_free} - stats.blocks_expected - change.blocks, 0, total));
   e.context_tokens = (total - e.blocks_free) * entry.record.info.block_tokens;
   return e;
 }

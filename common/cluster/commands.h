@@ -47,6 +47,7 @@ struct RedirectCommand {
   SessionId session;
   Epoch decode_epoch;  // of the decode worker's dispatch, and of the session
   Peer peer;
+  bool peer_first = false;  // as Request::peer_first, with the new peer
 
   bool operator==(const RedirectCommand&) const = default;
 };

@@ -32,6 +32,9 @@ struct EngineLoad {
   int64_t queued_tokens = 0;  // prompt tokens that are not computed yet
   int32_t blocks_total = 0;
   int32_t blocks_free = 0;  // free, or cached without a user: available to a new request
+  // Of blocks_free, those that kDecode requests will take whose prompt another worker has not
+  // begun.
+  int32_t blocks_expected = 0;
   int32_t blocks_cached = 0;
   int32_t blocks_leaked = 0;  // owned by nobody and not free: always 0
   int64_t prompt_tokens = 0;  // computed, since the start

@@ -43,6 +43,7 @@ struct RequestOptions : PassedOptions {
   int32_t min_tokens = 0;
   std::vector<TokenId> stop_tokens;  // end the sequence; the token is emitted as the last one
   Time arrival{};                    // at this process
+  Duration age{};                    // how long before `arrival` a router accepted the request
   // A number for who sent the request (a key or an address), so that clients take turns in queues.
   // 0: no client, such as a replay.
   uint64_t client_tag = 0;
@@ -65,6 +66,9 @@ struct Request : RequestOptions {
   int32_t prompt_length = 0;
   int32_t samples = 1;  // parallel samples ("n")
   int32_t first_sample = 0;
+  // kPrefill, kDecode: the other worker of the hand-off takes its KV blocks first. This worker
+  // takes none before Engine::PeerReady (kvtransfer/waiting.md).
+  bool peer_first = false;
 
   bool operator==(const Request&) const = default;
 };

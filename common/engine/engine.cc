@@ -123,6 +123,10 @@ class Engine::Impl {
                        scheduler_.StopSample(stop.key, stop.sample);
                        compiling_.StopSample(stop.key, stop.sample);
                      },
+                     [&](Inbox::PeerReady& ready) {
+                       scheduler_.PeerReady(ready.key, clock_.Now());
+                       compiling_.PeerReady(ready.key);
+                     },
                      [&](Inbox::Compiled& compiled) { AdmitCompiled(std::move(compiled)); },
                      [&](Inbox::Activate& activate) {
                        scheduler_.Activate(
@@ -287,6 +291,7 @@ class Engine::Impl {
 
   bool Deliver() {
     const Outcomes outcomes = scheduler_.TakeOutcomes();
+    for (const auto& [id, epoch] : outcomes.started) listener_.OnPromptStarted(id, epoch);
     for (const Outcomes::Chunk& chunk : outcomes.chunks) {
       listener_.OnKvChunk(ViewOf(chunk));
     }
@@ -316,6 +321,7 @@ class Engine::Impl {
     stats.queued_tokens = counts.queued_tokens;
     stats.blocks_total = cache_.total();
     stats.blocks_free = cache_.available();
+    stats.blocks_expected = counts.expected_blocks;
     stats.blocks_cached = cache_.cached();
     stats.blocks_leaked = scheduler_.LeakedBlocks();
     stats.leases = counts.held_leases;
@@ -389,6 +395,10 @@ void Engine::Cancel(RequestId id, Epoch epoch) {
 
 void Engine::StopSample(RequestId id, Epoch epoch, int32_t sample) {
   impl_->inbox().Push(Inbox::StopSample{{id, epoch}, sample});
+}
+
+void Engine::PeerReady(RequestId id, Epoch epoch) {
+  impl_->inbox().Push(Inbox::PeerReady{{id, epoch}});
 }
 
 void Engine::Activate(RequestId id, Epoch epoch, std::vector<SampledToken> first_tokens) {

@@ -33,9 +33,9 @@ struct EngineStats : EngineLoad {
 
 // The generation engine: continuous batching over the model and the paged KV arena of its executor.
 // It handles requests and tokens and does not depend on text, networks or roles. Submit, Cancel,
-// StopSample, Activate, ReleaseKv, RequestCacheSnapshot, BusyPollFor, WaitForWork, WaitUntilIdle
-// and Stats may be called from any thread: changes are queued and take effect in the next Step().
-// Everything else happens in Step(), which one thread calls (EngineLoop, or a test).
+// StopSample, PeerReady, Activate, ReleaseKv, RequestCacheSnapshot, BusyPollFor, WaitForWork,
+// WaitUntilIdle and Stats may be called from any thread: changes are queued and take effect in the
+// next Step(). Everything else happens in Step(), which one thread calls (EngineLoop, or a test).
 //
 // KV ownership in a hand-off: a lease holds the blocks of a kPrefill request from the moment they
 // are reported to the listener, and the blocks of a kDecode request from the reservation on. The
@@ -64,6 +64,9 @@ class Engine final {
   // Ends one sample as if it had finished: no more of its tokens are sent, and the other samples
   // continue. Ignored when the sample does not exist or has ended.
   void StopSample(RequestId id, Epoch epoch, int32_t sample);
+  // The other worker of the hand-off has its blocks, so a request with `peer_first` may take its
+  // own. Ignored when the request is not held, or has ended.
+  void PeerReady(RequestId id, Epoch epoch);
   // Starts the generation of a kDecode request: its prompt KV is complete in its reserved blocks,
   // and `first_tokens` has the first token of each sample. The first tokens are not emitted again.
   // Ignored when the request has ended.

@@ -85,6 +85,11 @@ void GrammarQueue::StopSample(const RequestKey& key, int32_t sample) {
   if (found != waiting_.end()) found->second.stopped.push_back(sample);
 }
 
+void GrammarQueue::PeerReady(const RequestKey& key) {
+  const auto found = waiting_.find(key);
+  if (found != waiting_.end()) found->second.request.peer_first = false;
+}
+
 std::vector<RequestKey> GrammarQueue::TakeExpired(Time now, bool all) {
   std::vector<RequestKey> expired;
   for (const auto& [key, waiting] : waiting_) {

@@ -48,6 +48,7 @@ class GrammarQueue final {
   // Removes a request; whether it was waiting.
   bool Cancel(const RequestKey& key) { return waiting_.erase(key) > 0; }
   void StopSample(const RequestKey& key, int32_t sample);
+  void PeerReady(const RequestKey& key);
   // Removes the requests whose deadline has passed, or all if `all`. Returns their keys.
   std::vector<RequestKey> TakeExpired(Time now, bool all);
 

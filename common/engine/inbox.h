@@ -26,6 +26,9 @@ class Inbox final {
     RequestKey key;
     int32_t sample;
   };
+  struct PeerReady {
+    RequestKey key;
+  };
   struct Activate {
     RequestKey key;
     std::vector<SampledToken> first_tokens;
@@ -40,7 +43,8 @@ class Inbox final {
     RequestKey key;
     StatusOr<Constraint> constraint;
   };
-  using Message = std::variant<Request, Cancel, StopSample, Activate, Release, Snapshot, Compiled>;
+  using Message =
+      std::variant<Request, Cancel, StopSample, PeerReady, Activate, Release, Snapshot, Compiled>;
 
   void Push(Message message) {
     std::lock_guard lock(settled_mutex_);

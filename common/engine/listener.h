@@ -49,6 +49,9 @@ class EngineListener {
   // Called once for each request that has produced all its tokens, after its last OnTokens.
   virtual void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) = 0;
   virtual void OnFailed(const RequestFailure& failure) = 0;
+  // kPrefill: the request has all blocks of its prompt and keeps them until the prompt is computed:
+  // it is never preempted. Called once, before its first chunk.
+  virtual void OnPromptStarted(RequestId, Epoch) {}
   // kPrefill: `chunk` is still being computed, but its KV of layers [0, layers) is final. The lease
   // of the hand-off holds the blocks from this call on. OnKvChunk with the same blocks follows, or
   // OnFailed. Called before the step ends, on a thread of the device or on the thread of Step().

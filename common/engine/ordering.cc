@@ -5,21 +5,22 @@
 namespace baton {
 
 Time Ordering::VirtualTime(const Request& request, int64_t uncached, Duration token_time) const {
+  const Time arrival = request.arrival - request.age;
   switch (policy_) {
     case SchedulingPolicy::kFcfs:
-      return request.arrival;
+      return arrival;
     case SchedulingPolicy::kPriority:
-      return request.arrival -
+      return arrival -
              std::clamp(request.priority, -kHighestPriority, kHighestPriority) * kPriorityStep;
     case SchedulingPolicy::kShortestPrefill:
-      return request.arrival + uncached * kPrefillStep;
+      return arrival + uncached * kPrefillStep;
     case SchedulingPolicy::kDeadline: {
-      const Time latest = request.arrival + kNoDeadline;
+      const Time latest = arrival + kNoDeadline;
       const Duration work = (uncached + request.max_tokens) * token_time;
       return std::min(request.deadline, latest) - std::min(work, kNoDeadline);
     }
   }
-  return request.arrival;
+  return arrival;
 }
 
 }  // namespace baton

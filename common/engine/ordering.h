@@ -18,7 +18,7 @@ struct Rank {
 
 // The scheduling policy: it computes a virtual arrival time for each request, once.
 //
-//   fcfs              arrival
+//   fcfs              arrival: when a router accepted the request
 //   priority          arrival - priority · kPriorityStep
 //   shortest_prefill  arrival + uncached prompt tokens · kPrefillStep
 //   deadline          deadline - predicted work (least laxity); without one, arrival + kNoDeadline

@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// The results of the scheduler, in the order in which EngineListener receives them: chunks and
-// reservations, then tokens, then ends.
+// The results of the scheduler, in the order in which EngineListener receives them: starts, chunks
+// and reservations, then tokens, then ends.
 struct Outcomes {
   struct Chunk {
     RequestId id;
@@ -24,6 +24,7 @@ struct Outcomes {
     Epoch epoch;
     RequestTimes times;
   };
+  std::vector<RequestKey> started;  // kPrefill requests that were admitted
   std::vector<Chunk> chunks;
   std::vector<KvReservation> reservations;
   std::vector<TokenOutput> tokens;
@@ -31,8 +32,8 @@ struct Outcomes {
   std::vector<RequestFailure> failures;
 
   bool empty() const {
-    return chunks.empty() && reservations.empty() && tokens.empty() && finished.empty() &&
-           failures.empty();
+    return started.empty() && chunks.empty() && reservations.empty() && tokens.empty() &&
+           finished.empty() && failures.empty();
   }
 };
 
@@ -42,6 +43,7 @@ struct SchedulerCounts {
   int32_t waiting = 0;
   int32_t awaiting_kv = 0;
   int64_t queued_tokens = 0;
+  int32_t expected_blocks = 0;
   int32_t held_leases = 0;
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;

@@ -38,6 +38,7 @@ void Scheduler::Add(Request request, Time now, Constraint constraint) {
     return Refuse(key, status);
   }
   if (request.arrival == Time{}) request.arrival = now;
+  if (request.kind == RequestKind::kServe) request.peer_first = false;  // it has no peer
 
   const EngineOptions& engine = options_.engine;
   const HashDomain domain{engine.hash_secret, options_.model_fingerprint, request.cache_salt};
@@ -72,15 +73,61 @@ void Scheduler::Add(Request request, Time now, Constraint constraint) {
     uncached -= static_cast<int64_t>(FindPrefix(leader).blocks.size()) * cache_.block_tokens();
   }
   leader.rank = {ordering_.VirtualTime(active->request, uncached, token_time_), active->serial, 0};
-  active->reserve_by = now + engine.max_reservation_wait;
+  active->added = now;
+  if (active->held()) {
+    Hold(*active);
+  } else {
+    BoundWait(*active, now);
+    Enqueue(leader);
+  }
   next_expiry_ = std::min(next_expiry_, active->expiry());
-  Enqueue(leader);
   active_.emplace(key, std::move(active));
+}
+
+void Scheduler::PeerReady(RequestKey key, Time now) {
+  const auto found = active_.find(key);
+  if (found == active_.end() || !found->second->held()) return;
+  ActiveRequest& active = *found->second;
+  Unhold(active);
+  BoundWait(active, now);
+  next_expiry_ = std::min(next_expiry_, active.expiry());
+  Enqueue(active.sequences[0]);
+}
+
+// Bounds the wait of a reservation by the age of the request. So a request that is refused again
+// and again is refused ever more rarely, and keeps its place in the queue meanwhile: requests that
+// arrived later pass it only between a refusal and the next dispatch, at most log2(deadline / wait)
+// times.
+void Scheduler::BoundWait(ActiveRequest& active, Time now) const {
+  if (!active.awaits_reservation()) return;
+  const Duration age = now - active.request.arrival + active.request.age;
+  active.reserve_by = now + std::max(options_.engine.max_reservation_wait, age);
+}
+
+// A held request counts as waiting, and its prompt as work of this engine or of its arena, so that
+// routers see the load that was sent here.
+void Scheduler::Hold(const ActiveRequest& active) {
+  ++held_;
+  if (active.awaits_reservation()) {
+    expected_blocks_ += cache_.BlocksFor(active.sequences[0].length());
+  } else {
+    waiting_tokens_ += active.sequences[0].length();
+  }
+}
+
+void Scheduler::Unhold(ActiveRequest& active) {
+  --held_;
+  if (active.awaits_reservation()) {
+    expected_blocks_ -= cache_.BlocksFor(active.sequences[0].length());
+  } else {
+    waiting_tokens_ -= active.sequences[0].length();
+  }
+  active.request.peer_first = false;
 }
 
 Status Scheduler::CheckRoom(const ActiveRequest& active) const {
   const int32_t most = options_.engine.max_waiting;
-  if (std::cmp_greater_equal(waiting_.size(), most)) {
+  if (std::cmp_greater_equal(waiting_.size() + held_, most)) {
     return MakeStatus(StatusCode::kResourceExhausted,
                       "the queue is full: {} sequences are waiting (max_waiting)",
                       most);
@@ -197,7 +244,11 @@ void Scheduler::Finish(Sequence& sequence) {
 // Ends a sequence and releases everything that it holds. Its blocks are released when no plan under
 // way may write them any more. Reap must follow.
 void Scheduler::Drop(Sequence& sequence) {
-  if (sequence.state == SequenceState::kWaiting) Dequeue(sequence);
+  if (sequence.request->held()) {
+    Unhold(*sequence.request);
+  } else if (sequence.state == SequenceState::kWaiting) {
+    Dequeue(sequence);
+  }
   if (sequence.state == SequenceState::kAwaitingKv) std::erase(awaiting_kv_, &sequence);
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);
@@ -301,7 +352,8 @@ Status Scheduler::NoBlocksFor(const ActiveRequest& active) const {
 SchedulerCounts Scheduler::Counts() const {
   SchedulerCounts counts = totals_;
   counts.running = static_cast<int32_t>(running_.size());
-  counts.waiting = static_cast<int32_t>(waiting_.size());
+  counts.waiting = static_cast<int32_t>(waiting_.size()) + held_;
+  counts.expected_blocks = expected_blocks_;
   counts.awaiting_kv = static_cast<int32_t>(awaiting_kv_.size());
   counts.held_leases = static_cast<int32_t>(handoffs_.size());
   counts.queued_tokens = waiting_tokens_;

@@ -49,6 +49,7 @@ class Scheduler final {
   void Add(Request request, Time now, Constraint constraint = {});
   // Whether the request has been added and has not ended.
   bool Knows(const RequestKey& key) const { return active_.contains(key); }
+  void PeerReady(RequestKey key, Time now);
   void Activate(RequestKey key, std::vector<SampledToken> first_tokens, Time now);
   void Cancel(RequestKey key);
   void StopSample(RequestKey key, int32_t sample);
@@ -116,6 +117,9 @@ class Scheduler final {
   void Reap();
   void Enqueue(Sequence& sequence);
   void Dequeue(Sequence& sequence);
+  void Hold(const ActiveRequest& active);
+  void Unhold(ActiveRequest& active);
+  void BoundWait(ActiveRequest& active, Time now) const;
   void Run(Sequence& sequence);
   void ForgetChunks(const RequestKey& key);
   void EndExpired(Time now);
@@ -150,10 +154,9 @@ class Scheduler final {
   int32_t ChunkOf(const Sequence& sequence, int32_t budget) const;
   void AddRow(Sequence& sequence, int32_t count);
   bool MakeRoom(Sequence& sequence, int32_t count);
-  void Preempt(Sequence& sequence);
+  void PreemptFrom(size_t rank);
   void AdmitWaiting(Time now);
   void AdmitReservations(Time now);
-  void AdmitAnnounced(Time now);
   bool Admit(Sequence& sequence, const PrefixHit& hit, Time now);
   int32_t FirstBlocks(const Sequence& sequence, int32_t hits) const;
   int32_t Spare() const;
@@ -202,6 +205,8 @@ class Scheduler final {
   std::vector<Sequence*> running_;  // sorted by rank
   std::vector<Sequence*> awaiting_kv_;
   int32_t waiting_reservations_ = 0;
+  int32_t held_ = 0;                    // requests that wait for PeerReady, in no queue
+  int32_t expected_blocks_ = 0;         // of held kDecode requests
   std::vector<Sequence*> store_later_;  // sequences for StoreBlocks, set by Commit
   int64_t waiting_tokens_ = 0;
   int32_t slots_ = 0;     // slots in use by running and awaiting sequences, at most slot_limit_

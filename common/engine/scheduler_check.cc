@@ -90,6 +90,7 @@ Status Scheduler::CheckQueues() const {
   size_t waiting = 0;
   size_t running = 0;
   size_t awaiting = 0;
+  int32_t held = 0;
   int32_t reservations = 0;
   int32_t slots = 0;
   int32_t promised = 0;
@@ -99,7 +100,8 @@ Status Scheduler::CheckQueues() const {
       auto* pointer = const_cast<Sequence*>(&sequence);
       const bool queued = waiting_.contains(pointer);
       const bool runs = std::ranges::count(running_, pointer) == 1;
-      if (queued != (sequence.state == SequenceState::kWaiting) ||
+      held += active->held();
+      if (queued != (sequence.state == SequenceState::kWaiting && !active->held()) ||
           runs != (sequence.state == SequenceState::kRunning)) {
         return Broken(
             "request {}: a {} sequence is in the wrong queue", key.first, Name(sequence.state));
@@ -113,14 +115,18 @@ Status Scheduler::CheckQueues() const {
     }
   }
   if (waiting != waiting_.size() || running != running_.size() || awaiting != awaiting_kv_.size() ||
-      reservations != waiting_reservations_ || slots != slots_ || promised != promised_ ||
-      slots_ > slot_limit_ || !std::ranges::is_sorted(running_, ByRank{})) {
+      held != held_ || reservations != waiting_reservations_ || slots != slots_ ||
+      promised != promised_ || slots_ > slot_limit_ ||
+      !std::ranges::is_sorted(running_, ByRank{})) {
     return Broken(
         "counter and recount differ, or the running sequences are not in rank order: waiting {} "
-        "and {}, running {} and {}, awaiting KV {} and {}, reservations {} and {}, slots {} and {} "
+        "and {}, held {} and {}, running {} and {}, awaiting KV {} and {}, reservations {} and {}, "
+        "slots {} and {} "
         "(limit {}), promised {} and {}",
         waiting_.size(),
         waiting,
+        held_,
+        held,
         running_.size(),
         running,
         awaiting_kv_.size(),

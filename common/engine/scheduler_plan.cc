@@ -128,8 +128,9 @@ Scheduler::StepShare Scheduler::ShareOfStep() const {
 // be taken, so preemption waits for the steps under way.
 // Prompts that take their blocks chunk by chunk get the blocks here, too.
 void Scheduler::PlanDecodes() {
-  for (size_t i = 0; i < running_.size(); ++i) {
-    Sequence& sequence = *running_[i];
+  for (size_t next = 0; next < running_.size();) {
+    const size_t rank = next++;
+    Sequence& sequence = *running_[rank];
     // A prompt whose blocks slide is in one step at a time.
     if (sequence.under_way > 0) continue;
     const bool decodes = sequence.remaining() == 1;
@@ -137,7 +138,8 @@ void Scheduler::PlanDecodes() {
     if (decodes && std::cmp_equal(plan_->rows.size(), share_.decodes)) continue;
     // The foreseen token is the last one that the sequence may have.
     if (decodes && sequence.length() >= sequence.request->longest) continue;
-    const bool fits = MakeRoomOrPreempt(i);
+    const bool fits = MakeRoomOrPreempt(rank);
+    if (sequence.state != SequenceState::kRunning) next = rank;  // another one has its rank now
     if (short_of_blocks_ && !steps_.empty() && !fits) break;
     if (fits && decodes) AddRow(sequence, 1);
   }
@@ -156,9 +158,9 @@ bool Scheduler::MakeRoomOrPreempt(size_t rank) {
     short_of_blocks_ = true;
     return false;
   }
-  while (!fits && rank < running_.size()) {
-    Preempt(*running_.back());
-    fits = rank < running_.size() && MakeRoom(sequence, count);
+  while (!fits && sequence.state == SequenceState::kRunning) {
+    PreemptFrom(rank);
+    fits = sequence.state == SequenceState::kRunning && MakeRoom(sequence, count);
   }
   return fits;
 }
@@ -273,12 +275,18 @@ bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
   return true;
 }
 
-// Puts the sequence back into the queue at its old rank. Its full blocks stay in the prefix cache
-// until they are needed for other content. Blocks that a hand-off has announced stay under its
-// lease.
-void Scheduler::Preempt(Sequence& sequence) {
-  BATON_CHECK(running_.back() == &sequence, "only the lowest ranked sequence is preempted");
-  running_.pop_back();
+// Preempts the lowest ranked sequence of those at `rank` and after it: puts it back into the queue
+// at its old rank. Its full blocks stay in the prefix cache until they are needed for other
+// content. A prompt that is handed off is never preempted, because a decode worker may hold blocks
+// for it: with both its own wait for blocks would be part of a circle. It needs no further block,
+// so the sequence at `rank` is not such a prompt.
+void Scheduler::PreemptFrom(size_t rank) {
+  size_t last = running_.size() - 1;
+  while (last > rank && running_[last]->request->request.kind == RequestKind::kPrefill) --last;
+  Sequence& sequence = *running_[last];
+  BATON_CHECK(sequence.request->request.kind != RequestKind::kPrefill,
+              "a prompt that is handed off holds all of its blocks");
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(last));
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);
   sequence.table.Clear();
@@ -307,20 +315,7 @@ void Scheduler::AdmitWaiting(Time now) {
     if (!reservation && ComputedByOther(sequence, hit)) continue;
     if (!Admit(sequence, hit, now)) break;
   }
-  if (running_.empty() && plan_->preempted == 0) AdmitAnnounced(now);
   RefuseExcessReservations();
-}
-
-// The head of the queue may need blocks that a preempted prompt after it has announced. These
-// blocks become free only when the hand-off of that prompt ends. So when no sequence runs, such a
-// prompt is admitted first. At least the one that was admitted last fits: all of its blocks fitted
-// when the others had announced as many blocks as now.
-void Scheduler::AdmitAnnounced(Time now) {
-  for (Sequence* const sequence : waiting_) {
-    const ActiveRequest& active = *sequence->request;
-    if (active.request.kind != RequestKind::kPrefill || !handoffs_.contains(active.key())) continue;
-    if (!Blocked(*sequence) && Admit(*sequence, FindPrefix(*sequence), now)) return;
-  }
 }
 
 // Admits the reservations at the head of the queue. A reservation needs no step and does not affect
@@ -361,13 +356,6 @@ PrefixHit Scheduler::FindPrefix(const Sequence& sequence) const {
     const auto hits = static_cast<int32_t>(hit.blocks.size());
     const bool single = hits * cache_.block_tokens() == sequence.request->request.prompt_length - 1;
     if (single) hit = cache_.Match(sequence.hashes, sequence.tokens, hits - 1);
-  }
-  const auto handoff = handoffs_.find(sequence.request->key());
-  if (sequence.request->request.kind == RequestKind::kPrefill && handoff != handoffs_.end() &&
-      std::cmp_greater(handoff->second.size(), hit.blocks.size())) {
-    // It was preempted after it announced blocks; the lease of the hand-off still holds them.
-    const auto held = handoff->second.blocks();
-    hit = {.blocks = {held.begin(), held.end()}, .last = kRootEntry, .idle = 0};
   }
   return hit;
 }
@@ -427,7 +415,7 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
     promised_ += sequence.promised;
   }
   if (!active.started) {
-    active.times.queued = now - active.request.arrival;
+    active.times.queued = now - active.added;
     active.times.cached_tokens = hits * cache_.block_tokens();
     totals_.cached_tokens += active.times.cached_tokens;
   }
@@ -440,6 +428,7 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   active.started = true;
   sequence.computed = hits * cache_.block_tokens();
   Run(sequence);
+  if (active.request.kind == RequestKind::kPrefill) outcomes_.started.push_back(active.key());
   auto cached = LeaseChunk(sequence, sequence.computed, /*last=*/false);
   if (cached) outcomes_.chunks.push_back(*std::move(cached));
   const size_t next = hit.blocks.size();

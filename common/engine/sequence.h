@@ -96,12 +96,15 @@ struct ActiveRequest {
   bool activated = false;     // kDecode: the prompt's KV has arrived
   bool kv_released = false;   // kPrefill: ReleaseKv was called; no more chunks are reported
   bool started = false;
+  Time added{};
   Time reserve_by = kNever;  // kDecode: when the wait for blocks ends
   Time first_step{};
   RequestTimes times;
 
   RequestKey key() const { return {request.id, request.epoch}; }
   bool awaits_reservation() const { return request.kind == RequestKind::kDecode && !activated; }
+  // Waits for PeerReady; its sequence is in no queue.
+  bool held() const { return request.peer_first; }
   // When the request ends if its state does not change.
   Time expiry() const {
     const bool queued = awaits_reservation() && sequences[0].state == SequenceState::kWaiting;

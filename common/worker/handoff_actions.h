@@ -20,6 +20,10 @@ struct ReportFailure {
   RequestKey request;
   Status status;
 };
+// The other worker of the hand-off has its blocks: the engine may take blocks for the request.
+struct StartRequest {
+  RequestKey request;
+};
 // Cancel the request in the engine; the router already knows its end. `complete`: the request was
 // answered in full.
 struct DropRequest {

@@ -22,6 +22,10 @@ void HandoffOutput::Do(const ReportFailure& action) {
   worker_.ReportFailure(action.router, id, epoch, action.status);
 }
 
+void HandoffOutput::Do(const StartRequest& action) {
+  worker_.engine().PeerReady(action.request.first, action.request.second);
+}
+
 void HandoffOutput::Do(const DropRequest& action) {
   const auto& [id, epoch] = action.request;
   if (action.complete) {

@@ -17,6 +17,7 @@ class HandoffOutput final {
 
   void Do(const ReportHandoff& action);
   void Do(const ReportFailure& action);
+  void Do(const StartRequest& action);
   void Do(const DropRequest& action);
   void Do(const ReleaseKv& action);
 

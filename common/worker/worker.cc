@@ -211,6 +211,12 @@ void Worker::OnFailed(const RequestFailure& failure) {
       [this, failure] { DeliverEnd(failure.id, failure.epoch, failure.status, {}); });
 }
 
+void Worker::OnPromptStarted(RequestId id, Epoch epoch) {
+  loop_.PostInternal([this, id, epoch] {
+    if (prefill_ != nullptr) prefill_->OnPromptStarted(id, epoch);
+  });
+}
+
 void Worker::OnKvLayers(const KvChunk& chunk, int32_t layers) {
   loop_.PostInternal([this,
                       chunk,

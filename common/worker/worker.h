@@ -105,6 +105,7 @@ class Worker final : private EngineListener, private RouterEvents {
   void OnTokens(std::span<const TokenOutput> tokens) override;
   void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) override;
   void OnFailed(const RequestFailure& failure) override;
+  void OnPromptStarted(RequestId id, Epoch epoch) override;
   void OnKvLayers(const KvChunk& chunk, int32_t layers) override;
   void OnKvChunk(const KvChunk& chunk) override;
   void OnKvReserved(const KvReservation& reservation) override;

@@ -40,6 +40,7 @@ class WorkerRole {
   // From the engine, in order. OnEnded is the last call for a request; OK means that all its tokens
   // have arrived. For a failure, OnEnded returns whether the worker must report it to the router;
   // false when the router is informed another way.
+  virtual void OnPromptStarted(RequestId id, Epoch epoch) = 0;
   virtual void OnKvLayers(const KvChunk& chunk, int32_t layers) = 0;
   virtual void OnKvChunk(const KvChunk& chunk) = 0;
   virtual void OnKvReserved(const KvReservation& reservation) = 0;

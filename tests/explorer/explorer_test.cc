@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 // Every schedule of two requests' hand-offs with up to two deviations, every schedule of one
@@ -79,6 +80,21 @@ TEST(Explorer, DISABLED_EveryScheduleOfOneRequestWithThreeDeviations) {
   const Exploration outcome =
       RunAndReport("1 request, 3 deviations", 1, [] { return ExploreAll(HandoffWorld(1), 3); });
   EXPECT_GT(outcome.redirects, 0u);
+}
+
+// As a pair of workers that both prefill and decode has it in one direction.
+TEST(Explorer, EveryScheduleOfTwoRequestsWhoseDecodeWorkerTakesItsBlocksFirst) {
+  const HandoffWorld world(2, HandoffWorld::Fence::kRight, HandoffWorld::Order::kDecodeFirst);
+  const Exploration plain = RunAndReport("decode first", 2, [&] { return ExploreAll(world, 0); });
+  EXPECT_EQ(plain.served, 2u);
+  (void)RunAndReport("decode first, 1 deviation", 2, [&] { return ExploreAll(world, 1); });
+  (void)RunAndReport("decode first, random", 2, [&] { return ExploreRandom(world, 1, 50'000); });
+}
+
+TEST(Explorer, HandoffsInCrossedOrdersWaitForEachOther) {
+  const HandoffWorld world(2, HandoffWorld::Fence::kRight, HandoffWorld::Order::kCrossed);
+  const Exploration outcome = ExploreAll(world, 1);
+  EXPECT_THAT(outcome.violation, testing::HasSubstr("wait for each other's blocks"));
 }
 
 TEST(Explorer, AViolationIsFoundAndItsScheduleReplays) {

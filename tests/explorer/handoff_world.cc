@@ -51,8 +51,12 @@ std::optional<Deviation> DeviationOf(std::string_view name) {
   return static_cast<Deviation>(found - kNames.begin());
 }
 
-HandoffWorld::HandoffWorld(uint32_t requests, Fence fence)
-    : fence_(fence), clients_(requests), source_(kSourceBlocks), target_(kTargetBlocks) {
+HandoffWorld::HandoffWorld(uint32_t requests, Fence fence, Order order)
+    : fence_(fence),
+      order_(order),
+      clients_(requests),
+      source_(kSourceBlocks),
+      target_(kTargetBlocks) {
   CrashPrefill();
   CrashDecode();
   prefill_life_ = prefill_joined_ = 1;
@@ -174,8 +178,44 @@ void HandoffWorld::Step(Deviation deviation) {
   } else {
     Advance(NextTimer());
   }
+  CheckCircle();
   if (now_ > kStart + kEndOfTheWorld) Violate("a request, session or block never came to its end");
   if (!violation_.empty()) over_ = true;
+}
+
+// The engine of a worker begins a request as soon as blocks are free. `step`: kPrefillStep or
+// kDecodeStep.
+void HandoffWorld::BeginInEngine(Kind step, const RequestKey& key) {
+  const uint32_t life = step == Kind::kPrefillStep ? prefill_life_ : decode_life_;
+  Emit({.kind = step, .life = life, .request = key, .number = kCompute});
+}
+
+bool HandoffWorld::DecodeFirst(uint32_t request) const {
+  return order_ == Order::kDecodeFirst || (order_ == Order::kCrossed && request == 1);
+}
+
+// No two requests hold blocks that the other one waits for.
+void HandoffWorld::CheckCircle() {
+  const auto waits = [](const Engine& engine, const RequestKey& key) {
+    const auto job = engine.jobs.find(key);
+    return job != engine.jobs.end() && !job->second.ended &&
+           std::ranges::find(engine.waiting, key) != engine.waiting.end();
+  };
+  const auto holds = [](const Engine& engine, const RequestKey& key) {
+    const auto job = engine.jobs.find(key);
+    return job != engine.jobs.end() &&
+           (job->second.leased || (!job->second.ended && !job->second.blocks.empty()));
+  };
+  bool at_prefill = false;  // a request holds target blocks and waits for source blocks
+  bool at_decode = false;   // the other way round
+  for (uint32_t request = 0; request < clients_.size(); ++request) {
+    const Client& client = clients_[request];
+    const RequestKey source(RequestId(request + 1), client.prefill_epoch);
+    const RequestKey target(RequestId(request + 1), client.decode_epoch);
+    at_prefill |= waits(prefill_->engine, source) && holds(decode_->engine, target);
+    at_decode |= holds(prefill_->engine, source) && waits(decode_->engine, target);
+  }
+  if (at_prefill && at_decode) Violate("two requests wait for each other's blocks");
 }
 
 // Puts the oldest event behind all others. Events of the same ordered queue stay behind it.

@@ -62,9 +62,15 @@ class HandoffWorld final {
   // A right transport keeps the contract of transport.h. A wrong one lets bytes land after the
   // close of their window, so that an exploration must find a violation.
   enum class Fence : uint8_t { kRight, kMissing };
+  // Which worker of each hand-off takes its blocks first. kCrossed: the prefill worker for the
+  // first request and the decode worker for the second one, so that an exploration must find that
+  // they wait for each other.
+  enum class Order : uint8_t { kPrefillFirst, kDecodeFirst, kCrossed };
 
   // `requests` of kRequests are sent.
-  explicit HandoffWorld(uint32_t requests, Fence fence = Fence::kRight);
+  explicit HandoffWorld(uint32_t requests,
+                        Fence fence = Fence::kRight,
+                        Order order = Order::kPrefillFirst);
 
   // Nothing is left to happen.
   bool over() const { return over_; }
@@ -118,9 +124,11 @@ class HandoffWorld final {
   enum Number : uint64_t {
     kCompute,
     kReserved,
+    kStarted,
     kRun,
     kCancelled,
     kEnded,
+    kGranted,
     kRefused,
     kFailed,
     kFinished,
@@ -228,6 +236,7 @@ class HandoffWorld final {
 
   void Violate(std::string_view what);
   void Emit(Event event);
+  void BeginInEngine(Kind step, const RequestKey& key);
   void Requeue(Event event);
   void Handle(const Event& event, Deviation deviation);
   bool IsStale(const Event& event) const;
@@ -239,6 +248,8 @@ class HandoffWorld final {
   Time NextTimer() const;
   bool Idle() const;
   void CheckEnd();
+  bool DecodeFirst(uint32_t request) const;
+  void CheckCircle();
   static bool IsOrdered(Kind kind) { return kind >= Kind::kStart; }
   static size_t ThreadOf(Kind kind);
 
@@ -301,6 +312,7 @@ class HandoffWorld final {
   void LosePrefill();
 
   Fence fence_;
+  Order order_;
   Time now_{std::chrono::hours(1)};
   std::deque<Event> queue_;
   std::vector<LateEvent> late_;

@@ -79,7 +79,8 @@ void HandoffWorld::OnCloseWindow(const Event& event, Deviation deviation) {
 
 void HandoffWorld::CrashDecode() {
   ++decode_life_;
-  decode_.emplace(DecodeHandoffs::Limits{.match_wait = kRoleWait, .unmatched_offers = 4});
+  decode_.emplace(DecodeHandoffs::Limits{
+      .match_wait = kRoleWait, .queue_wait = kHandoffLimit, .unmatched_offers = 4});
   for (uint32_t block = 0; block < kTargetBlocks; ++block) {
     target_[block] = {};
     decode_->engine.free.push_back(BlockId(block));
@@ -92,7 +93,9 @@ void HandoffWorld::OnDecodeCommand(const WorkerCommand& command) {
     const Status status = decode_->role.OnDispatch(kRouter, *dispatch, now_);
     if (!status.ok()) return Violate("the router dispatched an attempt twice");
     decode_->engine.jobs[key] = {std::make_shared<const Request>(dispatch->request)};
-    Emit({.kind = Kind::kDecodeStep, .life = decode_life_, .request = key, .number = kCompute});
+    if (!dispatch->request.peer_first) {
+      BeginInEngine(Kind::kDecodeStep, key);
+    }
   } else if (const auto* cancel = std::get_if<CancelCommand>(&command)) {
     const RequestKey key(cancel->id, cancel->epoch);
     Emit({.kind = Kind::kDecodeStep, .life = decode_life_, .request = key, .number = kCancelled});
@@ -218,6 +221,8 @@ void HandoffWorld::Act(const DecodeAction& action) {
           .life = decode_life_,
           .request = drop->request,
           .number = kCancelled});
+  } else if (const auto* start = std::get_if<StartRequest>(&action)) {
+    BeginInEngine(Kind::kDecodeStep, start->request);
   } else if (const auto* release = std::get_if<ReleaseKv>(&action)) {
     ReleaseTarget(release->request);
   } else {

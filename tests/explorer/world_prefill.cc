@@ -40,6 +40,7 @@ void HandoffWorld::SendDispatch(uint32_t request, RequestKind kind) {
   dispatch.request.id = RequestId(request + 1);
   dispatch.request.epoch = decode ? client.decode_epoch : client.prefill_epoch;
   dispatch.request.kind = kind;
+  dispatch.request.peer_first = decode != DecodeFirst(request);
   dispatch.request.tokens = std::vector<TokenId>(size_t{kBlocks} * kTokensPerBlock, 1);
   // The session id stays the same: only the epoch tells the attempts apart.
   dispatch.session = SessionId(request + 1);
@@ -81,8 +82,12 @@ void HandoffWorld::Redirect(uint32_t request) {
             WorkerCommand(CancelCommand{id, client.decode_epoch, false}))});
   client.decode_epoch = Epoch(++client.epochs);
   SendDispatch(request, RequestKind::kDecode);
-  RedirectCommand redirect{
-      id, client.prefill_epoch, SessionId(request + 1), client.decode_epoch, {}};
+  RedirectCommand redirect{id,
+                           client.prefill_epoch,
+                           SessionId(request + 1),
+                           client.decode_epoch,
+                           {},
+                           DecodeFirst(request)};
   redirect.peer.id = kDecodeName;
   Emit({.kind = Kind::kPrefillCommand,
         .life = prefill_joined_,
@@ -133,10 +138,12 @@ void HandoffWorld::CrashPrefill() {
 void HandoffWorld::OnPrefillCommand(const WorkerCommand& command) {
   if (const auto* dispatch = std::get_if<DispatchCommand>(&command)) {
     const RequestKey key(dispatch->request.id, dispatch->request.epoch);
-    const Status status = prefill_->role.OnDispatch(kRouter, *dispatch, now_);
+    const Status status = prefill_->role.OnDispatch(kRouter, *dispatch);
     if (status.ok()) {
       prefill_->engine.jobs[key] = {std::make_shared<const Request>(dispatch->request)};
-      Emit({.kind = Kind::kPrefillStep, .life = prefill_life_, .request = key, .number = kCompute});
+      if (!dispatch->request.peer_first) {
+        BeginInEngine(Kind::kPrefillStep, key);
+      }
     } else {
       Violate("the router dispatched an attempt twice");
     }
@@ -158,12 +165,18 @@ void HandoffWorld::OnPrefillStep(const Event& event, Deviation deviation) {
   if (deviation == Deviation::kDamage) return EndPrefill(event.request, kStepFailed);
   if (job.computed == kBlocks) return EndPrefill(event.request, OkStatus());
   Engine& engine = prefill_->engine;
-  if (engine.free.empty()) return engine.waiting.push_back(event.request);
-  const BlockId block = engine.free.back();
-  engine.free.pop_back();
+  if (job.blocks.empty()) {
+    if (engine.free.size() < kBlocks) return engine.waiting.push_back(event.request);
+    job.blocks.assign(engine.free.end() - kBlocks, engine.free.end());
+    engine.free.resize(engine.free.size() - kBlocks);
+    Emit({.kind = Kind::kPrefillEvent,
+          .life = prefill_life_,
+          .request = event.request,
+          .number = kStarted});
+  }
+  const BlockId block = job.blocks[job.computed];
   const auto& [id, epoch] = event.request;
   source_[block.value()] = {TagOf(id, epoch.value(), job.computed), event.request};
-  job.blocks.push_back(block);
   job.leased = true;
   Emit({.kind = Kind::kPrefillEvent,
         .life = prefill_life_,
@@ -193,6 +206,10 @@ void HandoffWorld::OnPrefillEvent(const Event& event) {
   if (event.number >= kChunk) {
     const auto index = static_cast<uint32_t>(event.number - kChunk);
     prefill_->role.OnChunk({id, epoch, static_cast<int32_t>(index), {&job.blocks[index], 1}}, now_);
+    return ActPrefill();
+  }
+  if (event.number == kStarted) {
+    prefill_->role.OnStarted(event.request, now_);
     return ActPrefill();
   }
   job.in_book = false;
@@ -279,6 +296,8 @@ void HandoffWorld::Act(const PrefillAction& action) {
           .life = prefill_life_,
           .request = drop->request,
           .number = kCancelled});
+  } else if (const auto* start = std::get_if<StartRequest>(&action)) {
+    BeginInEngine(Kind::kPrefillStep, start->request);
   } else if (const auto* release = std::get_if<ReleaseKv>(&action)) {
     ReleaseSource(release->request);
   } else {
@@ -289,7 +308,9 @@ void HandoffWorld::Act(const PrefillAction& action) {
 }
 
 void HandoffWorld::OnSenderCallback(const Event& event) {
-  if (event.number == kRefused) {
+  if (event.number == kGranted) {
+    prefill_->role.OnGranted(event.session);
+  } else if (event.number == kRefused) {
     prefill_->role.OnRefused(event.session, event.status, now_);
   } else {
     prefill_->role.OnFinished(event.session, event.status, {}, now_);
@@ -394,6 +415,9 @@ void HandoffWorld::Act(const SessionKey& key, Sending& session, const SenderActi
     Emit({.kind = Kind::kStopWrites, .life = prefill_life_, .session = key});
   } else if (std::holds_alternative<FenceWrites>(action)) {
     Emit({.kind = Kind::kFenceWrites, .life = prefill_life_, .session = key});
+  } else if (std::holds_alternative<ReportGranted>(action)) {
+    Emit(
+        {.kind = Kind::kSenderCallback, .life = prefill_life_, .session = key, .number = kGranted});
   } else if (const auto* refused = std::get_if<ReportRefused>(&action)) {
     Emit({.kind = Kind::kSenderCallback,
           .life = prefill_life_,

@@ -57,6 +57,14 @@ void RecordingListener::OnFailed(const RequestFailure& failure) {
   log.failure = failure.status;
 }
 
+void RecordingListener::OnPromptStarted(RequestId id, Epoch epoch) {
+  RequestLog& log = logs_[{id, epoch}];
+  ++log.starts;
+  if (log.begun() || log.ended() || log.starts > 1) {
+    Complain({id, epoch}, "a prompt started twice, or after its first chunk or its end");
+  }
+}
+
 void RecordingListener::OnKvLayers(const KvChunk& chunk, int32_t layers) {
   RequestLog& log = logs_[{chunk.id, chunk.epoch}];
   if (std::cmp_not_equal(chunk.first_index, log.announced.size()) || log.all_announced) {

@@ -21,6 +21,7 @@ struct RequestLog {
   std::map<int32_t, std::vector<TokenOutput>> samples;
   std::vector<BlockId> announced;  // kPrefill: the block table, from the calls of OnKvChunk
   std::vector<BlockId> under_way;  // kPrefill: blocks of OnKvLayers that still lack OnKvChunk
+  int32_t starts = 0;              // kPrefill: number of calls of OnPromptStarted
   int32_t layers_told = 0;         // kPrefill: number of calls of OnKvLayers
   bool all_announced = false;
   std::optional<KvReservation> reservation;
@@ -40,6 +41,7 @@ class RecordingListener final : public EngineListener {
   void OnTokens(std::span<const TokenOutput> tokens) override;
   void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) override;
   void OnFailed(const RequestFailure& failure) override;
+  void OnPromptStarted(RequestId id, Epoch epoch) override;
   void OnKvLayers(const KvChunk& chunk, int32_t layers) override;
   void OnKvChunk(const KvChunk& chunk) override;
   void OnKvReserved(const KvReservation& reservation) override;

@@ -19,6 +19,7 @@ constexpr size_t kMaxSaltBytes = 1024;
 constexpr size_t kMaxGrammarBytes = size_t{1} << 20;
 constexpr size_t kMaxTokens = size_t{1} << 22;
 constexpr double kMaxTimeoutMs = 4e9;
+constexpr double kMaxAgeMs = 4e9;
 
 static_assert(std::endian::native == std::endian::little && sizeof(TokenId) == 4,
               "token ids are copied as they lie in memory");
@@ -125,10 +126,13 @@ void SetDispatch(const DispatchCommand& in, Time now, wire::Dispatch& out) {
     const double ms = std::clamp(ToMillis(request.deadline - now), 1.0, kMaxTimeoutMs);
     out.set_timeout_ms(static_cast<uint32_t>(ms));
   }
+  out.set_age_ms(static_cast<uint32_t>(
+      std::clamp(ToMillis(now - request.arrival + request.age), 0.0, kMaxAgeMs)));
   out.set_cache_salt(request.cache_salt);
   out.set_grammar(request.grammar);
   out.set_client_tag(request.client_tag);
   if (request.kind == RequestKind::kServe) return;
+  out.set_peer_first(request.peer_first);
   out.set_session_id(in.session.value());
   SetPeer(in.peer, *out.mutable_peer());
 }
@@ -157,6 +161,7 @@ StatusOr<DispatchCommand> DispatchFromProto(const wire::Dispatch& in, Time now) 
     out.session = SessionId(in.session_id());
     const bool dials = request.kind == RequestKind::kPrefill;
     BATON_ASSIGN_OR_RETURN(out.peer, PeerFromProto(in.peer(), dials));
+    request.peer_first = in.peer_first();
   }
   if (in.stop_tokens_size() > kMaxStopTokens) {
     return InvalidArgument("stop_tokens has {} entries; at most {} are allowed",
@@ -183,6 +188,7 @@ StatusOr<DispatchCommand> DispatchFromProto(const wire::Dispatch& in, Time now) 
   request.stop_tokens.assign(in.stop_tokens().begin(), in.stop_tokens().end());
   request.priority = in.priority();
   request.arrival = now;
+  request.age = std::chrono::milliseconds(in.age_ms());
   if (in.timeout_ms() > 0) request.deadline = now + std::chrono::milliseconds(in.timeout_ms());
   request.cache_salt = in.cache_salt();
   request.grammar = in.grammar();
@@ -196,6 +202,7 @@ void SetRedirect(const RedirectCommand& in, wire::Redirect& out) {
   out.set_session_id(in.session.value());
   out.set_decode_epoch(in.decode_epoch.value());
   SetPeer(in.peer, *out.mutable_peer());
+  out.set_peer_first(in.peer_first);
 }
 
 StatusOr<RedirectCommand> RedirectFromProto(const wire::Redirect& in) {
@@ -205,7 +212,8 @@ StatusOr<RedirectCommand> RedirectFromProto(const wire::Redirect& in) {
                          Epoch(in.epoch()),
                          SessionId(in.session_id()),
                          Epoch(in.decode_epoch()),
-                         std::move(peer)};
+                         std::move(peer),
+                         in.peer_first()};
 }
 
 // ---- one command to its place in the message

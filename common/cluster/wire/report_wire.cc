@@ -28,6 +28,7 @@ wire::Heartbeat ToProto(const WorkerLoad& load) {
   heartbeat.set_queued_tokens(load.engine.queued_tokens);
   heartbeat.set_blocks_free(load.engine.blocks_free);
   heartbeat.set_blocks_total(load.engine.blocks_total);
+  heartbeat.set_blocks_expected(load.engine.blocks_expected);
   heartbeat.set_blocks_cached(load.engine.blocks_cached);
   heartbeat.set_blocks_leaked(load.engine.blocks_leaked);
   heartbeat.set_step_ms_base(load.engine.step_ms_base);
@@ -77,6 +78,7 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
   out.engine.queued_tokens = std::max<int64_t>(0, in.queued_tokens());
   out.engine.blocks_total = in.blocks_total();
   out.engine.blocks_free = in.blocks_free();
+  out.engine.blocks_expected = in.blocks_expected();
   out.engine.blocks_cached = in.blocks_cached();
   out.engine.blocks_leaked = in.blocks_leaked();
   out.engine.prompt_tokens = in.prompt_tokens();

@@ -65,8 +65,10 @@ DispatchCommand RandomValues::Dispatch(RequestKind kind, Time now) {
   request.grammar = Text();
   request.client_tag = Any();
   request.arrival = now;
+  request.age = std::chrono::milliseconds(Count());
   if (Bool()) request.deadline = now + std::chrono::milliseconds(Count());
   if (kind == RequestKind::kServe) return out;
+  request.peer_first = Bool();
   out.session = SessionId(Any());
   out.peer = AnyPeer();
   return out;
@@ -80,6 +82,7 @@ WorkerLoad RandomValues::Load() {
                          &engine.awaiting_kv,
                          &engine.blocks_total,
                          &engine.blocks_free,
+                         &engine.blocks_expected,
                          &engine.blocks_cached,
                          &engine.blocks_leaked}) {
     *count = Count();
@@ -206,7 +209,7 @@ std::vector<WorkerCommand> RandomValues::Commands(Time now) {
        {RequestKind::kServe, RequestKind::kPrefill, RequestKind::kDecode}) {
     out.emplace_back(Dispatch(kind, now));
   }
-  out.emplace_back(RedirectCommand{id(), epoch(), SessionId(Any()), epoch(), AnyPeer()});
+  out.emplace_back(RedirectCommand{id(), epoch(), SessionId(Any()), epoch(), AnyPeer(), Bool()});
   out.emplace_back(CancelCommand{id(), epoch(), Bool()});
   out.emplace_back(StopSampleCommand{id(), epoch(), Count()});
   out.emplace_back(ConnectCommand{AnyPeer()});

@@ -163,32 +163,9 @@ TEST(HandoffTest, RequestThatEndsWithItsFirstTokenIsNotHandedOff) {
   EXPECT_EQ(driver.Tokens(stops, 1), prefill.model().Expected(stops, 1));
 }
 
-TEST(HandoffTest, PreemptedPrefillKeepsWhatItAnnounced) {
-  for (const bool prefix_cache : {true, false}) {
-    HarnessOptions options = Options();
-    options.prefix_cache = prefix_cache;
-    options.kv.blocks = 17;
-    options.max_step_tokens = 2;
-    EngineHarness prefill(options);
-    EngineHarness decode(Options());
-    HandoffDriver driver(prefill, decode);
-    Request older = MakeRequest(1, 16, 8, 30);
-    prefill.Submit(older);
-    for (int i = 0; i < 3; ++i) prefill.Step();
-    Request prompt = MakeRequest(2, 35, 9, 5);
-    driver.Start(prompt);
-    ASSERT_TRUE(driver.RunUntilIdle());
-    EXPECT_EQ(prefill.log(older).Tokens(0), prefill.model().Expected(older, 0));
-    EXPECT_EQ(driver.Tokens(prompt, 0), prefill.model().Expected(prompt, 0));
-    EXPECT_EQ(prefill.engine().Stats().blocks_free, 17);
-    EXPECT_EQ(prefill.engine().Stats().preemptions, 1);
-    // Only tokens that were not announced yet, less than a block, are recomputed.
-    EXPECT_LT(prefill.engine().Stats().prompt_tokens, 16 + 35 + 4);
-  }
-}
-
-// The older request ranks first, and needs one block more than the announced blocks leave free.
-TEST(HandoffTest, BlocksThatAPreemptedPrefillAnnouncedStopNobody) {
+// The older request ranks first and needs a block while the prompt has all others. A decode worker
+// may hold blocks for the prompt, so the older request gives way.
+TEST(HandoffTest, APromptThatIsHandedOffIsNeverPreempted) {
   for (const bool prefix_cache : {true, false}) {
     HarnessOptions options = Options();
     options.prefix_cache = prefix_cache;
@@ -207,7 +184,66 @@ TEST(HandoffTest, BlocksThatAPreemptedPrefillAnnouncedStopNobody) {
     EXPECT_EQ(prefill.log(older).Tokens(0), prefill.model().Expected(older, 0));
     EXPECT_EQ(driver.Tokens(prompt, 0), prefill.model().Expected(prompt, 0));
     EXPECT_EQ(prefill.engine().Stats().blocks_free, 15);
+    // Each token of the prompt is computed once; the older request is computed again from the
+    // cache, or from its begin.
+    EXPECT_EQ(prefill.log(prompt).starts, 1);
   }
+}
+
+// A held request takes no blocks and lets others pass, until its peer is ready.
+TEST(HandoffTest, AHeldRequestTakesNoBlocks) {
+  for (const RequestKind kind : {RequestKind::kPrefill, RequestKind::kDecode}) {
+    HarnessOptions options = Options();
+    EngineHarness harness(options);
+    Request held = MakeRequest(1, 35, 9, 5);
+    held.kind = kind;
+    held.peer_first = true;
+    harness.Submit(held);
+    harness.Step();
+    EXPECT_EQ(harness.engine().Stats().waiting, 1);
+    EXPECT_EQ(harness.engine().Stats().blocks_free, harness.engine().Stats().blocks_total);
+    const bool decodes = kind == RequestKind::kDecode;
+    EXPECT_EQ(harness.engine().Stats().blocks_expected, decodes ? 9 : 0);
+    EXPECT_EQ(harness.engine().Stats().queued_tokens, decodes ? 0 : 35);
+    const Request other = MakeRequest(2, 16, 8, 3);
+    harness.Submit(other);
+    for (int i = 0; i < 100 && !harness.log(other).ended(); ++i) harness.Step();
+    EXPECT_EQ(harness.log(other).Tokens(0), harness.model().Expected(other, 0));
+    EXPECT_EQ(harness.log(held).starts, 0);
+    EXPECT_FALSE(harness.log(held).begun());
+
+    harness.engine().PeerReady(held.id, held.epoch);
+    for (int i = 0; i < 20; ++i) harness.Step();
+    EXPECT_EQ(harness.log(held).starts, decodes ? 0 : 1);
+    EXPECT_EQ(harness.log(held).reservation.has_value(), decodes);
+    EXPECT_EQ(harness.engine().Stats().blocks_expected, 0);
+    harness.engine().Cancel(held.id, held.epoch);
+    harness.Step();
+    harness.engine().ReleaseKv(held.id, held.epoch);
+    ASSERT_TRUE(harness.RunUntilIdle());
+    EXPECT_EQ(harness.engine().Stats().blocks_free, harness.engine().Stats().blocks_total);
+  }
+}
+
+TEST(HandoffTest, AHeldRequestEndsByCancelAndDeadline) {
+  EngineHarness harness(Options());
+  Request cancelled = MakeRequest(1, 35, 9, 5);
+  cancelled.kind = RequestKind::kDecode;
+  cancelled.peer_first = true;
+  Request late = cancelled;
+  late.id = RequestId(2);
+  late.deadline = harness.clock().Now() + std::chrono::milliseconds(20);
+  harness.Submit(cancelled);
+  harness.Submit(late);
+  harness.Step();
+  harness.engine().Cancel(cancelled.id, cancelled.epoch);
+  for (int i = 0; i < 30; ++i) harness.Step();
+  EXPECT_EQ(harness.log(cancelled).failure->code(), StatusCode::kCancelled);
+  EXPECT_EQ(harness.log(late).failure->code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(harness.engine().Stats().waiting, 0);
+  EXPECT_EQ(harness.engine().Stats().blocks_expected, 0);
+  harness.engine().PeerReady(late.id, late.epoch);  // it comes late
+  ASSERT_TRUE(harness.RunUntilIdle());
 }
 
 TEST(HandoffTest, WrongActivationFailsTheRequest) {

@@ -23,6 +23,19 @@ TEST(OrderingTest, FcfsIsArrival) {
   EXPECT_EQ(ordering.VirtualTime(At(seconds(3)), 999, kTokenTime), At(seconds(3)).arrival);
 }
 
+TEST(OrderingTest, ARequestThatIsDispatchedAgainKeepsItsTurn) {
+  for (const auto policy : {SchedulingPolicy::kFcfs,
+                            SchedulingPolicy::kPriority,
+                            SchedulingPolicy::kShortestPrefill,
+                            SchedulingPolicy::kDeadline}) {
+    const Ordering ordering(policy);
+    Request again = At(seconds(5));
+    again.age = seconds(4);
+    EXPECT_LT(ordering.VirtualTime(again, 10, kTokenTime),
+              ordering.VirtualTime(At(seconds(2)), 10, kTokenTime));
+  }
+}
+
 TEST(OrderingTest, HigherPriorityGoesFirstButLowNeverStarves) {
   const Ordering ordering(SchedulingPolicy::kPriority);
   Request low = At(seconds(0));

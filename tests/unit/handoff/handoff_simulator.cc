@@ -65,7 +65,7 @@ void HandoffSimulator::Start(RequestId id) {
   client.decode_epoch = request.epoch;
   const bool lost = events_.Chance(faults_.lose_dispatch);
   const bool decode_lost = lost && events_.Chance(0.5);
-  client.decode = kPrefillWorkers + events_.Below(kWorkers - kPrefillWorkers);
+  ChooseDecode(client);
   client.sessions = 1;
   if (!decode_lost) DispatchDecode(client);
   if (!lost || decode_lost) {
@@ -84,12 +84,21 @@ void HandoffSimulator::Start(RequestId id) {
   }
 }
 
+// As if the workers did both and their ids were in any order: either one takes its blocks first.
+// The wrong choice for a prefill worker that holds blocks is rare, but it must do no harm.
+void HandoffSimulator::ChooseDecode(Client& client) {
+  client.decode = kPrefillWorkers + events_.Below(kWorkers - kPrefillWorkers);
+  client.decode_first = events_.Chance(client.prefill_holds ? 0.1 : 0.5);
+  client.prefill_holds |= !client.decode_first;
+}
+
 DispatchCommand HandoffSimulator::Dispatch(const Client& client, RequestKind kind) const {
   const bool decode = kind == RequestKind::kDecode;
   DispatchCommand dispatch;
   dispatch.request = client.request;
   dispatch.request.kind = kind;
   if (decode) dispatch.request.epoch = client.decode_epoch;
+  dispatch.request.peer_first = decode != client.decode_first;
   dispatch.session = SessionId(client.request.id.value() * kSessionsPerRequest + client.sessions);
   dispatch.peer.id = WorkerId(std::to_string(decode ? client.prefill : client.decode));
   return dispatch;
@@ -146,11 +155,15 @@ void HandoffSimulator::Redirect(Client& client, const Status& refusal) {
   ++redirects_;
   ++client.sessions;
   client.decode_epoch = Epoch(client.decode_epoch.value() + 1);
-  client.decode = kPrefillWorkers + events_.Below(kWorkers - kPrefillWorkers);
+  ChooseDecode(client);
   if (!events_.Chance(faults_.lose_dispatch)) DispatchDecode(client);
   const DispatchCommand prefill = Dispatch(client, RequestKind::kPrefill);
-  workers_[client.prefill]->Send(RedirectCommand{
-      request.id, request.epoch, prefill.session, client.decode_epoch, prefill.peer});
+  workers_[client.prefill]->Send(RedirectCommand{request.id,
+                                                 request.epoch,
+                                                 prefill.session,
+                                                 client.decode_epoch,
+                                                 prefill.peer,
+                                                 client.decode_first});
 }
 
 void HandoffSimulator::EndRequestsOf(size_t worker) {
@@ -180,6 +193,10 @@ void HandoffSimulator::Disturb() {
 }
 
 // ---- the callbacks of the transfer
+
+void HandoffSimulator::OnGranted(size_t sender, const SessionKey& session) {
+  workers_[sender]->Granted(session);
+}
 
 void HandoffSimulator::OnRefused(size_t sender, const SessionKey& session, const Status& status) {
   workers_[sender]->Refused(session, status);

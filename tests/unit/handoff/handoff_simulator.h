@@ -55,11 +55,14 @@ class HandoffSimulator final : private TransferListener {
     size_t decode = 0;
     uint64_t sessions = 0;  // so far; the last one is the present one
     Epoch decode_epoch;
+    bool decode_first = false;   // the decode worker takes its blocks first
+    bool prefill_holds = false;  // the prefill worker may hold blocks
     std::optional<Status> outcome;
   };
 
   void AddWorker(size_t index);
   void Start(RequestId id);
+  void ChooseDecode(Client& client);
   void DispatchDecode(Client& client);
   DispatchCommand Dispatch(const Client& client, RequestKind kind) const;
   void Cancel(size_t worker, RequestId id, Epoch epoch);
@@ -71,6 +74,7 @@ class HandoffSimulator final : private TransferListener {
   void EndRequestsOf(size_t worker);
   void Disturb();
 
+  void OnGranted(size_t sender, const SessionKey& session) override;
   void OnRefused(size_t sender, const SessionKey& session, const Status& status) override;
   void OnFinished(size_t sender, const SessionKey& session, const Status& status) override;
   void OnOffer(size_t receiver, const SessionKey& session, uint32_t total_tokens) override;

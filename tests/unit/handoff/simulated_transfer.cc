@@ -102,6 +102,7 @@ void SimulatedTransfer::DeliverGrant(const SessionKey& key) {
   Session& session = sessions_.at(key);
   if (session.sender_state == SenderState::kOffered) {
     session.sender_state = SenderState::kStreaming;
+    listener_.OnGranted(session.sender, key);
     CommitWhenComplete(key);
   } else {
     CloseWindow(key, Status(StatusCode::kCancelled, "the sender does not wait for this grant"));

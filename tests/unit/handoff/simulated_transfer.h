@@ -26,6 +26,7 @@ inline RequestId RequestOf(const SessionKey& session) {
 class TransferListener {
  public:
   virtual ~TransferListener() = default;
+  virtual void OnGranted(size_t sender, const SessionKey& session) = 0;
   virtual void OnRefused(size_t sender, const SessionKey& session, const Status& status) = 0;
   virtual void OnFinished(size_t sender, const SessionKey& session, const Status& status) = 0;
   virtual void OnOffer(size_t receiver, const SessionKey& session, uint32_t total_tokens) = 0;

@@ -19,7 +19,7 @@ PrefillHandoffs::Limits PrefillLimits() {
 }
 
 DecodeHandoffs::Limits DecodeLimits() {
-  return {.match_wait = milliseconds(300), .unmatched_offers = 4};
+  return {.match_wait = milliseconds(300), .queue_wait = milliseconds(1500), .unmatched_offers = 4};
 }
 
 BlockId SourceBlock(RequestId request, uint32_t index) {
@@ -85,7 +85,7 @@ void SimulatedWorker::Do(const DispatchCommand& dispatch) {
   if (leaving_) return Fail(key, Status(StatusCode::kUnavailable, "the worker is leaving"));
   if (!book_.emplace(key, BookEntry{dispatch.request.kind}).second) return;
   const Status status = dispatch.request.kind == RequestKind::kPrefill
-                            ? prefill_.OnDispatch(kRouter, dispatch, events_.now())
+                            ? prefill_.OnDispatch(kRouter, dispatch)
                             : decode_.OnDispatch(kRouter, dispatch, events_.now());
   if (status.ok()) return Submit(dispatch.request);
   book_.erase(key);
@@ -136,12 +136,20 @@ void SimulatedWorker::Submit(const Request& request) {
       EndInEngine(key, Status(StatusCode::kDeadlineExceeded, "the request's deadline has passed"));
     });
   }
+  if (!request.peer_first) Begin(key);
+}
+
+void SimulatedWorker::Begin(const RequestKey& key) {
+  if (std::exchange(engine_.at(key).begun, true)) return;
   Later(events_.Delay(), [this, key] {
-    if (engine_.at(key).request.kind == RequestKind::kPrefill) {
-      Compute(key, 0);
-    } else {
-      Reserve(key);
-    }
+    const EngineRequest& request = engine_.at(key);
+    if (request.ended) return;
+    if (request.request.kind == RequestKind::kDecode) return Reserve(key);
+    from_engine_.Post(WhileAlive([this, key] {
+      prefill_.OnStarted(key, events_.now());
+      Act();
+    }));
+    Compute(key, 0);
   });
 }
 
@@ -236,6 +244,13 @@ void SimulatedWorker::DeliverEnd(const RequestKey& key, const Status& status) {
 }
 
 // ---- callbacks of the sender and the receiver
+
+void SimulatedWorker::Granted(const SessionKey& session) {
+  from_transfer_.Post(WhileAlive([this, session] {
+    prefill_.OnGranted(session);
+    Act();
+  }));
+}
 
 void SimulatedWorker::Refused(const SessionKey& session, const Status& status) {
   from_transfer_.Post(WhileAlive([this, session, status] {
@@ -345,6 +360,14 @@ void SimulatedWorker::Act(const ActivateRequest& action) {
     }
   }
   Later(events_.Delay(), [this, key] { EndInEngine(key, OkStatus()); });
+}
+
+// Its request may have ended meanwhile, and the engine ignores it then.
+void SimulatedWorker::Act(const StartRequest& action) {
+  const auto found = engine_.find(action.request);
+  if (found == engine_.end()) return events_.Violate("a request is started that was not submitted");
+  if (found->second.begun) events_.Violate("a request is started that was not held");
+  Begin(action.request);
 }
 
 void SimulatedWorker::Act(const ReportHandoff& action) {

@@ -46,6 +46,7 @@ class SimulatedWorker final {
   void LoseRouter();
   void Leave();
   // The same for the callbacks of KvSender and KvReceiver.
+  void Granted(const SessionKey& session);
   void Refused(const SessionKey& session, const Status& status);
   void Finished(const SessionKey& session, const Status& status);
   void Offered(const SessionKey& session, uint32_t total_tokens);
@@ -63,6 +64,7 @@ class SimulatedWorker final {
   };
   struct EngineRequest {
     Request request;
+    bool begun = false;
     bool ended = false;
     bool leased = false;
   };
@@ -81,6 +83,7 @@ class SimulatedWorker final {
 
   // The engine. Its events reach the worker's thread in order.
   void Submit(const Request& request);
+  void Begin(const RequestKey& key);
   void Compute(const RequestKey& key, uint32_t index);
   void SampleFirstTokens(const RequestKey& key);
   void Reserve(const RequestKey& key);
@@ -96,6 +99,7 @@ class SimulatedWorker final {
   void Act(const GrantOffer& action);
   void Act(const RefuseOffer& action) { transfer_.Refuse(action.session, action.reason); }
   void Act(const ActivateRequest& action);
+  void Act(const StartRequest& action);
   void Act(const ReportHandoff& action);
   void Act(const ReportFailure& action) { Fail(action.request, action.status); }
   void Act(const DropRequest& action);

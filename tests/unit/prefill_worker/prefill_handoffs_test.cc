@@ -1,11 +1,13 @@
 #include "prefill_worker/prefill_handoffs.h"
 
+#include <algorithm>
 #include <variant>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-// One order of events that the simulation of hand-offs (tests/unit/handoff) rarely has.
+// Orders of events that the simulation of hand-offs (tests/unit/handoff) rarely has, and the order
+// in which the two workers take their blocks.
 namespace baton {
 namespace {
 
@@ -14,6 +16,97 @@ constexpr Time kNow{std::chrono::hours(1)};
 const WorkerId kFirst("d1");
 const WorkerId kSecond("d2");
 
+const RequestKey kKey(RequestId(7), Epoch(1));
+const SessionKey kSession(SessionId(1), Epoch(1));
+
+DispatchCommand Dispatch(bool peer_first) {
+  DispatchCommand dispatch;
+  dispatch.request.id = kKey.first;
+  dispatch.request.epoch = kKey.second;
+  dispatch.request.kind = RequestKind::kPrefill;
+  dispatch.request.peer_first = peer_first;
+  dispatch.session = kSession.first;
+  dispatch.peer.id = kFirst;
+  return dispatch;
+}
+
+RedirectCommand Redirect(bool peer_first) {
+  RedirectCommand redirect;
+  redirect.id = kKey.first;
+  redirect.epoch = kKey.second;
+  redirect.session = SessionId(2);
+  redirect.decode_epoch = Epoch(2);
+  redirect.peer.id = kSecond;
+  redirect.peer_first = peer_first;
+  return redirect;
+}
+
+template <class Action>
+size_t Count(const std::vector<PrefillAction>& actions) {
+  return std::ranges::count_if(
+      actions, [](const PrefillAction& each) { return std::holds_alternative<Action>(each); });
+}
+
+const Status kNoRoom(StatusCode::kResourceExhausted, "no room");
+
+TEST(PrefillHandoffsTest, APromptIsOfferedWhenTheEngineHasBegunIt) {
+  for (const bool starts_first : {false, true}) {
+    PrefillHandoffs handoffs({});
+    ASSERT_TRUE(handoffs.OnDispatch(kRouter, Dispatch(false)).ok());
+    if (starts_first) handoffs.OnStarted(kKey, kNow);
+    if (!starts_first) handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
+    EXPECT_EQ(Count<OfferKv>(handoffs.TakeActions()), 0u);
+    if (starts_first) handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
+    if (!starts_first) handoffs.OnStarted(kKey, kNow);
+    EXPECT_EQ(Count<OfferKv>(handoffs.TakeActions()), 1u);
+    handoffs.OnGranted(kSession);
+    EXPECT_TRUE(handoffs.TakeActions().empty()) << "the engine was not held";
+  }
+}
+
+TEST(PrefillHandoffsTest, APromptWhosePeerComesFirstBeginsAfterTheGrant) {
+  PrefillHandoffs handoffs({});
+  ASSERT_TRUE(handoffs.OnDispatch(kRouter, Dispatch(true)).ok());
+  handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
+  std::vector<PrefillAction> actions = handoffs.TakeActions();
+  EXPECT_EQ(Count<OfferKv>(actions), 1u);
+  EXPECT_EQ(Count<StartRequest>(actions), 0u);
+  handoffs.OnGranted(kSession);
+  EXPECT_EQ(Count<StartRequest>(handoffs.TakeActions()), 1u);
+  handoffs.OnStarted(kKey, kNow);
+  EXPECT_TRUE(handoffs.TakeActions().empty()) << "it is offered already";
+}
+
+// A held prompt has no blocks, so after a refusal it may go to any decode worker.
+TEST(PrefillHandoffsTest, AHeldPromptIsRedirectedToAnyPeer) {
+  for (const bool peer_first : {false, true}) {
+    PrefillHandoffs handoffs({});
+    ASSERT_TRUE(handoffs.OnDispatch(kRouter, Dispatch(true)).ok());
+    handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
+    handoffs.OnRefused(kSession, kNoRoom, kNow);
+    (void)handoffs.TakeActions();
+    handoffs.OnRedirect(kRouter, Redirect(peer_first));
+    EXPECT_EQ(Count<StartRequest>(handoffs.TakeActions()), peer_first ? 0u : 1u);
+    handoffs.OnPeerSettled(kSecond, OkStatus(), kNow);
+    EXPECT_EQ(Count<OfferKv>(handoffs.TakeActions()), peer_first ? 1u : 0u);
+  }
+}
+
+// With its blocks it may not wait for a peer that takes its own first: the router plans it again.
+TEST(PrefillHandoffsTest, APromptWithBlocksIsNotRedirectedToAPeerThatComesFirst) {
+  PrefillHandoffs handoffs({});
+  ASSERT_TRUE(handoffs.OnDispatch(kRouter, Dispatch(false)).ok());
+  handoffs.OnStarted(kKey, kNow);
+  handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
+  handoffs.OnRefused(kSession, kNoRoom, kNow);
+  (void)handoffs.TakeActions();
+  handoffs.OnRedirect(kRouter, Redirect(true));
+  const std::vector<PrefillAction> actions = handoffs.TakeActions();
+  ASSERT_EQ(Count<ReportHandoff>(actions), 1u);
+  EXPECT_EQ(Count<DropRequest>(actions), 1u);
+  EXPECT_EQ(Count<ConnectPeer>(actions), 0u);
+}
+
 TEST(PrefillHandoffsTest, ALateRefusalOfAnEarlierSessionIsIgnored) {
   PrefillHandoffs handoffs({});
   DispatchCommand dispatch;
@@ -21,8 +114,9 @@ TEST(PrefillHandoffsTest, ALateRefusalOfAnEarlierSessionIsIgnored) {
   dispatch.request.epoch = Epoch(1);
   dispatch.session = SessionId(1);
   dispatch.peer.id = kFirst;
-  ASSERT_TRUE(handoffs.OnDispatch(kRouter, dispatch, kNow).ok());
+  ASSERT_TRUE(handoffs.OnDispatch(kRouter, dispatch).ok());
   handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
+  handoffs.OnStarted({dispatch.request.id, dispatch.request.epoch}, kNow);
   const SessionKey first(dispatch.session, dispatch.request.epoch);
   const Status refusal(StatusCode::kResourceExhausted, "no room");
   handoffs.OnRefused(first, refusal, kNow);

@@ -137,6 +137,7 @@ class IdleRole final : public WorkerRole {
   void OnCancel(RouterKey, RequestId, Epoch) override {}
   void OnRouterLost(RouterKey) override {}
   void OnLeaving(const std::string&) override {}
+  void OnPromptStarted(RequestId, Epoch) override {}
   void OnKvLayers(const KvChunk&, int32_t) override {}
   void OnKvChunk(const KvChunk&) override {}
   void OnKvReserved(const KvReservation&) override {}

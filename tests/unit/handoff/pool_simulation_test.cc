@@ -1,0 +1,108 @@
+#include <cstdint>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/handoff/pool_world.h"
+
+// Long prompts against small arenas: the production schedulers of prefill and decode workers, and
+// the machines of both roles. Whatever the workers do, and whatever the order of their queues is,
+// no request waits while nothing runs anywhere, and every request is answered.
+namespace baton {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kLong = seconds(600);
+
+// Prompts of up to three quarters of an arena of 60 blocks.
+void AddLongPrompts(PoolWorld& world, int count) {
+  for (int i = 0; i < count; ++i) {
+    const auto prompt = static_cast<int32_t>(1 + world.events().Below(45 * 16));
+    const auto output = static_cast<int32_t>(2 + world.events().Below(60));
+    const auto priority = static_cast<int32_t>(world.events().Below(3));
+    world.Add(milliseconds(world.events().Below(500)), prompt, output, priority);
+  }
+}
+
+PoolOptions Options(const std::string& workers, SchedulingPolicy policy) {
+  PoolOptions options;
+  options.workers = workers;
+  options.engine.policy = policy;
+  return options;
+}
+
+class PoolSimulation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PoolSimulation, EveryRequestIsAnswered) {
+  for (const auto policy : {SchedulingPolicy::kFcfs,
+                            SchedulingPolicy::kPriority,
+                            SchedulingPolicy::kShortestPrefill,
+                            SchedulingPolicy::kDeadline}) {
+    for (const auto admission :
+         {AdmissionPolicy::kMaxUtilization, AdmissionPolicy::kGuaranteedNoEvict}) {
+      for (uint64_t seed = 1; seed <= 12; ++seed) {
+        SCOPED_TRACE(testing::Message() << "policy " << static_cast<int>(policy) << ", admission "
+                                        << static_cast<int>(admission) << ", seed " << seed);
+        PoolOptions options = Options(GetParam(), policy);
+        options.engine.admission = admission;
+        PoolWorld world(seed, options);
+        AddLongPrompts(world, 40);
+        world.Run(kLong);
+        ASSERT_EQ(world.violation(), "");
+        ASSERT_EQ(world.served(), 40u);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Workers,
+    PoolSimulation,
+    ::testing::Values(
+        "pd", "ppd", "pdd", "ppdd", "uu", "uuu", "uuuu", "pu", "ud", "pud", "ppuudd"));
+
+// The same, but both workers of a hand-off take their blocks at once, as the first scheduler that
+// has room decides. The simulation must find that they wait for each other.
+TEST(PoolSimulationTest, WithoutAnOrderHandoffsWaitForEachOther) {
+  for (const char* workers : {"pd", "ppdd", "uu"}) {
+    int stuck = 0;
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+      PoolOptions options = Options(workers, SchedulingPolicy::kPriority);
+      options.order = PoolOrder::kNone;
+      PoolWorld world(seed, options);
+      AddLongPrompts(world, 40);
+      world.Run(kLong);
+      stuck += world.violation().find("requests wait and nothing runs") != std::string::npos;
+    }
+    EXPECT_GT(stuck, 0) << workers;
+  }
+}
+
+// A prompt that needs most of an arena among many small ones that arrive later and without end.
+TEST(PoolSimulationTest, ALargePromptGetsItsTurn) {
+  for (const char* workers : {"pd", "ppd", "uu"}) {
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+      SCOPED_TRACE(testing::Message() << workers << ", seed " << seed);
+      PoolOptions options = Options(workers, SchedulingPolicy::kFcfs);
+      options.engine.max_reservation_wait = milliseconds(20);
+      PoolWorld world(seed, options);
+      for (int i = 0; i < 8; ++i) world.Add(Duration{}, 100, 300, 0);
+      world.Add(milliseconds(100), 45 * 16, 10, 0);
+      for (int i = 0; i < 300; ++i) {
+        const auto prompt = static_cast<int32_t>(50 + world.events().Below(100));
+        const auto output = static_cast<int32_t>(100 + world.events().Below(300));
+        world.Add(milliseconds(101 + 20 * i), prompt, output, 0);
+      }
+      world.Run(kLong);
+      ASSERT_EQ(world.violation(), "");
+      // Later requests pass while the large prompt waits for its decode worker to empty, and in the
+      // pause after a refusal.
+      EXPECT_LT(world.passed(9), 30u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton
