@@ -194,6 +194,19 @@ SNIPPETS = r"""
 {{ 'a\tb\n\tc'.expandtabs() }} {{ 'a\tb'.expandtabs(4) }} {{ 'abc'.isascii() }} {{ 'é'.isascii() }} {{ 'a\n'.isprintable() }} {{ ''.isprintable() }} {{ 'Hello World'.istitle() }} {{ 'hello'.istitle() }} {{ '1'.istitle() }} {{ '²'.isdigit() }} {{ '½'.isdigit() }} {{ '½'.isnumeric() }} {{ '²'.isdecimal() }}
 {{ 'hello'[-3:-1] }} {{ 'hello'[10:] }} {{ 'hello'[3:1] }} {{ 'hello'[::2] }} {{ 'hello'[4:0:-2] }} {{ u[::-1] }} {{ u[::3] }} {{ 'hello'[-100:100] }} {{ 'hello'[:2:-1] }} {{ ''[::-1] }}| {{ l[5:0:-1] }} {{ l[::-2] }} {{ 'ab'[0:0] }}|
 {{ 'aXbXc'.rsplit('X', 1) }} {{ 'XaX'.split('X') }} {{ 'a'.split('abc') }} {{ '  '.split() }} {{ 'ab'.rsplit('b') }} {{ 'a\x0bb\x1cc\u2028d'.splitlines() }} {{ '\r\n'.splitlines() }}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=rows|length - 1) %}{%- for row in rows[::-1] %}{%- set index = (rows|length - 1) - loop.index0 %}{{ index }}{{ row.n }}{%- endfor %}{{ ns.last_query_index }}{{ ns.multi_step_tool }}
+{{ '<think>\na\n</think>\n\nb'.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') }}|{{ '<think>a</think>\nb'.split('</think>')[-1].lstrip('\n') }}|{{ '</think>' in 'a</think>' }}
+{%- macro extra(o, handled) -%}{%- if o is mapping %}{%- for key in o if key not in handled %}{%- if o[key] is mapping or (o[key] is sequence and o[key] is not string) %}{{ '\n<' ~ key ~ '>' ~ (o[key] | tojson | safe) ~ '</' ~ key ~ '>' }}{%- else %}{{ '\n<' ~ key ~ '>' ~ (o[key] | string) ~ '</' ~ key ~ '>' }}{%- endif %}{%- endfor %}{%- endif %}{%- endmacro %}{{ extra(d, ['x']) }}{{ extra(d, ['a']) }}
+{{ rows | map(attribute='n') | join(', ') }} {{ (rows|first).items() | list }} {{ (rows|last).n }} {{ rows | map(attribute='v') | select('defined') | list }}
+{%- if l is sequence and (l is not string and l is not mapping) %}list{% endif %} {% if d.a is not none and d.a.k is defined %}nested{% endif %} {% if missing is defined and missing %}x{% else %}absent{% endif %}
+{{ raise_exception('no') if f else 'fine' }} {% if rows[0]['n'] != 'x' %}{{ raise_exception('first') }}{% endif %}{{ (loop_messages is defined) ~ '' }}
+{%- set loop_messages = rows[1:] if rows[0]['n'] == 'x' else rows %}{{ loop_messages|length }} {% for m in loop_messages %}{% if (m['n'] == 'y') != (loop.index0 % 2 == 0) %}odd{% endif %}{{ m['n'] + ':' + (m['v']|string) }} {% endfor %}
+{{ 'some' if (rows|selectattr('v', 'defined')|list) else 'none' }} {{ strftime_now('%d %b %Y') }} {{ strftime_now('%B %Y') }} {{ rows|selectattr('v', 'undefined')|list|length }}
+{% for k, v in d|items %}{{ k }}: {{ v|tojson }}{{ '' if loop.last else ', ' }}{% endfor %} {% for k, v in d|dictsort %}{{ k|upper }}{% endfor %} {{ d | dictsort | map('first') | join(' ') }}
+{% set content = [{'type': 'text', 'text': ' one '}, {'type': 'image'}, {'type': 'text', 'text': 'two'}] %}{% if content is string %}{{ content|trim }}{% else %}{% for item in content if item.type == 'text' %}{{ item.text|trim }}{% if not loop.last %}, {% endif %}{% endfor %}{% endif %}
+{{ ['a', 'b'] | tojson(indent=4) | replace('\n', '\n  ') }} {{ {'type': ['string', 'null']}['type'] | join('|') }} {{ 'A.b'.split('.')|first|lower }} {{ (['x'] + ['y'])|last }}
+{%- set ns = namespace(is_first=false, is_tool=false, system='') -%}{%- for row in rows %}{%- if row.n == 'x' %}{% set ns.system = ns.system + row.n %}{% set ns.is_first = true %}{%- endif %}{%- endfor -%}{{ ns.system }}{{ ns.is_first and not ns.is_tool }}
+{% set t = none %}{{ (t or {}).get('a', 'unset') }} {{ (d.get('zz') or [])|length }} {{ 'functions.get_weather:0'.split('.')[1].split(':')[0] }} {{ '  x\n'|trim|length }} {{ 'x'|string|length > 0 }}
 """.strip("\n").split("\n")
 
 # White-space control, and constructs over several lines.

@@ -154,7 +154,7 @@ TEST(ChatTemplate, TheErrorNamesWhatTheLanguageLacks) {
       {"{{ 'a' is nothing }}", "nothing"},
   };
   for (const auto& [source, expected] : cases) {
-    EXPECT_THAT(Marked(source, {}), testing::HasSubstr(expected)) << source;
+    EXPECT_THAT(Marked(source, ordered_json::object()), testing::HasSubstr(expected)) << source;
   }
 }
 
