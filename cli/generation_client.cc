@@ -5,6 +5,7 @@
 
 #include "cli/endpoint_channel.h"
 #include "cli/reachability.h"
+#include "common/cluster/wire/request_fields_wire.h"
 #include "common/rpc/rpc_status.h"
 #include "common/text/utf8.h"
 #include "proto/generation.grpc.pb.h"
@@ -43,10 +44,8 @@ v1::GenerateRequest ToProto(const GenerateCall& call) {
     }
   }
   auto& sampling = *request.mutable_sampling();
-  if (call.temperature) sampling.set_temperature(*call.temperature);
+  SetSamplingFields(call, sampling);
   if (call.top_k) sampling.set_top_k(*call.top_k);
-  if (call.top_p) sampling.set_top_p(*call.top_p);
-  if (call.min_p) sampling.set_min_p(*call.min_p);
   if (call.seed) sampling.set_seed(*call.seed);
   if (call.max_tokens) request.set_max_tokens(*call.max_tokens);
   for (const auto& stop : call.stop) request.add_stop(stop);

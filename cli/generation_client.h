@@ -12,6 +12,7 @@
 #include "cli/router_endpoint.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/cluster/sampling_fields.h"
 
 namespace baton {
 
@@ -21,14 +22,10 @@ struct ChatTurn {
 };
 
 // One request with the parameters that the user set. Absent parameters take the server's defaults.
-struct GenerateCall {
+struct GenerateCall : SamplingOverrides {
   std::string model;
   std::vector<ChatTurn> turns;  // a chat; when empty, `text` is the prompt, without a template
   std::string text;
-  std::optional<float> temperature;
-  std::optional<int32_t> top_k;
-  std::optional<float> top_p;
-  std::optional<float> min_p;
   std::optional<uint64_t> seed;
   std::optional<int32_t> max_tokens;
   std::vector<std::string> stop;

@@ -8,7 +8,7 @@ class App;
 
 namespace baton {
 
-// The flags that `generate` and `chat` share: --temperature, --top-k, --top-p, --min-p, --seed,
+// The flags that `generate` and `chat` share: one for each of kSamplingFields, --top-k, --seed,
 // --max-tokens, --stop, --timeout-ms. They fill `call`, which outlives the parsing.
 void AddSamplingFlags(CLI::App& command, GenerateCall& call);
 

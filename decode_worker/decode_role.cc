@@ -18,8 +18,6 @@ StatusOr<std::unique_ptr<DecodeRole>> DecodeRole::Create(Worker& worker,
                                                          KvTransferOptions transfer,
                                                          const DecodeOptions& options) {
   std::unique_ptr<DecodeRole> role(new DecodeRole(worker, options));
-  transfer.log = [](std::string_view line) { kLog.Warning("{}", line); };
-  transfer.log_info = [](std::string_view line) { kLog.Info("{}", line); };
   BATON_ASSIGN_OR_RETURN(role->receiver_, KvReceiver::Create(std::move(transfer), *role));
   role->service_ = std::make_unique<KvControlService>(*role->receiver_, options.limits.proofs);
   grpc::Service* services[] = {role->service_.get()};

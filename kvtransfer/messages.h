@@ -21,7 +21,7 @@ constexpr uint32_t kKvProtocolVersion = 10;
 
 // How one transport reaches a shard. The format of the descriptor is the transport's own.
 struct KvEndpoint {
-  std::string transport;  // "cuda_ipc", "shm", "tcp"
+  std::string transport;  // the name, as for MakeTransport
   std::string descriptor;
   uint32_t region = 0;  // id of the registered memory at that endpoint
   bool operator==(const KvEndpoint&) const = default;

@@ -59,8 +59,8 @@ struct TransportOptions {
   // cuda_ipc and verbs: this worker, as its HELLO says. Its channels tell it to the receiver, which
   // then gives them the windows of their hand-offs at once (WriteWindow::peer). 0: not told.
   BootId boot;
-  // In order of preference; the first transport that reaches the peer is used. "cuda_ipc", "verbs",
-  // "shm", "tcp", "nccl".
+  // Names for MakeTransport in order of preference; the first transport that reaches the peer is
+  // used.
   std::vector<std::string> names = {"cuda_ipc", "shm", "tcp"};
   // If set, the only transport that may be used: a peer that it does not reach is refused.
   std::string require_transport;

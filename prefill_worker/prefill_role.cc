@@ -17,8 +17,6 @@ StatusOr<std::unique_ptr<PrefillRole>> PrefillRole::Create(Worker& worker,
                                                            KvTransferOptions transfer,
                                                            const PrefillOptions& options) {
   std::unique_ptr<PrefillRole> role(new PrefillRole(worker, options));
-  transfer.log = [](std::string_view line) { kLog.Warning("{}", line); };
-  transfer.log_info = [](std::string_view line) { kLog.Info("{}", line); };
   BATON_ASSIGN_OR_RETURN(role->sender_, KvSender::Create(std::move(transfer), *role));
   role->peers_ =
       std::make_unique<DecodePeers>(*role->sender_,
@@ -159,11 +157,6 @@ void PrefillRole::Do(const ReportHandoff& action) {
   if (report.outcome == HandoffReport::Outcome::kRefused) {
     kLog.Info(
         "request {}: decode worker {} refused: {}", report.id, action.peer, Message(report.status));
-  }
-  const auto known = traffic().find(action.peer);
-  if (!report.transport.empty() &&
-      (known == traffic().end() || known->second.transport != report.transport)) {
-    kLog.Info("KV is sent to decode worker {} over {}", action.peer, report.transport);
   }
   output_.Do(action);
 }

@@ -21,10 +21,6 @@ Status AddPrefillRole(const config::WorkerConfig& config, Worker& worker) {
 
 StatusOr<std::unique_ptr<Service>> StartPrefillWorker(const config::WorkerConfig& config,
                                                       AppContext& context) {
-  if (config.unified()) {
-    return InvalidArgument(
-        "unified is true, but this is baton-prefill; start a unified worker with baton-decode");
-  }
   return WorkerService::Start(config,
                               context,
                               WorkerKind::kPrefill,

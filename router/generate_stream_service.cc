@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "common/cluster/wire/request_fields_wire.h"
 #include "common/rpc/message_bytes.h"
 #include "common/rpc/rpc_status.h"
 
@@ -111,14 +112,8 @@ GenerationRequest RequestFromProto(const v1::GenerateRequest& in) {
     out.input = std::vector<TokenId>(in.tokens().ids().begin(), in.tokens().ids().end());
   }
   const v1::Sampling& s = in.sampling();
-  out.sampling.temperature = Maybe<float>(s.has_temperature(), s.temperature());
+  ReadSamplingFields(s, out.sampling);
   out.sampling.top_k = Maybe<int32_t>(s.has_top_k(), s.top_k());
-  out.sampling.top_p = Maybe<float>(s.has_top_p(), s.top_p());
-  out.sampling.min_p = Maybe<float>(s.has_min_p(), s.min_p());
-  out.sampling.repetition_penalty =
-      Maybe<float>(s.has_repetition_penalty(), s.repetition_penalty());
-  out.sampling.presence_penalty = Maybe<float>(s.has_presence_penalty(), s.presence_penalty());
-  out.sampling.frequency_penalty = Maybe<float>(s.has_frequency_penalty(), s.frequency_penalty());
   out.sampling.seed = Maybe<uint64_t>(s.has_seed(), s.seed());
   for (const auto& [token, bias] : s.logit_bias()) out.sampling.logit_bias.push_back({token, bias});
   std::sort(out.sampling.logit_bias.begin(), out.sampling.logit_bias.end());
@@ -129,8 +124,7 @@ GenerationRequest RequestFromProto(const v1::GenerateRequest& in) {
   out.stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
   out.ignore_eos = in.ignore_eos();
   out.top_logprobs = Maybe<int32_t>(in.has_top_logprobs(), in.top_logprobs());
-  out.priority = in.priority();
-  out.cache_salt = in.cache_salt();
+  ReadStatedFields(in, out);
   out.timeout = std::chrono::milliseconds(in.timeout_ms());
   out.skip_special_tokens = in.skip_special_tokens();
   out.add_special_tokens = Maybe<bool>(in.has_add_special_tokens(), in.add_special_tokens());

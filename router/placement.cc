@@ -118,20 +118,33 @@ void Placement::Gather(const Query& query,
   }
 }
 
-// Finds out which workers have cached the prompt and the output so far (sets depth_ and hashes_).
-RouteQuery Placement::LookUp(const Query& query, Time now) {
+// Finds out which workers have cached the prompt and the output so far (sets depth_). The plan has
+// no workers yet.
+Placement::Plan Placement::LookUp(const Query& query, Time now) {
   const RequestSpec& spec = query.spec;
   const bool hashed = query.resumed.empty() && !spec.hashes.empty();
+  Plan plan;
   if (hashed || !cluster_.has_value()) {
-    hashes_ = spec.hashes;
+    plan.hashes = spec.hashes;
   } else {
-    own_hashes_ = BlockHashes(spec.prompt.Plus(query.resumed),
-                              cluster_->block_tokens,
-                              {options_.hash_secret, cluster_->fingerprint, spec.cache_salt});
-    hashes_ = own_hashes_;
+    plan.own_hashes = BlockHashes(spec.prompt.Plus(query.resumed),
+                                  cluster_->block_tokens,
+                                  {options_.hash_secret, cluster_->fingerprint, spec.cache_salt});
+    plan.hashes = plan.own_hashes;
   }
-  index_.Match(hashes_, now, depth_);
+  index_.Match(plan.hashes, now, depth_);
+  return plan;
+}
 
+Placement::Plan Placement::Chosen(Plan plan, WorkerSlot prefill, WorkerSlot decode) const {
+  plan.where = {prefill, decode};
+  if (prefill != kNoWorker) plan.prefill_cached = depth_[prefill.value()];
+  plan.decode_cached = depth_[decode.value()];
+  return plan;
+}
+
+RouteQuery Placement::RouteOf(const Query& query) const {
+  const RequestSpec& spec = query.spec;
   RouteQuery route;
   route.prompt_tokens = static_cast<int32_t>(spec.prompt.size() + query.resumed.size());
   route.max_tokens = spec.max_tokens - static_cast<int32_t>(query.resumed.size());
@@ -171,7 +184,7 @@ StatusOr<WorkerSlot> Placement::FindPinned(const WorkerId& id,
   return slot;
 }
 
-StatusOr<std::optional<Assignment>> Placement::PlacePinned(const Query& query, Time now) {
+StatusOr<std::optional<Placement::Plan>> Placement::PlacePinned(const Query& query, Time now) {
   const PinnedWorkers& pinned = *query.spec.pinned;
   if (query.again) {
     return MakeStatus(StatusCode::kUnavailable,
@@ -179,26 +192,26 @@ StatusOr<std::optional<Assignment>> Placement::PlacePinned(const Query& query, T
                       pinned.prefill,
                       pinned.decode);
   }
-  LookUp(query, now);  // Book needs what the workers have cached
-  Assignment where;
-  BATON_ASSIGN_OR_RETURN(where.decode, FindPinned(pinned.decode, false, query));
-  if (pinned.prefill == WorkerId()) return std::optional<Assignment>(where);
+  Plan plan = LookUp(query, now);
+  BATON_ASSIGN_OR_RETURN(const WorkerSlot decode, FindPinned(pinned.decode, false, query));
+  if (pinned.prefill == WorkerId()) return Chosen(std::move(plan), kNoWorker, decode);
   if (pinned.prefill == pinned.decode) {
     return InvalidArgument(
         "worker {} is named for both parts; name two workers, or only a decode worker, which then "
         "serves alone",
         pinned.decode);
   }
-  BATON_ASSIGN_OR_RETURN(where.prefill, FindPinned(pinned.prefill, true, query));
-  return std::optional<Assignment>(where);
+  BATON_ASSIGN_OR_RETURN(const WorkerSlot prefill, FindPinned(pinned.prefill, true, query));
+  return Chosen(std::move(plan), prefill, decode);
 }
 
-StatusOr<std::optional<Assignment>> Placement::Place(const Query& query, Time now) {
+StatusOr<std::optional<Placement::Plan>> Placement::Place(const Query& query, Time now) {
   if (query.spec.pinned.has_value()) return PlacePinned(query, now);
-  RouteQuery route = LookUp(query, now);
+  Plan plan = LookUp(query, now);
+  RouteQuery route = RouteOf(query);
   Gather(query, decode_, false, kNoWorker);
   if (decode_.empty()) {
-    if (!Ready().ok() || CouldHold(query)) return std::optional<Assignment>();
+    if (!Ready().ok() || CouldHold(query)) return std::optional<Plan>();
     return TooLong(query);
   }
   prefill_.clear();
@@ -222,7 +235,7 @@ StatusOr<std::optional<Assignment>> Placement::Place(const Query& query, Time no
         FromSeconds(std::min((chosen.ttft_ms - left_ms) / 1000, kMaxRetrySeconds)));
   }
   const WorkerSlot prefill = chosen.prefill == nullptr ? kNoWorker : chosen.prefill->slot;
-  return std::optional<Assignment>({prefill, chosen.decode->slot});
+  return Chosen(std::move(plan), prefill, chosen.decode->slot);
 }
 
 // When the chosen pair is to be avoided and there is a better way, drops one of the two workers
@@ -280,38 +293,41 @@ bool Placement::DecodeTakesFirst(WorkerSlot prefill, WorkerSlot decode) const {
   return baton::DecodeTakesFirst(book_.record(prefill).info, book_.record(decode).info);
 }
 
-WorkerSlot Placement::PlaceDecode(const Query& query,
-                                  WorkerSlot prefill,
-                                  bool prefill_holds,
-                                  Time now) {
-  RouteQuery route = LookUp(query, now);
+std::optional<Placement::Plan> Placement::PlaceDecode(const Query& query,
+                                                      WorkerSlot prefill,
+                                                      bool prefill_holds,
+                                                      Time now) {
+  Plan plan = LookUp(query, now);
+  RouteQuery route = RouteOf(query);
   Gather(query, decode_, false, prefill);
   if (prefill_holds) {
     std::erase_if(decode_, [&](const Candidate& candidate) {
       return DecodeTakesFirst(prefill, candidate.slot);
     });
   }
-  if (decode_.empty()) return kNoWorker;
+  if (decode_.empty()) return std::nullopt;
   const auto avoided = [&](const Candidate& candidate) {
     return pairs_.Avoided(prefill, candidate.slot, now);
   };
   if (!std::ranges::all_of(decode_, avoided)) std::erase_if(decode_, avoided);
   route.decode = decode_;
-  return policy_->Select(route).decode->slot;
+  return Chosen(std::move(plan), prefill, policy_->Select(route).decode->slot);
 }
 
-void Placement::Book(WorkerSlot slot, const Request& request, Time now) {
+void Placement::Book(const Plan& plan, const Request& request, Time now) {
+  const bool prefill = request.kind == RequestKind::kPrefill;
+  const WorkerSlot slot = prefill ? plan.where.prefill : plan.where.decode;
   if (!book_.Has(slot)) return;
   const WorkerInfo& info = book_.record(slot).info;
   const auto tokens = static_cast<int64_t>(request.tokens.size());
-  const int64_t cached_blocks = depth_[slot.value()];
+  const int64_t cached_blocks = prefill ? plan.prefill_cached : plan.decode_cached;
   WorkerBook::Booking booking;
   booking.blocks = static_cast<int32_t>(BlocksOf(tokens + 1, info.block_tokens) - cached_blocks);
   if (request.kind != RequestKind::kDecode) {
     booking.prompt_tokens = tokens - std::min(cached_blocks * info.block_tokens, tokens - 1);
   }
   book_.Book(slot, request.id, request.epoch, booking, now);
-  index_.Expect(slot, hashes_, now + kExpectation);
+  index_.Expect(slot, plan.hashes, now + kExpectation);
 }
 
 Peer Placement::PeerOf(WorkerSlot slot) const {

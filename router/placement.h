@@ -37,6 +37,20 @@ class Placement final {
     bool alone = false;                 // only a decode worker that serves alone is chosen
   };
 
+  // The chosen workers of a dispatch, and what they have cached of its prompt and output so far.
+  // Refers to the query's spec, which outlives it.
+  struct Plan {
+    Plan() = default;
+    Plan(Plan&&) = default;
+    Plan& operator=(Plan&&) = default;
+
+    Assignment where;
+    int32_t prefill_cached = 0;  // leading blocks
+    int32_t decode_cached = 0;
+    std::span<const Hash128> hashes;  // of all full blocks: the spec's, or `own_hashes`
+    std::vector<Hash128> own_hashes;
+  };
+
   // All references outlive the object. `cluster` is set once a worker has joined.
   Placement(const CoreOptions& options,
             const std::optional<ClusterIdentity>& cluster,
@@ -47,11 +61,14 @@ class Placement final {
   // not help: InvalidArgument when no worker can ever hold the request, ResourceExhausted when its
   // first token is expected after its deadline. A pinned request never waits: the error then says
   // why its workers cannot serve it.
-  StatusOr<std::optional<Assignment>> Place(const Query& query, Time now);
-  // Chooses a decode worker for KV that `prefill` keeps; kNoWorker when there is none. If
+  StatusOr<std::optional<Plan>> Place(const Query& query, Time now);
+  // Chooses a decode worker for KV that `prefill` keeps; nullopt when there is none. If
   // `prefill_holds`, the prefill worker may hold blocks of the prompt, so that the decode worker
   // cannot be one that takes its blocks first.
-  WorkerSlot PlaceDecode(const Query& query, WorkerSlot prefill, bool prefill_holds, Time now);
+  std::optional<Plan> PlaceDecode(const Query& query,
+                                  WorkerSlot prefill,
+                                  bool prefill_holds,
+                                  Time now);
   // See common/cluster/handoff_order.h. False when one of the workers has left.
   bool DecodeTakesFirst(WorkerSlot prefill, WorkerSlot decode) const;
   // OK when a worker that can decode is ready; else Unavailable with the reason.
@@ -59,9 +76,9 @@ class Placement final {
   // The reason why Place returned nullopt, as text for the client. `suspect` as in Query.
   std::string WhyNoPlace(bool suspect) const;
 
-  // Books the load of a dispatch on a worker that the last call of Place or PlaceDecode chose.
-  // PromptDone and Release take back the prompt's part of the booking, and all of it.
-  void Book(WorkerSlot slot, const Request& request, Time now);
+  // Books the load of a dispatch on the worker that `plan` has for the request's kind. PromptDone
+  // and Release take back the prompt's part of the booking, and all of it.
+  void Book(const Plan& plan, const Request& request, Time now);
   void PromptDone(WorkerSlot slot, RequestId id, Epoch epoch) { book_.PromptDone(slot, id, epoch); }
   void Release(WorkerSlot slot, RequestId id, Epoch epoch) { book_.Release(slot, id, epoch); }
 
@@ -85,9 +102,11 @@ class Placement final {
   void LearnOutput(int32_t tokens) { output_tokens_ = 0.95 * output_tokens_ + 0.05 * tokens; }
 
  private:
-  StatusOr<std::optional<Assignment>> PlacePinned(const Query& query, Time now);
+  StatusOr<std::optional<Plan>> PlacePinned(const Query& query, Time now);
   StatusOr<WorkerSlot> FindPinned(const WorkerId& id, bool prefill, const Query& query) const;
-  RouteQuery LookUp(const Query& query, Time now);
+  Plan LookUp(const Query& query, Time now);
+  Plan Chosen(Plan plan, WorkerSlot prefill, WorkerSlot decode) const;
+  RouteQuery RouteOf(const Query& query) const;
   void Gather(const Query& query, std::vector<Candidate>& out, bool prefill, WorkerSlot except);
   bool DropFailingPair(const Route& chosen, Time now);
   bool CouldHold(const Query& query) const;
@@ -104,9 +123,7 @@ class Placement final {
   uint64_t sessions_ = 0;
 
   // Work space for the request that is being placed.
-  std::span<const Hash128> hashes_;
-  std::vector<Hash128> own_hashes_;
-  std::vector<int32_t> depth_;
+  std::vector<int32_t> depth_;  // leading blocks that each worker has cached
   std::vector<Candidate> prefill_;
   std::vector<Candidate> decode_;
 

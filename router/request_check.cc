@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "common/cluster/request_fields.h"
 #include "common/cluster/sampling_fields.h"
 #include "common/text/utf8.h"
 #include "router/request_error.h"
@@ -125,6 +126,16 @@ Status CheckStops(const GenerationRequest& request, const RequestLimits& limits)
   return OkStatus();
 }
 
+Status CheckPassed(const PassedOptions& passed) {
+  for (const PassedField& field : kPassedFields) {
+    const auto* const text = std::get_if<std::string PassedOptions::*>(&field.value);
+    if (text == nullptr || !field.stated) continue;
+    BATON_RETURN_IF_ERROR(CheckLength(
+        field.name, "the length in bytes of", (passed.*(*text)).size(), 0, field.max_bytes));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits) {
@@ -143,8 +154,7 @@ Status CheckRequest(const GenerationRequest& request, const RequestLimits& limit
     BATON_RETURN_IF_ERROR(
         CheckInt(names.top_logprobs, *request.top_logprobs, 0, limits.max_top_logprobs));
   }
-  return CheckLength(
-      "cache_salt", "the length in bytes of", request.cache_salt.size(), 0, limits.max_stop_bytes);
+  return CheckPassed(request);
 }
 
 SamplingParams ResolveSampling(const GenerationRequest& request,

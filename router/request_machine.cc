@@ -86,17 +86,17 @@ void RequestMachine::PlaceAll(Time now) {
 
 // False when the group must wait.
 bool RequestMachine::PlaceOne(const Unplaced& group, Time now) {
-  const auto where = placement_.Place(QueryFor(group.samples, avoid_, unable_), now);
-  if (!where.ok()) {
-    const bool never = where.status().code() == StatusCode::kInvalidArgument;
+  const auto plan = placement_.Place(QueryFor(group.samples, avoid_, unable_), now);
+  if (!plan.ok()) {
+    const bool never = plan.status().code() == StatusCode::kInvalidArgument;
     // The text of a worker that refused the request is more precise than the router's own.
     const bool told = never && !unable_why_.ok();
     const Status unable(StatusCode::kInvalidArgument, unable_why_.message());
-    End(told ? WithReason(unable, reason::kContextLengthExceeded) : where.status(), !never);
+    End(told ? WithReason(unable, reason::kContextLengthExceeded) : plan.status(), !never);
     return true;
   }
-  if (where->has_value()) {
-    Launch(group, **where, now);
+  if (plan->has_value()) {
+    Launch(group, **plan, now);
     return true;
   }
   const bool bounded = limits_.worker_wait > Duration::zero();
@@ -120,7 +120,8 @@ Placement::Query RequestMachine::QueryFor(const SampleRange& samples,
           ServesAlone()};
 }
 
-void RequestMachine::Launch(const Unplaced& group, const Assignment& where, Time now) {
+void RequestMachine::Launch(const Unplaced& group, const Placement::Plan& plan, Time now) {
+  const Assignment& where = plan.where;
   const Epoch epoch(++last_epoch_);
   for (int32_t s = group.samples.first; s < group.samples.end(); ++s) {
     Sample& sample = samples_[s];
@@ -135,19 +136,20 @@ void RequestMachine::Launch(const Unplaced& group, const Assignment& where, Time
   if (where.prefill == kNoWorker) {
     account_.prefill_worker = account_.decode_worker;
     account_.transport.clear();
-    return Dispatch(attempt, RequestKind::kServe, SessionId(), now);
+    return Dispatch(attempt, plan, RequestKind::kServe, SessionId(), now);
   }
   account_.prefill_worker = placement_.PeerOf(where.prefill).id.value();
   placement_.pairs().NoteGiven(where.prefill, where.decode, now);
   if (!placement_.DecodeTakesFirst(where.prefill, where.decode)) attempt.OnPrefillFirst();
   const SessionId session = placement_.NewSession();
-  Dispatch(attempt, RequestKind::kDecode, session, now);
-  Dispatch(attempt, RequestKind::kPrefill, session, now);
+  Dispatch(attempt, plan, RequestKind::kDecode, session, now);
+  Dispatch(attempt, plan, RequestKind::kPrefill, session, now);
 }
 
 // ---- actions
 
 void RequestMachine::Dispatch(const Attempt& attempt,
+                              const Placement::Plan& plan,
                               RequestKind kind,
                               SessionId session,
                               Time now) {
@@ -171,7 +173,7 @@ void RequestMachine::Dispatch(const Attempt& attempt,
   }
   command.session = session;
   command.peer = placement_.PeerOf(prefill ? attempt.decode_worker() : attempt.prefill());
-  placement_.Book(worker, request, now);
+  placement_.Book(plan, request, now);
   actions_.commands.emplace_back(worker, std::move(command));
 }
 

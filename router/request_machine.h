@@ -141,7 +141,7 @@ class RequestMachine final {
   Attempt* ReportedBy(WorkerSlot from, Epoch epoch);
   void PlaceAll(Time now);
   bool PlaceOne(const Unplaced& group, Time now);
-  void Launch(const Unplaced& group, const Assignment& where, Time now);
+  void Launch(const Unplaced& group, const Placement::Plan& plan, Time now);
   Placement::Query QueryFor(const SampleRange& samples,
                             const std::vector<BootId>& avoid,
                             const std::vector<BootId>& unable) const;
@@ -167,7 +167,11 @@ class RequestMachine final {
   Duration Backoff(int32_t attempts) const;
   RequestAccount Account() const;
   // Sends a part of the attempt to its worker and books the load. No session for kServe.
-  void Dispatch(const Attempt& attempt, RequestKind kind, SessionId session, Time now);
+  void Dispatch(const Attempt& attempt,
+                const Placement::Plan& plan,
+                RequestKind kind,
+                SessionId session,
+                Time now);
   void Send(WorkerSlot slot, WorkerCommand command);
   void Deliver(ClientEvent event);
 

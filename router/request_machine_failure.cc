@@ -107,8 +107,9 @@ void RequestMachine::Redirect(Attempt& attempt, bool after_pause, Time now) {
   const auto refusals = static_cast<int32_t>(attempt.refused_by().size());
   const SampleRange& samples = attempt.samples();
   const WorkerSlot prefill = attempt.prefill();
-  const WorkerSlot decode = placement_.PlaceDecode(
+  const auto plan = placement_.PlaceDecode(
       QueryFor(samples, attempt.refused_by(), unable_), prefill, attempt.prefill_holds(), now);
+  const WorkerSlot decode = plan.has_value() ? plan->where.decode : kNoWorker;
   if (ServesAlone() || placement_.pairs().Broken(prefill, decode, now)) {
     return FailAttempt(attempt.epoch(), {FailureKind::kLoss, last_setback_, kNoWorker}, now);
   }
@@ -122,7 +123,7 @@ void RequestMachine::Redirect(Attempt& attempt, bool after_pause, Time now) {
   const bool decode_first = placement_.DecodeTakesFirst(prefill, decode);
   if (!decode_first) attempt.OnPrefillFirst();
   const SessionId session = placement_.NewSession();
-  Dispatch(attempt, RequestKind::kDecode, session, now);
+  Dispatch(attempt, *plan, RequestKind::kDecode, session, now);
   for (int32_t s = samples.first; s < samples.end(); ++s) {
     if (samples_[s].finish == FinishReason::kNone) continue;
     Send(decode, StopSampleCommand{spec_->id, epoch, s});

@@ -1,8 +1,8 @@
 // Measures by how much KV that arrives lengthens the inter-token latency (ITL) of a decode worker,
-// for several values of transfer.max_receive_gb_per_second and for its default. An engine with a
-// real model generates tokens for several streams. A sender in another process hands off prompts
-// into blocks that the engine reserves in its arena, in every second period. Prints one JSON
-// object. The sender uses a processor of the same machine, so the result is an upper bound.
+// for several values of transfer.max_receive_gigabytes_per_second and for its default. An engine
+// with a real model generates tokens for several streams. A sender in another process hands off
+// prompts into blocks that the engine reserves in its arena, in every second period. Prints one
+// JSON object. The sender uses a processor of the same machine, so the result is an upper bound.
 
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -47,7 +47,7 @@ constexpr uint32_t kHandoffBlocks = 32;
 constexpr uint32_t kAtATime = 4;  // hand-offs; the blocks of each are reserved between two steps
 constexpr Duration kPeriod = std::chrono::milliseconds(400);
 constexpr Duration kSettle = std::chrono::milliseconds(50);
-constexpr double kDefault = -1;  // as in transfer.max_receive_gb_per_second
+constexpr double kDefault = -1;  // as in transfer.max_receive_gigabytes_per_second
 
 struct Setup {
   std::string model;
@@ -308,7 +308,7 @@ double Mean(const std::vector<double>& values) {
 std::string Result(const SenderProcess& sender,
                    uint64_t rate,
                    const std::vector<Worker::Gaps>& pairs,
-                   double gb_per_second) {
+                   double gigabytes_per_second) {
   std::vector<double> quiet;
   std::vector<double> busy;
   std::vector<double> rises;
@@ -318,14 +318,14 @@ std::string Result(const SenderProcess& sender,
     rises.push_back(100 * (Mean(pair.busy) / Mean(pair.quiet) - 1));
   }
   return fmt::format(
-      R"({{"transport": "{}", "max_receive_gb_per_second": {:.3f}, "is_default": {}, )"
-      R"("received_gb_per_second": {:.3f}, "itl_ms": {:.3f}, "itl_ms_while_receiving": {:.3f}, )"
+      R"({{"transport": "{}", "max_receive_gigabytes_per_second": {:.3f}, "is_default": {}, )"
+      R"("received_gigabytes_per_second": {:.3f}, "itl_ms": {:.3f}, "itl_ms_while_receiving": {:.3f}, )"
       R"("itl_ms_p99": {:.3f}, "itl_ms_p99_while_receiving": {:.3f}, "rise_percent": {:.1f}, )"
       R"("rise_percent_p10": {:.1f}, "rise_percent_p90": {:.1f}}})",
       sender.transport,
       static_cast<double>(rate) / 1e9,
       sender.limit == kDefault,
-      gb_per_second,
+      gigabytes_per_second,
       Mean(quiet),
       Mean(busy),
       Quantile(quiet, 0.99),
@@ -337,7 +337,7 @@ std::string Result(const SenderProcess& sender,
 
 std::string Measure(const Setup& setup, LocalExecutor& executor, SenderProcess& sender) {
   config::WorkerConfig config;
-  config.mutable_transfer()->set_max_receive_gb_per_second(kDefault);
+  config.mutable_transfer()->set_max_receive_gigabytes_per_second(kDefault);
   config.mutable_engine()->set_threads(setup.threads);
   const uint64_t rate = sender.limit == kDefault
                             ? ReceiveRateWhileComputing(config, MemoryKind::kHost)

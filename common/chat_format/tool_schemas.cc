@@ -46,11 +46,6 @@ ToolSchemas::ToolSchemas(const Json& tools) {
   }
 }
 
-bool ToolSchemas::HasPrefix(std::string_view text) const {
-  const auto found = tools_.lower_bound(text);
-  return found != tools_.end() && std::string_view(found->first).starts_with(text);
-}
-
 ParameterType ToolSchemas::TypeOf(std::string_view tool, std::string_view parameter) const {
   const auto types = tools_.find(tool);
   if (types == tools_.end()) return ParameterType::kUnknown;

@@ -24,8 +24,6 @@ class ToolSchemas final {
   explicit ToolSchemas(const nlohmann::ordered_json& tools);
 
   bool Has(std::string_view tool) const { return tools_.find(tool) != tools_.end(); }
-  // Whether the name of a tool begins with `text`.
-  bool HasPrefix(std::string_view text) const;
   ParameterType TypeOf(std::string_view tool, std::string_view parameter) const;
 
  private:

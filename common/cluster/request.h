@@ -44,8 +44,9 @@ struct RequestOptions : PassedOptions {
   std::vector<TokenId> stop_tokens;  // end the sequence; the token is emitted as the last one
   Time arrival{};                    // at this process
   Duration age{};                    // how long before `arrival` a router accepted the request
-  // A number for who sent the request (a key or an address), so that clients take turns in queues.
-  // 0: no client, such as a replay.
+  // A number for who sent the request (a key or an address). Clients take turns in the worker's
+  // queue of grammars that wait to be compiled; other queues ignore it. 0: no client, such as a
+  // replay.
   uint64_t client_tag = 0;
   Time deadline = kNever;
 

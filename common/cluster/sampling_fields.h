@@ -8,8 +8,9 @@
 #include "common/base/sampling_params.h"
 #include "common/base/status.h"
 
-// The table of the sampling parameters that are numbers with a range. APIs, model defaults, router
-// and workers all read the table, so that a parameter has one name and one range everywhere.
+// The table of the sampling parameters that are numbers with a range. APIs, flags of the tool,
+// model defaults, checks and the wire (wire/request_fields_wire.h) all read the table, so that a
+// parameter has one name and one range everywhere.
 namespace baton {
 
 struct FloatRange {
@@ -34,10 +35,11 @@ struct SamplingOverrides {
 };
 
 struct SamplingField {
-  std::string_view name;  // in every API and in generation_config.json
+  std::string_view name;  // in every API, on the wire and in generation_config.json
   float SamplingParams::*value;
   std::optional<float> SamplingOverrides::*override_value;
   FloatRange range;
+  std::string_view help;       // for the flags of the tool
   bool model_default = false;  // generation_config.json may set it
 };
 
@@ -46,30 +48,36 @@ inline constexpr SamplingField kSamplingFields[] = {
      &SamplingParams::temperature,
      &SamplingOverrides::temperature,
      {0, 10},
+     "0: greedy",
      /*model_default=*/true},
     {"top_p",
      &SamplingParams::top_p,
      &SamplingOverrides::top_p,
      {0, 1, /*open=*/true},
+     "sample among the most likely tokens up to this mass",
      /*model_default=*/true},
     {"min_p",
      &SamplingParams::min_p,
      &SamplingOverrides::min_p,
      {0, 1},
+     "drop tokens below this share of the highest probability",
      /*model_default=*/true},
     {"repetition_penalty",
      &SamplingParams::repetition_penalty,
      &SamplingOverrides::repetition_penalty,
      {0, 10, /*open=*/true},
+     "above 1: tokens of the prompt and the answer become less likely",
      /*model_default=*/true},
     {"presence_penalty",
      &SamplingParams::presence_penalty,
      &SamplingOverrides::presence_penalty,
-     {-2, 2}},
+     {-2, 2},
+     "above 0: tokens that are in the answer become less likely"},
     {"frequency_penalty",
      &SamplingParams::frequency_penalty,
      &SamplingOverrides::frequency_penalty,
-     {-2, 2}},
+     {-2, 2},
+     "above 0: each occurrence in the answer makes a token less likely"},
 };
 
 inline constexpr FloatRange kLogitBiasRange{-100, 100};
@@ -81,14 +89,6 @@ struct IntRange {
 
 // 0: all tokens. APIs also refuse more than the vocabulary.
 inline constexpr IntRange kTopKRange{0, std::numeric_limits<int32_t>::max()};
-
-// The range of the parameter `name` of kSamplingFields.
-constexpr FloatRange RangeOf(std::string_view name) {
-  for (const SamplingField& field : kSamplingFields) {
-    if (field.name == name) return field.range;
-  }
-  return {};
-}
 
 // InvalidArgument naming field, value and range: "top_p is 0; it must be in (0, 1]".
 inline Status CheckRange(std::string_view field, float value, const FloatRange& range) {

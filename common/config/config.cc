@@ -31,6 +31,17 @@ std::string FieldNames(const pb::Descriptor& type) {
   return names;
 }
 
+std::string WhyUnknown(const pb::Descriptor& type, const std::string& name) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const pb::FieldDescriptor& field = *type.field(i);
+    if (!field.options().HasExtension(config::former_name)) continue;
+    if (field.options().GetExtension(config::former_name) == name) {
+      return fmt::format("was renamed to {}", field.name());
+    }
+  }
+  return "is unknown; known keys here: " + FieldNames(type);
+}
+
 // Applies YAML from one source to messages. Errors begin with the source and line.
 class YamlReader final {
  public:
@@ -54,7 +65,7 @@ class YamlReader final {
       const pb::Descriptor& type = *message.GetDescriptor();
       const pb::FieldDescriptor* field = type.FindFieldByName(name);
       if (field == nullptr) {
-        return Error(entry.first, field_path, "is unknown; known keys here: " + FieldNames(type));
+        return Error(entry.first, field_path, WhyUnknown(type, name));
       }
       BATON_RETURN_IF_ERROR(ApplyField(entry.second, message, *field, field_path, depth));
     }

@@ -13,6 +13,7 @@ namespace baton {
 namespace {
 
 const Logger kLog("engine");
+const SteadyClock kClock;
 
 void LogWarmUp(std::string_view what, int steps, Duration took) {
   kLog.Info("warmed up {}: {} steps in {:.2f} s", what, steps, ToSeconds(took));
@@ -52,8 +53,10 @@ int32_t StagesOf(const Decoder& decoder) {
 
 }  // namespace
 
-DecoderRunner::DecoderRunner(Decoder& decoder)
-    : decoder_(decoder), traits_(TraitsOf(decoder)), stages_(StagesOf(decoder)) {}
+DecoderRunner::DecoderRunner(Decoder& decoder) : DecoderRunner(decoder, kClock) {}
+
+DecoderRunner::DecoderRunner(Decoder& decoder, const Clock& clock)
+    : decoder_(decoder), clock_(clock), traits_(TraitsOf(decoder)), stages_(StagesOf(decoder)) {}
 
 bool DecoderRunner::queues_steps() const {
   return stages_ == 1 && decoder_.ops().queues_steps();
@@ -80,7 +83,7 @@ Status DecoderRunner::Issue(const StepInput& input,
                             std::span<const SamplingRow> sampling,
                             std::span<SampledToken> out,
                             const LayerWatch& watch) {
-  const Time begin = SteadyClock().Now();
+  const Time begin = clock_.Now();
   BATON_RETURN_IF_ERROR(Begin(input, kv, sampling, out, watch));
   timer_.Begin(begin);
   return OkStatus();
@@ -88,7 +91,7 @@ Status DecoderRunner::Issue(const StepInput& input,
 
 Status DecoderRunner::Await() {
   Status status = End();
-  timer_.End(SteadyClock().Now());
+  timer_.End(clock_.Now());
   return status;
 }
 
@@ -123,10 +126,9 @@ Status DecoderRunner::End() {
   if (stages_ == 1) return ops.AwaitStep();
   const Issued step = std::move(issued_.front());  // Sample may read it until AwaitStep returns
   issued_.pop_front();
-  const SteadyClock clock;
-  const Time begin = clock.Now();
+  const Time begin = clock_.Now();
   const Tensor logits = decoder_.TakeLogits(step.logit_rows);
-  if (!ops.queues_steps()) bubble_ += clock.Now() - begin;  // otherwise the wait is in AwaitStep
+  if (!ops.queues_steps()) bubble_ += clock_.Now() - begin;  // otherwise the wait is in AwaitStep
   if (!step.sampling.empty()) ops.Sample(logits, step.sampling, step.out);
   return ops.AwaitStep();
 }
@@ -165,8 +167,7 @@ WarmUpSizes DecoderRunner::SizesToWarmUp() const {
 }
 
 Status DecoderRunner::WarmUpPrompts(const KvView& kv) {
-  const SteadyClock clock;
-  const Time start = clock.Now();
+  const Time start = clock_.Now();
   int steps = 0;
   std::vector<int32_t> sizes = SizesToWarmUp().prompt_rows;
   std::erase_if(sizes, [&](int32_t rows) { return rows > traits_.context_length; });
@@ -191,15 +192,14 @@ Status DecoderRunner::WarmUpPrompts(const KvView& kv) {
     BATON_RETURN_IF_ERROR(RunAlike(kv, 1, context, sizes.back()));
     ++steps;
   }
-  if (steps > 0) LogWarmUp("prompts", steps, clock.Now() - start);
+  if (steps > 0) LogWarmUp("prompts", steps, clock_.Now() - start);
   return OkStatus();
 }
 
 Status DecoderRunner::WarmUpDecodes(const KvView& kv) {
   // Attention divides short, medium and long contexts among thread blocks in different ways.
   constexpr std::array<int32_t, 3> kContexts = {0, 1024, 8192};
-  const SteadyClock clock;
-  const Time start = clock.Now();
+  const Time start = clock_.Now();
   int steps = 0;
   for (const int32_t rows : SizesToWarmUp().decode_rows) {
     for (const int32_t context : kContexts) {
@@ -208,7 +208,7 @@ Status DecoderRunner::WarmUpDecodes(const KvView& kv) {
       ++steps;
     }
   }
-  if (steps > 0) LogWarmUp("decoding", steps, clock.Now() - start);
+  if (steps > 0) LogWarmUp("decoding", steps, clock_.Now() - start);
   timer_ = {};
   exchanged_before_ = Exchanged();
   const Status kept = decoder_.ops().KeepTimedKernels();

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/engine/model_runner.h"
 #include "common/engine/step_timer.h"
 #include "common/model/decoder.h"
@@ -18,6 +19,8 @@ namespace baton {
 class DecoderRunner final : public ModelRunner {
  public:
   explicit DecoderRunner(Decoder& decoder);
+  // `clock`, which measures the steps, outlives the runner; else it is the machine's clock.
+  DecoderRunner(Decoder& decoder, const Clock& clock);
 
   const ModelTraits& traits() const override { return traits_; }
   Device& device() override { return decoder_.ops().device(); }
@@ -58,6 +61,7 @@ class DecoderRunner final : public ModelRunner {
   };
 
   Decoder& decoder_;
+  const Clock& clock_;
   const ModelTraits traits_;
   const int32_t stages_;
   std::deque<Issued> issued_;  // oldest first; empty with one stage

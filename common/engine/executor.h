@@ -47,7 +47,7 @@ class Executor {
                        std::span<const SamplingRow> sampling,
                        std::span<SampledToken> out,
                        const LayerWatch& watch) = 0;
-  virtual bool StepEnded() const { return true; }
+  virtual bool StepEnded() const = 0;
   virtual Status Await() = 0;
   virtual Status CopyBlocks(std::span<const BlockCopy> copies) = 0;
 };

@@ -47,9 +47,9 @@ struct EngineOptions {
   // kDecode requests that may wait for blocks. More are refused at once with ResourceExhausted, so
   // that the router can choose another worker.
   int32_t max_waiting_reservations = 64;
-  // How long a kDecode request may wait for blocks before it is refused with ResourceExhausted.
-  // This bounds a circular wait that no single worker can detect: prefill workers hold blocks until
-  // this worker grants blocks, while this worker's blocks are reserved for KV from those workers.
+  // How long a kDecode request may wait for blocks before it is refused with ResourceExhausted, so
+  // that the router can try another worker. A request that is older may wait for as long as it is
+  // old.
   Duration max_reservation_wait = std::chrono::seconds(2);
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   AdmissionPolicy admission = AdmissionPolicy::kMaxUtilization;

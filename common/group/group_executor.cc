@@ -66,6 +66,10 @@ Status GroupExecutor::Issue(const StepInput& input,
   return OkStatus();
 }
 
+bool GroupExecutor::StepEnded() const {
+  return leader_.StepEnded() && ring_.HasEnded(steps_.front());
+}
+
 Status GroupExecutor::Await() {
   const uint64_t step = steps_.front();
   steps_.pop_front();

@@ -56,6 +56,8 @@ class GroupExecutor final : public Executor {
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override;
+  // Whether every rank has ended the oldest step under way.
+  bool StepEnded() const override;
   Status Await() override;
   Status CopyBlocks(std::span<const BlockCopy> copies) override;
 

@@ -186,6 +186,12 @@ StepRing::Ended* StepRing::ended() const {
   return reinterpret_cast<Ended*>(base_ + sizeof(Shared));
 }
 
+bool StepRing::HasEnded(uint64_t number) const {
+  return std::ranges::all_of(std::span(ended(), shared_.followers), [&](const Ended& follower) {
+    return follower.count.load(std::memory_order_acquire) >= number;
+  });
+}
+
 Status StepRing::WaitEnded(uint64_t number, const Waiting& waiting, Duration limit) {
   const Ended* const by_follower = ended();
   uint32_t late = 0;

@@ -54,6 +54,8 @@ class StepRing final {
   void Publish();
   // Leader. The number of messages published so far.
   uint64_t published() const { return published_; }
+  // Leader. Whether every follower has ended message `number` (1 is the first).
+  bool HasEnded(uint64_t number) const;
   // Leader. Waits until every follower has ended message `number` (1 is the first).
   // DeadlineExceeded names the follower that is late.
   Status WaitEnded(uint64_t number, const Waiting& waiting, Duration limit);

@@ -13,7 +13,7 @@
 // counts are of the whole model; KvShard is the part of one rank.
 namespace baton {
 
-inline constexpr int32_t kMaxLayers = 4096;
+inline constexpr int32_t kMaxLayers = 1024;  // of a model
 inline constexpr int32_t kMaxCacheGroups = 64;
 inline constexpr int32_t kMaxPlanes = 8;  // of a cache group
 

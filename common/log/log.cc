@@ -21,8 +21,7 @@ namespace {
 constexpr size_t kMaxQueuedBytes = size_t{1} << 20;
 constexpr Duration kEndLimit = std::chrono::seconds(1);  // for the last lines of a process
 
-constexpr std::array<std::pair<std::string_view, LogLevel>, 6> kLevelNames = {{
-    {"trace", LogLevel::kTrace},
+constexpr std::array<std::pair<std::string_view, LogLevel>, 5> kLevelNames = {{
     {"debug", LogLevel::kDebug},
     {"info", LogLevel::kInfo},
     {"warning", LogLevel::kWarning},
@@ -32,8 +31,6 @@ constexpr std::array<std::pair<std::string_view, LogLevel>, 6> kLevelNames = {{
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kTrace:
-      return spdlog::level::trace;
     case LogLevel::kDebug:
       return spdlog::level::debug;
     case LogLevel::kInfo:
@@ -158,7 +155,7 @@ StatusOr<LogLevel> ParseLogLevel(std::string_view name) {
     if (known == name) return level;
   }
   return InvalidArgument(
-      "log level \"{}\" is unknown; it must be trace, debug, info, warning, error or off", name);
+      "log level \"{}\" is unknown; it must be debug, info, warning, error or off", name);
 }
 
 void ConfigureLogging(const LogOptions& options) {

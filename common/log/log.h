@@ -18,9 +18,9 @@ class logger;
 
 namespace baton {
 
-enum class LogLevel { kTrace, kDebug, kInfo, kWarning, kError, kOff };
+enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
-// "trace", "debug", "info", "warning", "error" or "off"; InvalidArgument for anything else.
+// "debug", "info", "warning", "error" or "off"; InvalidArgument for anything else.
 StatusOr<LogLevel> ParseLogLevel(std::string_view name);
 
 struct LogOptions {
@@ -51,8 +51,8 @@ uint64_t DroppedLogMessages();
 // The log of one module. The log's thread writes whole lines, such as
 // "2026-01-02T03:04:05.678Z info router: text", to stderr. Logging never blocks: while stderr is a
 // full pipe, up to 1 MiB of messages is queued and the oldest are dropped; a line then states how
-// many. Thread-safe. A line about a request states the request's id. Messages per token have the
-// level trace.
+// many. Thread-safe. A line about a request states the request's id. Nothing is logged for
+// each token.
 //
 // Each file declares its own logger in its anonymous namespace: const Logger kLog("router");
 // Such a constant is initialised at compile time, so that static constructors may use it, too.
@@ -65,10 +65,6 @@ class Logger final {
   // Logs `text` if `level` is enabled.
   void Write(LogLevel level, std::string_view text) const;
 
-  template <class... Args>
-  void Trace(fmt::format_string<Args...> format, Args&&... args) const {
-    Format(LogLevel::kTrace, format, std::forward<Args>(args)...);
-  }
   template <class... Args>
   void Debug(fmt::format_string<Args...> format, Args&&... args) const {
     Format(LogLevel::kDebug, format, std::forward<Args>(args)...);

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/kvcache/layout.h"
 #include "common/model/config_fields.h"
 #include "common/model/weight_names.h"
 
@@ -145,7 +146,7 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   spec.intermediate = fields.IntOr("feed_forward_length", 0, 0, ModelSpec::kMaxIntermediate);
   spec.context_length = fields.Int("context_length", 1, kMaxContext);
   spec.norm_epsilon = static_cast<float>(fields.Number("attention.layer_norm_rms_epsilon", 0, 1));
-  spec.layers.resize(fields.Int("block_count", 1, ModelSpec::kMaxLayers));
+  spec.layers.resize(fields.Int("block_count", 1, kMaxLayers));
   const int32_t window = fields.IntOr("attention.sliding_window", 0, 0, kMaxContext);
   for (LayerSpec& layer : spec.layers) layer.window = window;
   BATON_RETURN_IF_ERROR(fields.status());

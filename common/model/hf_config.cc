@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/mapped_file.h"
+#include "common/kvcache/layout.h"
 #include "common/model/config_fields.h"
 
 namespace baton {
@@ -14,7 +15,6 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
-constexpr int32_t kMaxLayers = ModelSpec::kMaxLayers;
 
 struct FamilyName {
   std::string_view architecture;

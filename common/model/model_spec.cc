@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/base/check.h"
+#include "common/kvcache/layout.h"
 
 namespace baton {
 namespace {

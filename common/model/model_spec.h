@@ -61,7 +61,6 @@ struct LayerSpec {
 // data.
 struct ModelSpec {
   // The highest allowed values. The readers of configurations and Validate refuse higher ones.
-  static constexpr int32_t kMaxLayers = 1024;
   static constexpr int32_t kMaxHidden = 1 << 20;
   static constexpr int32_t kMaxHeads = 4096;
   static constexpr int32_t kMaxHeadDim = 1024;

@@ -116,16 +116,4 @@ void SplitRegex::Split(std::string_view text,
   if (done < subject.size()) ends.push_back(end);
 }
 
-bool SplitRegex::Matches(std::string_view text) const {
-  const std::unique_ptr<pcre2_match_data, ContextDeleter> data(
-      pcre2_match_data_create_from_pattern(code_->code, nullptr));
-  return pcre2_match(code_->code,
-                     reinterpret_cast<PCRE2_SPTR>(text.data()),
-                     text.size(),
-                     0,
-                     PCRE2_NO_UTF_CHECK | PCRE2_ANCHORED | PCRE2_ENDANCHORED,
-                     data.get(),
-                     code_->context.get()) >= 0;
-}
-
 }  // namespace baton

@@ -24,9 +24,6 @@ class SplitRegex final {
   // the end of each to `ends`. Look-around is limited to [begin, end).
   void Split(std::string_view text, size_t begin, size_t end, std::vector<size_t>& ends) const;
 
-  // Whether the pattern matches all of `text`, which is valid UTF-8.
-  bool Matches(std::string_view text) const;
-
  private:
   struct Code;
   std::shared_ptr<const Code> code_;

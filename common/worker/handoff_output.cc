@@ -1,12 +1,22 @@
 #include "common/worker/handoff_output.h"
 
+#include "common/log/log.h"
+
 namespace baton {
+namespace {
+
+const Logger kLog("worker");
+
+}  // namespace
 
 void HandoffOutput::Do(const ReportHandoff& action) {
   const HandoffReport& report = action.report;
   if (report.outcome == HandoffReport::Outcome::kCommitted) {
     PeerTraffic& traffic = traffic_[action.peer];
-    if (!report.transport.empty()) traffic.transport = report.transport;
+    if (!report.transport.empty() && traffic.transport != report.transport) {
+      traffic.transport = report.transport;
+      kLog.Info("hand-offs with worker {} use {}", action.peer, report.transport);
+    }
     traffic.bytes += report.bytes;
     ++traffic.transfers;
     if (report.bytes_per_second > 0) {

@@ -9,6 +9,7 @@
 namespace baton {
 
 // Carries out the actions that both roles share, and counts the KV that committed hand-offs moved.
+// Logs the transport that a peer's hand-offs use when it changes.
 // Used on the worker's thread.
 class HandoffOutput final {
  public:

@@ -74,8 +74,8 @@ StatusOr<KvTransferOptions> TransferSettingsOf(const config::WorkerConfig& confi
   options.transport.authenticate_frames = config.transfer().tcp_authenticate_frames();
   options.transport.proofs = std::move(proofs);
   options.transport.verbs = VerbsOptionsOf(config.transfer().verbs());
-  options.transport.receive_bytes_per_second =
-      static_cast<uint64_t>(std::max(0.0, config.transfer().max_receive_gb_per_second()) * 1e9);
+  options.transport.receive_bytes_per_second = static_cast<uint64_t>(
+      std::max(0.0, config.transfer().max_receive_gigabytes_per_second()) * 1e9);
   options.times.lease = FromSeconds(config.transfer().progress_timeout_seconds());
   options.times.drain = FromSeconds(config.transfer().drain_timeout_seconds());
   options.checksums = config.transfer().checksums();
@@ -83,7 +83,8 @@ StatusOr<KvTransferOptions> TransferSettingsOf(const config::WorkerConfig& confi
 }
 
 uint64_t ReceiveRateWhileComputing(const config::WorkerConfig& config, MemoryKind memory) {
-  if (config.transfer().max_receive_gb_per_second() >= 0 || memory != MemoryKind::kHost) return 0;
+  if (config.transfer().max_receive_gigabytes_per_second() >= 0 || memory != MemoryKind::kHost)
+    return 0;
   const int threads = config.engine().threads();
   const double rate = MeasureMemoryRate(threads > 0 ? threads : AllowedProcessors());
   const double bound = rate * kShareOfMemory / kMovedPerByte;

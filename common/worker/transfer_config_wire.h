@@ -26,8 +26,8 @@ StatusOr<KvTransferOptions> TransferSettingsOf(const config::WorkerConfig& confi
                                                std::shared_ptr<const PeerProofs> proofs);
 
 // The rate in bytes per second at which KV may arrive while the engine computes: 0 unless
-// max_receive_gb_per_second is -1 and the arenas are in host memory. Measures the memory, which
-// takes about 0.1 s.
+// max_receive_gigabytes_per_second is -1 and the arenas are in host memory. Measures the memory,
+// which takes about 0.1 s.
 uint64_t ReceiveRateWhileComputing(const config::WorkerConfig& config, MemoryKind memory);
 
 // Changes the addresses in `options`, which are those of the leader's host, to those of this host:

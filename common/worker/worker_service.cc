@@ -25,6 +25,7 @@ namespace {
 constexpr Duration kLogLimit = std::chrono::seconds(1);
 
 const Logger kLog("worker");
+const Logger kTransferLog("transfer");
 
 std::string HostName() {
   std::array<char, 256> name{};
@@ -67,7 +68,12 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
                                                         AppContext& context,
                                                         WorkerKind kind,
                                                         const AddRoles& add_roles) {
-  if (kind != WorkerKind::kPrefill) {
+  if (kind == WorkerKind::kPrefill) {
+    if (config.unified()) {
+      return InvalidArgument(
+          "unified is true, but this is baton-prefill; start a unified worker with baton-decode");
+    }
+  } else {
     BATON_RETURN_IF_ERROR(
         context.security.CheckPort("kv_listen", config.kv_listen(), PortUsers::kPeers));
     BATON_RETURN_IF_ERROR(context.security.CheckPort(
@@ -202,6 +208,8 @@ StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config
                                             executor.kv_arenas().front().memory->kind(),
                                             worker.dma(),
                                             worker.limits().proofs));
+  options.log = [](std::string_view line) { kTransferLog.Warning("{}", line); };
+  options.log_info = [](std::string_view line) { kTransferLog.Info("{}", line); };
   options.worker = self.id;
   options.boot = self.boot;
   options.model_fingerprint = self.fingerprint;

@@ -3,6 +3,8 @@
 #include <span>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "kvtransfer/verbs/verbs_library.h"
 
 namespace baton {

@@ -3,9 +3,12 @@
 #include <charconv>
 #include <chrono>
 #include <optional>
+#include <variant>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "common/cluster/request_fields.h"
 #include "router/api/json_members.h"
 #include "router/request_error.h"
 
@@ -31,6 +34,17 @@ Status ReadLogitBias(const Json& body, SamplingInput& out) {
   return OkStatus();
 }
 
+Status ReadValue(const Json& body, std::string_view name, int32_t& out) {
+  std::optional<int32_t> value;
+  BATON_RETURN_IF_ERROR(ReadInt(body, name, value));
+  out = value.value_or(out);
+  return OkStatus();
+}
+
+Status ReadValue(const Json& body, std::string_view name, std::string& out) {
+  return ReadString(body, name, out);
+}
+
 bool IsTextPart(const Json& part) {
   if (!part.is_object() || !part.contains("text") || !part["text"].is_string()) return false;
   const Json type = part.value("type", Json());
@@ -50,24 +64,36 @@ StatusOr<std::string> ReadContent(const Json& content, const std::string& name) 
   return text;
 }
 
+std::span<const std::string_view> SharedMembers() {
+  static const auto* const names = [] {
+    auto* all = new std::vector<std::string_view>{"logit_bias", "seed", "timeout_ms", "top_k"};
+    for (const SamplingField& field : kSamplingFields) all->push_back(field.name);
+    for (const PassedField& field : kPassedFields) {
+      if (field.stated) all->push_back(field.name);
+    }
+    return all;
+  }();
+  return *names;
+}
+
 Status ReadSampling(const Json& body, SamplingInput& out) {
   for (const SamplingField& field : kSamplingFields) {
     BATON_RETURN_IF_ERROR(Read(body, field.name, out.*field.override_value));
   }
   BATON_RETURN_IF_ERROR(ReadInt(body, "top_k", out.top_k));
-  // vLLM accepts -1 for "no limit"; here 0 means no limit.
   if (out.top_k == -1) out.top_k = 0;
   std::optional<int64_t> seed;
   BATON_RETURN_IF_ERROR(ReadInt(body, "seed", seed));
-  if (seed.has_value()) out.seed = static_cast<uint64_t>(*seed);
+  if (seed.has_value() && *seed != -1) out.seed = static_cast<uint64_t>(*seed);
   return ReadLogitBias(body, out);
 }
 
 Status ReadPassed(const Json& body, GenerationRequest& out) {
-  std::optional<int32_t> priority;
-  BATON_RETURN_IF_ERROR(ReadInt(body, "priority", priority));
-  out.priority = priority.value_or(0);
-  BATON_RETURN_IF_ERROR(ReadString(body, "cache_salt", out.cache_salt));
+  for (const PassedField& field : kPassedFields) {
+    if (!field.stated) continue;
+    BATON_RETURN_IF_ERROR(std::visit(
+        [&](const auto member) { return ReadValue(body, field.name, out.*member); }, field.value));
+  }
   std::optional<int64_t> timeout;
   BATON_RETURN_IF_ERROR(ReadInt(body, "timeout_ms", timeout));
   if (!timeout.has_value()) return OkStatus();

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -14,10 +16,15 @@ namespace baton::router {
 // "output_text".
 StatusOr<std::string> ReadContent(const nlohmann::ordered_json& content, const std::string& name);
 
-// The sampling parameters with OpenAI's and vLLM's names.
+// The names of the members that ReadSampling and ReadPassed read, which every API has. A line in
+// kSamplingFields or kPassedFields adds its member to all of them.
+std::span<const std::string_view> SharedMembers();
+
+// The sampling parameters with OpenAI's and vLLM's names. As their clients mean it, `top_k: -1` is
+// no limit, and `seed: -1` is no seed.
 Status ReadSampling(const nlohmann::ordered_json& body, SamplingInput& out);
 
-// `priority`, `cache_salt` and `timeout_ms`.
+// The stated fields of kPassedFields, and `timeout_ms`.
 Status ReadPassed(const nlohmann::ordered_json& body, GenerationRequest& out);
 
 }  // namespace baton::router

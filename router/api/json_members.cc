@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 template <class T>
-Status ReadNumber(const Json& object, const char* name, std::optional<T>& out) {
+Status ReadNumber(const Json& object, std::string_view name, std::optional<T>& out) {
   const Json* value = Member(object, name);
   if (value == nullptr) return OkStatus();
   if (value->is_number_unsigned()) {
@@ -59,11 +59,11 @@ Status Read(const Json& object, std::string_view name, std::optional<float>& out
   return OkStatus();
 }
 
-Status ReadInt(const Json& object, const char* name, std::optional<int32_t>& out) {
+Status ReadInt(const Json& object, std::string_view name, std::optional<int32_t>& out) {
   return ReadNumber(object, name, out);
 }
 
-Status ReadInt(const Json& object, const char* name, std::optional<int64_t>& out) {
+Status ReadInt(const Json& object, std::string_view name, std::optional<int64_t>& out) {
   return ReadNumber(object, name, out);
 }
 
@@ -76,12 +76,12 @@ Status ReadBool(const Json& object, const char* name, bool& out) {
 }
 
 Status ReadString(const Json& object,
-                  const char* name,
+                  std::string_view name,
                   std::string& out,
                   const std::string& parent) {
   const Json* value = Member(object, name);
   if (value == nullptr) return OkStatus();
-  if (!value->is_string()) return Wrong(parent + name, "a string");
+  if (!value->is_string()) return Wrong(fmt::format("{}{}", parent, name), "a string");
   out = value->get<std::string>();
   return OkStatus();
 }
@@ -125,9 +125,11 @@ StatusOr<Json> ParseBody(std::string_view text) {
 
 Status CheckKnown(const Json& object,
                   const std::string& parent,
-                  std::initializer_list<std::string_view> known) {
+                  std::initializer_list<std::string_view> known,
+                  std::span<const std::string_view> shared) {
   for (const auto& [name, value] : object.items()) {
-    if (value.is_null() || std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (value.is_null() || std::ranges::count(known, name) > 0) continue;
+    if (std::ranges::count(shared, name) > 0) continue;
     const std::string path = parent + Shown(name);
     return WithReason(InvalidMember(path, "{} is not a known member", path),
                       reason::kUnknownParameter);

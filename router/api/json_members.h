@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,11 +27,15 @@ Status Wrong(std::string_view name, std::string_view wanted);
 Status Unsupported(std::string_view name, std::string_view why);
 
 Status Read(const nlohmann::ordered_json& object, std::string_view name, std::optional<float>& out);
-Status ReadInt(const nlohmann::ordered_json& object, const char* name, std::optional<int32_t>& out);
-Status ReadInt(const nlohmann::ordered_json& object, const char* name, std::optional<int64_t>& out);
+Status ReadInt(const nlohmann::ordered_json& object,
+               std::string_view name,
+               std::optional<int32_t>& out);
+Status ReadInt(const nlohmann::ordered_json& object,
+               std::string_view name,
+               std::optional<int64_t>& out);
 Status ReadBool(const nlohmann::ordered_json& object, const char* name, bool& out);
 Status ReadString(const nlohmann::ordered_json& object,
-                  const char* name,
+                  std::string_view name,
                   std::string& out,
                   const std::string& parent = "");
 StatusOr<std::vector<TokenId>> ReadTokens(std::string_view name,
@@ -43,9 +48,10 @@ Status ReadStrings(const nlohmann::ordered_json& object,
 // The body of a request, an object. Errors name the member that is nested too deeply.
 StatusOr<nlohmann::ordered_json> ParseBody(std::string_view text);
 
-// Refuses members of `object` that are not in `known`.
+// Refuses members of `object` that are neither in `known` nor in `shared`.
 Status CheckKnown(const nlohmann::ordered_json& object,
                   const std::string& parent,
-                  std::initializer_list<std::string_view> known);
+                  std::initializer_list<std::string_view> known,
+                  std::span<const std::string_view> shared = {});
 
 }  // namespace baton::router

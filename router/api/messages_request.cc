@@ -139,31 +139,20 @@ StatusOr<ApiRequest> ReadMessagesRequest(MessagesKind kind, const Json& body) {
   BATON_RETURN_IF_ERROR(CheckKnown(body,
                                    "",
                                    {"cache_control",
-                                    "cache_salt",
-                                    "frequency_penalty",
-                                    "logit_bias",
                                     "max_tokens",
                                     "messages",
                                     "metadata",
-                                    "min_p",
                                     "model",
                                     "output_config",
                                     "output_format",
-                                    "presence_penalty",
-                                    "priority",
-                                    "repetition_penalty",
-                                    "seed",
                                     "service_tier",
                                     "stop_sequences",
                                     "stream",
                                     "system",
-                                    "temperature",
                                     "thinking",
-                                    "timeout_ms",
                                     "tool_choice",
-                                    "tools",
-                                    "top_k",
-                                    "top_p"}));
+                                    "tools"},
+                                   SharedMembers()));
   BATON_RETURN_IF_ERROR(ReadString(body, "model", generation.model));
   ChatInput chat;
   BATON_RETURN_IF_ERROR(ReadMessages(body, chat));

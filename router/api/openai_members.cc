@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/json.h"
+#include "router/api/chat_members.h"
 #include "router/request_error.h"
 
 namespace baton::router {
@@ -34,22 +35,20 @@ struct Member {
   std::string_view instead = {};   // a hint for the error: what to use instead
 };
 
-// OpenAI's members, and vLLM's extensions that clients send.
-constexpr Member kMembers[] = {
+// OpenAI's members, and vLLM's extensions that clients send, apart from SharedMembers().
+constexpr Member kOwnMembers[] = {
     {"add_generation_prompt", Use::kRead, Where::kChat},
     {"add_special_tokens"},
     {"allowed_token_ids", Use::kUnsupported},
     {"audio", Use::kUnsupported, Where::kChat},
     {"bad_words", Use::kUnsupported},
     {"best_of"},
-    {"cache_salt"},
     {"chat_template", Use::kUnsupported, Where::kChat, {}, "the model's own template is used"},
     {"chat_template_kwargs", Use::kRead, Where::kChat},
     {"continue_final_message", Use::kRead, Where::kChat},
     {"documents", Use::kRead, Where::kChat},
     {"echo", Use::kRead, Where::kCompletion},
     {"echo", Use::kUnsupported, Where::kChat, "false"},
-    {"frequency_penalty"},
     {"function_call", Use::kUnsupported, Where::kChat, "\"none\"", "use tool_choice"},
     {"functions", Use::kUnsupported, Where::kChat, "[]", "use tools"},
     {"guided_choice"},
@@ -59,34 +58,28 @@ constexpr Member kMembers[] = {
     {"ignore_eos"},
     {"include_reasoning", Use::kRead, Where::kChat},
     {"include_stop_str_in_output"},
-    {"logit_bias"},
     {"logits_processors", Use::kUnsupported},
     {"logprobs"},
     {"max_completion_tokens"},
     {"max_tokens"},
     {"messages", Use::kRead, Where::kChat},
     {"metadata", Use::kIgnored},
-    {"min_p"},
     {"min_tokens"},
     {"modalities", Use::kUnsupported, Where::kChat, R"(["text"])"},
     {"model"},
     {"n"},
     {"parallel_tool_calls", Use::kRead, Where::kChat},
     {"prediction", Use::kIgnored, Where::kChat},  // only a hint to speed up the answer
-    {"presence_penalty"},
-    {"priority"},
     {"prompt", Use::kRead, Where::kCompletion},
     {"prompt_cache_key", Use::kIgnored},
     {"prompt_cache_retention", Use::kIgnored},
     {"prompt_logprobs", Use::kUnsupported},
     {"reasoning_effort", Use::kRead, Where::kChat},
-    {"repetition_penalty"},
     {"request_id", Use::kIgnored},
     {"response_format"},
     {"return_token_ids", Use::kUnsupported, Where::kBoth, "false"},
     {"return_tokens_as_token_ids", Use::kUnsupported, Where::kBoth, "false"},
     {"safety_identifier", Use::kIgnored},
-    {"seed"},
     {"service_tier", Use::kIgnored},
     {"skip_special_tokens"},
     {"spaces_between_special_tokens", Use::kIgnored},  // the tokenizer's own rules join tokens
@@ -97,13 +90,9 @@ constexpr Member kMembers[] = {
     {"stream_options"},
     {"structured_outputs"},
     {"suffix", Use::kUnsupported, Where::kCompletion, "\"\""},
-    {"temperature"},
-    {"timeout_ms"},
     {"tool_choice", Use::kRead, Where::kChat},
     {"tools", Use::kRead, Where::kChat},
-    {"top_k"},
     {"top_logprobs", Use::kRead, Where::kChat},
-    {"top_p"},
     {"truncate_prompt_tokens", Use::kUnsupported},
     {"use_beam_search", Use::kUnsupported, Where::kBoth, "false"},
     {"user", Use::kIgnored},
@@ -116,6 +105,17 @@ constexpr Member kStreamOptions[] = {
     {"include_obfuscation", Use::kIgnored},
     {"include_usage"},
 };
+
+// All members, by name.
+std::span<const Member> AllMembers() {
+  static const auto* const members = [] {
+    auto* all = new std::vector<Member>(std::begin(kOwnMembers), std::end(kOwnMembers));
+    for (const std::string_view name : SharedMembers()) all->push_back({name});
+    std::ranges::stable_sort(*all, {}, &Member::name);
+    return all;
+  }();
+  return *members;
+}
 
 bool IsOf(const Member& member, OpenAiKind kind) {
   if (member.where == Where::kBoth) return true;
@@ -187,7 +187,7 @@ Status CheckMember(OpenAiKind kind,
 
 Status CheckMembers(OpenAiKind kind, const Json& body) {
   for (const auto& [name, value] : body.items()) {
-    BATON_RETURN_IF_ERROR(CheckMember(kind, kMembers, "", name, value));
+    BATON_RETURN_IF_ERROR(CheckMember(kind, AllMembers(), "", name, value));
   }
   const auto options = body.find("stream_options");
   if (options == body.end() || !options->is_object()) return OkStatus();

@@ -21,13 +21,13 @@ const std::vector<ChatTemplate>& Templates() {
          {"{% for m in messages %}<|{{ m.role }}|>{{ m.content|trim }}{{ m['content'][::-1] }}"
           "{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}",
           "{{ tools|tojson(indent=2) }}{{ tools }}{% for t in tools %}{{ t.function.name|upper }}"
-          "{{ t.function.parameters|dictsort|pprint }}{% endfor %}",
+          "{{ t.function.parameters|dictsort }}{% endfor %}",
           "{% for m in messages %}{{ m.content.split('\\n')|map('trim')|join('|') }}"
-          "{{ m.content.replace('a', m.content) }}{{ m.content|wordwrap(7)|urlize }}{% endfor %}",
+          "{{ m.content.replace('a', m.content) }}{{ m.content|indent(7)|e }}{% endfor %}",
           "{% for m in messages recursive %}{{ m.items()|list }}{{ loop(m.c) if m.c }}{% endfor %}",
-          "{% for m in messages %}{{ m.content.encode() }}{{ '{:>9.3}'.format(m.n) }}{{ '%s' % m.n "
+          "{% for m in messages %}{{ m.content.title() }}{{ '{:>9.3}'.format(m.n) }}{{ '%s' % m.n "
           "}}"
-          "{{ m.content|striptags|truncate(9) }}{{ m|xmlattr }}{{ m|urlencode }}{% endfor %}"}) {
+          "{{ m.content|truncate(9) }}{{ m|string }}{% endfor %}"}) {
       auto parsed = ChatTemplate::Parse(source);
       BATON_CHECK(parsed.ok(), "{}", Message(parsed.status()));
       all->push_back(*std::move(parsed));

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/cluster/wire/request_fields_wire.h"
+
 namespace baton {
 namespace {
 
@@ -15,8 +17,6 @@ namespace wire = worker::v1;
 
 constexpr int kMaxLogitBias = 1024;
 constexpr int kMaxStopTokens = 1024;
-constexpr size_t kMaxSaltBytes = 1024;
-constexpr size_t kMaxGrammarBytes = size_t{1} << 20;
 constexpr size_t kMaxTokens = size_t{1} << 22;
 constexpr double kMaxTimeoutMs = 4e9;
 constexpr double kMaxAgeMs = 4e9;
@@ -72,13 +72,8 @@ StatusOr<Peer> PeerFromProto(const wire::Peer& in, bool address_wanted) {
 // ---- sampling
 
 void SetSampling(const SamplingParams& in, wire::SamplingParams& out) {
-  out.set_temperature(in.temperature);
+  SetSamplingFields(in, out);
   out.set_top_k(in.top_k);
-  out.set_top_p(in.top_p);
-  out.set_min_p(in.min_p);
-  out.set_repetition_penalty(in.repetition_penalty);
-  out.set_presence_penalty(in.presence_penalty);
-  out.set_frequency_penalty(in.frequency_penalty);
   out.set_seed(in.seed);
   out.set_top_logprobs(in.top_logprobs);
   for (const auto& [token, bias] : in.logit_bias) (*out.mutable_logit_bias())[token] = bias;
@@ -90,14 +85,8 @@ StatusOr<SamplingParams> SamplingFromProto(const wire::SamplingParams& in) {
                            in.logit_bias_size(),
                            kMaxLogitBias);
   }
-  SamplingParams out;
-  out.temperature = in.temperature();
+  SamplingParams out = SamplingFieldsOf(in);
   out.top_k = in.top_k();
-  out.top_p = in.top_p();
-  out.min_p = in.min_p();
-  out.repetition_penalty = in.repetition_penalty();
-  out.presence_penalty = in.presence_penalty();
-  out.frequency_penalty = in.frequency_penalty();
   out.seed = in.seed();
   out.top_logprobs = in.top_logprobs();
   out.logit_bias.assign(in.logit_bias().begin(), in.logit_bias().end());
@@ -121,15 +110,13 @@ void SetDispatch(const DispatchCommand& in, Time now, wire::Dispatch& out) {
   out.set_max_tokens(request.max_tokens);
   out.set_min_tokens(request.min_tokens);
   out.mutable_stop_tokens()->Add(request.stop_tokens.begin(), request.stop_tokens.end());
-  out.set_priority(request.priority);
+  SetPassedFields(request, out);
   if (request.deadline != kNever) {
     const double ms = std::clamp(ToMillis(request.deadline - now), 1.0, kMaxTimeoutMs);
     out.set_timeout_ms(static_cast<uint32_t>(ms));
   }
   out.set_age_ms(static_cast<uint32_t>(
       std::clamp(ToMillis(now - request.arrival + request.age), 0.0, kMaxAgeMs)));
-  out.set_cache_salt(request.cache_salt);
-  out.set_grammar(request.grammar);
   out.set_client_tag(request.client_tag);
   if (request.kind == RequestKind::kServe) return;
   out.set_peer_first(request.peer_first);
@@ -168,14 +155,7 @@ StatusOr<DispatchCommand> DispatchFromProto(const wire::Dispatch& in, Time now) 
                            in.stop_tokens_size(),
                            kMaxStopTokens);
   }
-  if (in.cache_salt().size() > kMaxSaltBytes) {
-    return InvalidArgument(
-        "cache_salt has {} bytes; at most {} are allowed", in.cache_salt().size(), kMaxSaltBytes);
-  }
-  if (in.grammar().size() > kMaxGrammarBytes) {
-    return InvalidArgument(
-        "grammar has {} bytes; at most {} are allowed", in.grammar().size(), kMaxGrammarBytes);
-  }
+  BATON_RETURN_IF_ERROR(ReadPassedFields(in, request));
   request.id = RequestId(in.request_id());
   request.epoch = Epoch(in.epoch());
   BATON_ASSIGN_OR_RETURN(request.tokens, TokensFromProto(in.tokens()));
@@ -186,12 +166,9 @@ StatusOr<DispatchCommand> DispatchFromProto(const wire::Dispatch& in, Time now) 
   request.max_tokens = in.max_tokens();
   request.min_tokens = in.min_tokens();
   request.stop_tokens.assign(in.stop_tokens().begin(), in.stop_tokens().end());
-  request.priority = in.priority();
   request.arrival = now;
   request.age = std::chrono::milliseconds(in.age_ms());
   if (in.timeout_ms() > 0) request.deadline = now + std::chrono::milliseconds(in.timeout_ms());
-  request.cache_salt = in.cache_salt();
-  request.grammar = in.grammar();
   request.client_tag = in.client_tag();
   return out;
 }

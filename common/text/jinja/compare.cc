@@ -24,7 +24,6 @@ bool Equal(const Value& a, const Value& b) {
     return a.as_int() == b.as_int();
   }
   if (a.is_string() && b.is_string()) return a.str() == b.str();
-  if (a.is_bytes() && b.is_bytes()) return a.bytes().bytes == b.bytes().bytes;
   if (a.is_sequence() && b.is_sequence()) {
     return a.is_tuple() == b.is_tuple() && a.items().size() == b.items().size() &&
            std::equal(a.items().begin(), a.items().end(), b.items().begin(), Equal);

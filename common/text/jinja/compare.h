@@ -5,7 +5,7 @@
 
 namespace baton::jinja {
 
-// Python's ==. Numbers, booleans, strings and bytes are compared by value, containers by content,
+// Python's ==. Numbers, booleans and strings are compared by value, containers by content,
 // namespaces, functions and loops by identity; none equals none, and undefined equals undefined.
 bool Equal(const Value& a, const Value& b);
 

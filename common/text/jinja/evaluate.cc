@@ -136,16 +136,6 @@ StatusOr<Value> Interpreter::EvaluateSlice(const Expression& node) {
         SliceText(object.text(), static_cast<int64_t>(size), range_of(size), budget_));
     return NewString(std::move(text));
   }
-  if (object.is_bytes()) {
-    const BytesObject& all = object.bytes();
-    const SliceRange range = range_of(all.bytes.size());
-    BATON_RETURN_IF_ERROR(budget_.Spend(static_cast<uint64_t>(range.count) / 32));
-    std::string out;
-    for (int64_t i = 0; i < range.count; ++i) {
-      out.push_back(all.bytes[static_cast<size_t>(range.first + i * range.stride)]);
-    }
-    return Value::Bytes(std::move(out), all.trusted, budget_);
-  }
   if (object.is_undefined()) return InvalidArgument("{}", object.UndefinedMessage());
   if (!object.is_sequence())
     return Value::Undefined(fmt::format("a {} cannot be sliced", object.type_name()));
@@ -286,10 +276,6 @@ StatusOr<std::vector<Value>> Interpreter::Iterate(const Value& value) {
       items.push_back(NewString(text.Slice(pos, end)));
       pos = end;
     }
-  } else if (value.is_bytes()) {
-    const std::string& bytes = value.bytes().bytes;
-    BATON_RETURN_IF_ERROR(budget_.CheckRoom(bytes.size() * sizeof(Value)));
-    for (const char byte : bytes) items.push_back(Value::Int(static_cast<uint8_t>(byte)));
   } else if (!value.is_undefined()) {
     return InvalidArgument("a {} cannot be iterated over", value.type_name());
   }
@@ -316,13 +302,6 @@ StatusOr<Value> Interpreter::Item(const Value& object, const Value& key) {
   if (object.is_undefined()) return InvalidArgument("{}", object.UndefinedMessage());
   if (object.is_dict()) {
     if (const Value* value = object.dict().Find(key)) return *value;
-  }
-  if (object.is_bytes() && (key.is_int() || key.is_bool())) {
-    const std::string& bytes = object.bytes().bytes;
-    const int64_t index = Wrap(key.as_int(), static_cast<int64_t>(bytes.size()));
-    if (index >= 0 && index < static_cast<int64_t>(bytes.size())) {
-      return Value::Int(static_cast<uint8_t>(bytes[static_cast<size_t>(index)]));
-    }
   }
   if ((object.is_sequence() || object.is_string()) && (key.is_int() || key.is_bool())) {
     if (object.is_sequence()) {

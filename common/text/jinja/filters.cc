@@ -95,29 +95,6 @@ StatusOr<Value> Round(Interpreter&, const Value& input, const Arguments& argumen
   return Value::Float(rounded / scale);
 }
 
-// Formats a number of bytes for reading: 4.1 MB.
-StatusOr<Value> FileSize(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
-  BATON_ASSIGN_OR_RETURN(const auto bound,
-                         BoundArguments::Bind("filesizeformat", arguments, {"binary"}));
-  const bool binary = bound.Bool(0, false);
-  const auto size = ParseFloat(input);
-  if (!size || !std::isfinite(*size)) {
-    return InvalidArgument("filesizeformat needs a number, not a {}", input.type_name());
-  }
-  const double base = binary ? 1024 : 1000;
-  if (*size == 1) return interpreter.NewString("1 Byte", true);
-  if (*size < base) {
-    return interpreter.NewString(fmt::format("{:.0f} Bytes", std::trunc(*size)), IsTrusted(input));
-  }
-  constexpr std::string_view kPrefixes = "kMGTPEZY";
-  double shown = *size / base;
-  size_t prefix = 0;
-  for (; prefix + 1 < kPrefixes.size() && shown >= base; ++prefix) shown /= base;
-  const std::string unit = binary && prefix == 0 ? "K" : std::string(1, kPrefixes[prefix]);
-  return interpreter.NewString(fmt::format("{:.1f} {}{}", shown, unit, binary ? "iB" : "B"),
-                               IsTrusted(input));
-}
-
 StatusOr<Value> Attr(Interpreter&, const Value& input, const Arguments& arguments) {
   BATON_ASSIGN_OR_RETURN(const auto bound, BoundArguments::Bind("attr", arguments, {"name"}, 1));
   BATON_ASSIGN_OR_RETURN(const std::string name, bound.Text(0, ""));
@@ -167,14 +144,9 @@ Filter FindFilter(const std::string& name) {
                                                                  {"abs", Abs},
                                                                  {"round", Round},
                                                                  {"attr", Attr},
-                                                                 {"filesizeformat", FileSize},
-                                                                 {"pprint", PrettyPrint},
-                                                                 {"truncate", Truncate},
-                                                                 {"wordwrap", WordWrap},
                                                                  {"tojson", ToJsonFilter}};
   if (const auto it = table.find(name); it != table.end()) return it->second;
   if (const Filter filter = FindTextFilter(name)) return filter;
-  if (const Filter filter = FindMarkupFilter(name)) return filter;
   return FindSequenceFilter(name);
 }
 

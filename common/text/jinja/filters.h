@@ -20,13 +20,8 @@ StatusOr<Value> ApplyFilter(Interpreter& interpreter,
                             const Arguments& arguments);
 bool HasFilter(const std::string& name);
 
-// The filters for text, for sequences, and for HTML and URLs. Null when there is no filter `name`.
+// The filters for text and for sequences. Null when there is no filter `name`.
 Filter FindTextFilter(const std::string& name);
 Filter FindSequenceFilter(const std::string& name);
-Filter FindMarkupFilter(const std::string& name);
-
-StatusOr<Value> PrettyPrint(Interpreter&, const Value& input, const Arguments&);
-StatusOr<Value> Truncate(Interpreter&, const Value& input, const Arguments&);
-StatusOr<Value> WordWrap(Interpreter&, const Value& input, const Arguments&);
 
 }  // namespace baton::jinja

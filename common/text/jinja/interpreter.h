@@ -54,8 +54,8 @@ class Interpreter final {
   StatusOr<Value> NewNamespace();
   Status SetAttribute(NamespaceObject& object, const std::string& name, Value value);
   StatusOr<Value> CallValue(const Value& callee, const Arguments& arguments);
-  // The items of a list or tuple, the keys of a dict, the characters of a string, the bytes of
-  // bytes as integers; nothing for undefined.
+  // The items of a list or tuple, the keys of a dict, the characters of a string; nothing
+  // for undefined.
   StatusOr<std::vector<Value>> Iterate(const Value& value);
   // Jinja's getattr: methods and attributes first, then items; undefined when nothing is found.
   StatusOr<Value> Attribute(const Value& object, const std::string& name);

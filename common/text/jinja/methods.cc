@@ -6,7 +6,6 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "common/text/jinja/arguments.h"
-#include "common/text/jinja/bytes_methods.h"
 #include "common/text/jinja/compare.h"
 #include "common/text/jinja/interpreter.h"
 #include "common/text/jinja/objects.h"
@@ -117,7 +116,6 @@ Method Find(const Value& object, const std::string& name) {
     return it == table.end() ? nullptr : it->second;
   };
   if (object.is_string()) return FindStringMethod(name);
-  if (object.is_bytes()) return FindBytesMethod(name);
   if (object.is_dict()) return look(DictMethods());
   if (object.is_sequence()) return look(ListMethods());
   if (object.is_loop()) return look(LoopMethods());

@@ -35,13 +35,6 @@ struct StringObject {
 // Bytes that a list with a string of a few characters needs for this item.
 constexpr size_t kShortStringBytes = sizeof(StringObject) + 2 * kObjectOverhead + sizeof(Value);
 
-// Python's bytes, the result of str.encode.
-struct BytesObject {
-  std::string bytes;
-  bool trusted;
-  MemoryCharge charge;
-};
-
 struct ListObject {
   std::vector<Value> items;
   bool tuple;

@@ -93,8 +93,6 @@ StatusOr<Value> Length(Interpreter& interpreter, const Value& input, const Argum
   if (input.is_string()) {
     BATON_RETURN_IF_ERROR(interpreter.budget().SpendOnBytes(input.text().size()));
     length = CountCodePoints(input.str());
-  } else if (input.is_bytes()) {
-    length = input.bytes().bytes.size();
   } else if (input.is_sequence()) {
     length = input.items().size();
   } else if (input.is_dict()) {

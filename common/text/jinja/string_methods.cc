@@ -6,7 +6,6 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "common/text/jinja/arguments.h"
-#include "common/text/jinja/bytes_methods.h"
 #include "common/text/jinja/interpreter.h"
 #include "common/text/jinja/objects.h"
 #include "common/text/jinja/text_format.h"
@@ -369,7 +368,6 @@ Method FindStringMethod(const std::string& name) {
       {"zfill", ZFill},
       {"format", FormatMethod},
       {"format_map", FormatMap},
-      {"encode", EncodeText},
       {"expandtabs", ExpandTabs}};
   const auto it = table.find(name);
   return it == table.end() ? FindStringPredicate(name) : it->second;

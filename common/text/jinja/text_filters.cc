@@ -134,6 +134,34 @@ StatusOr<Value> Format(Interpreter& interpreter, const Value& input, const Argum
   return FormatPercent(text, values, interpreter.budget());
 }
 
+StatusOr<Value> Truncate(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
+  BATON_ASSIGN_OR_RETURN(
+      const auto bound,
+      BoundArguments::Bind("truncate", arguments, {"length", "killwords", "end", "leeway"}));
+  BATON_ASSIGN_OR_RETURN(const int64_t length, bound.Int(0, 255));
+  BATON_ASSIGN_OR_RETURN(const std::string end, bound.Text(2, "..."));
+  BATON_ASSIGN_OR_RETURN(const int64_t leeway, bound.Int(3, 5));
+  const auto end_length = static_cast<int64_t>(CountCodePoints(end));
+  if (length < end_length || leeway < 0) {
+    return InvalidArgument(
+        "truncate to {} characters with a leeway of {}; at least {} and 0 are needed",
+        length,
+        leeway,
+        end_length);
+  }
+  Budget& budget = interpreter.budget();
+  BATON_ASSIGN_OR_RETURN(const MarkedText text, ToText(input, budget));
+  BATON_RETURN_IF_ERROR(budget.Spend(text.size() / 32));
+  const auto size = static_cast<int64_t>(CountCodePoints(text.text()));
+  if (size - leeway <= length) return interpreter.NewString(text);
+  const SliceRange range = SliceOf(std::nullopt, length - end_length, 1, size);
+  BATON_ASSIGN_OR_RETURN(MarkedText cut, SliceText(text, size, range, budget));
+  const size_t space = bound.Bool(1, false) ? std::string::npos : cut.text().rfind(' ');
+  if (space != std::string::npos) cut = cut.Slice(0, space);
+  cut.Append(end, !bound.Has(2) || IsTrusted(bound[2]));
+  return interpreter.NewString(std::move(cut));
+}
+
 StatusOr<Value> WordCount(Interpreter& interpreter, const Value& input, const Arguments&) {
   BATON_ASSIGN_OR_RETURN(const MarkedText text, Text(interpreter, input));
   int64_t words = 0;
@@ -167,6 +195,7 @@ Filter FindTextFilter(const std::string& name) {
       {"indent", Indent},
       {"center", Center},
       {"format", Format},
+      {"truncate", Truncate},
       {"wordcount", WordCount}};
   const auto it = table.find(name);
   return it == table.end() ? nullptr : it->second;

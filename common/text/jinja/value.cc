@@ -30,12 +30,6 @@ Value Value::String(MarkedText text, Budget* budget) {
       new StringObject{std::move(text), MemoryCharge(*budget, bytes)}));
 }
 
-Value Value::Bytes(std::string bytes, bool trusted, Budget& budget) {
-  const size_t size = sizeof(BytesObject) + kObjectOverhead + bytes.capacity();
-  return Value(std::shared_ptr<const BytesObject>(
-      new BytesObject{std::move(bytes), trusted, MemoryCharge(budget, size)}));
-}
-
 Value Value::Make(std::vector<Value> items, bool tuple, Budget& budget) {
   const Extent extent = ExtentOf(items);
   const size_t bytes = sizeof(ListObject) + kObjectOverhead + items.capacity() * sizeof(Value);
@@ -68,7 +62,6 @@ bool Value::Truthy() const {
   if (is_bool() || is_int()) return as_int() != 0;
   if (is_float()) return as_float() != 0;
   if (is_string()) return text().size() > 0;
-  if (is_bytes()) return !bytes().bytes.empty();
   if (is_sequence()) return !items().empty();
   if (is_dict()) return !dict().entries.empty();
   return !is_undefined() && !is_none();
@@ -81,7 +74,6 @@ std::string_view Value::type_name() const {
   if (is_int()) return "int";
   if (is_float()) return "float";
   if (is_string()) return "str";
-  if (is_bytes()) return "bytes";
   if (is_sequence()) return is_tuple() ? "tuple" : "list";
   if (is_dict()) return "dict";
   if (is_namespace()) return "Namespace";
@@ -91,7 +83,6 @@ std::string_view Value::type_name() const {
 
 Extent Value::extent() const {
   if (is_string()) return {.weight = 1 + text().size() / 128};
-  if (is_bytes()) return {.weight = 1 + bytes().bytes.size() / 128};
   if (is_sequence()) return std::get<std::shared_ptr<const ListObject>>(data_)->extent;
   if (is_dict()) return dict().extent;
   if (is_loop()) return loop().extent;

@@ -17,7 +17,6 @@ namespace baton::jinja {
 
 class Value;
 struct Arguments;
-struct BytesObject;
 struct DictObject;
 struct FunctionObject;
 struct ListObject;
@@ -50,7 +49,6 @@ class Value final {
   static Value Tuple(std::vector<Value> items, Budget& budget) {
     return Make(std::move(items), true, budget);
   }
-  static Value Bytes(std::string bytes, bool trusted, Budget& budget);
   static Value Dict(std::shared_ptr<const DictObject> o) { return Value(std::move(o)); }
   static Value Namespace(std::shared_ptr<NamespaceObject> o) { return Value(std::move(o)); }
   static Value Function(std::shared_ptr<const FunctionObject> o) { return Value(std::move(o)); }
@@ -63,7 +61,6 @@ class Value final {
   bool is_float() const { return Is<double>(); }
   bool is_number() const { return is_bool() || is_int() || is_float(); }  // as in Python
   bool is_string() const { return Is<std::shared_ptr<const StringObject>>(); }
-  bool is_bytes() const { return Is<std::shared_ptr<const BytesObject>>(); }
   bool is_sequence() const { return Is<std::shared_ptr<const ListObject>>(); }  // list or tuple
   bool is_tuple() const;
   bool is_dict() const { return Is<std::shared_ptr<const DictObject>>(); }
@@ -77,7 +74,6 @@ class Value final {
   double as_float() const;  // for any number
   const MarkedText& text() const;
   const std::string& str() const { return text().text(); }
-  const BytesObject& bytes() const { return *std::get<std::shared_ptr<const BytesObject>>(data_); }
   const std::vector<Value>& items() const;
   const DictObject& dict() const { return *std::get<std::shared_ptr<const DictObject>>(data_); }
   NamespaceObject& ns() const { return *std::get<std::shared_ptr<NamespaceObject>>(data_); }
@@ -100,7 +96,6 @@ class Value final {
                             int64_t,
                             double,
                             std::shared_ptr<const StringObject>,
-                            std::shared_ptr<const BytesObject>,
                             std::shared_ptr<const ListObject>,
                             std::shared_ptr<const DictObject>,
                             std::shared_ptr<NamespaceObject>,

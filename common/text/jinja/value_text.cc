@@ -19,7 +19,6 @@ class ReprWriter final {
 
   Status Write(const Value& value) {
     if (value.is_string()) return WriteString(value.str());
-    if (value.is_bytes()) return WriteBytes(value.bytes().bytes);
     if (value.is_sequence()) return WriteSequence(value);
     if (value.is_dict()) return WriteDict(value.dict());
     out_ += Scalar(value);
@@ -66,7 +65,7 @@ class ReprWriter final {
     return single ? '\'' : '"';
   }
 
-  // Writes a character that text and bytes write alike; false, without writing, for others.
+  // Writes an ASCII character, escaped where needed; false, without writing, for others.
   bool WriteEscape(char32_t c, char quote) {
     static constexpr std::string_view kEscaped = "\n\r\t\\";
     static constexpr std::string_view kNames = "nrt\\";
@@ -105,18 +104,6 @@ class ReprWriter final {
     return OkStatus();
   }
 
-  Status WriteBytes(const std::string& bytes) {
-    BATON_RETURN_IF_ERROR(budget_.CheckRoom(out_.size() + 4 * bytes.size()));
-    const char quote = QuoteFor(bytes);
-    out_.append({'b', quote});
-    for (const char byte : bytes) {
-      const auto value = static_cast<uint8_t>(byte);
-      if (!WriteEscape(value, quote)) out_ += fmt::format("\\x{:02x}", value);
-    }
-    out_ += quote;
-    return OkStatus();
-  }
-
   Budget& budget_;
   std::string out_;
 };
@@ -138,7 +125,6 @@ StatusOr<MarkedText> ToRepr(const Value& value, Budget& budget) {
 
 bool IsTrusted(const Value& value) {
   if (value.is_string()) return value.text().trusted();
-  if (value.is_bytes()) return value.bytes().trusted;
   if (value.is_sequence()) {
     for (const Value& item : value.items()) {
       if (!IsTrusted(item)) return false;

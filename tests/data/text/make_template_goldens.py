@@ -183,32 +183,30 @@ SNIPPETS = r"""
 {{ '{!r} {!s} {!a} {!r:>6}'.format('é', 'é', 'é', 'x') }} {{ '{0[b]} {0[a][k][1]} {1[0]} {2.b}'.format(d, l, d) }} {{ '{:{}}|{:{w}.{p}f}'.format('a', 4, 2.345, w=8, p=1) }} {{ '{a[b]}'.format(a=d) }} {{ '{n:>3}'.format_map({'n': 1}) }}
 {{ '{:.3} {:.1} {:5} {:} {}'.format(1234.5, 2.0, 1.5, 1.0, none) }} {{ '{:05}'.format('a') }} {{ '{:5}'.format(true) }} {{ '{}'.format(true) }} {{ '{:.0f} {:.0f}'.format(0.5, 1.5) }} {{ '{:.1e}'.format(0.0) }}
 {{ '%+d|% d|%05d|%-5d|%5d' % (1, 2, 3, 4, 5) }} {{ '%o %X %#x %e %.2e %g %G %c %c %i %u' % (8, 255, 255, 1.5, 1.5, 1e-7, 1e20, 65, 'z', 3, 4) }} {{ '%(a)s-%(b)d' % {'a': 1, 'b': 2} }} {{ '%*d|%-*d|%.*f' % (4, 1, 4, 2, 1, 2.55) }} {{ '%.2s|%5.1s|%a' % ('abc', 'xyz', 'é') }} {{ '%(a)s'|format(a=5) }} {{ '%5s|%-6.2f|%06.1f' % (none, 2.5, -2.5) }}
-{{ 'é'.encode() }} {{ 'é\n\'"'.encode('utf-8') }} {{ 'abc'.encode('ascii') }} {{ 'é'.encode('latin-1') }} {{ 'aé'.encode('ascii', 'ignore') }} {{ 'aé'.encode('ascii', 'replace') }} {{ 'é'.encode()|length }} {{ 'é'.encode().decode() }} {{ 'é'.encode()[0] }} {{ 'éa'.encode()[1:] }} {{ 'ab'.encode()|list }} {{ 'é'.encode().hex() }} {{ 'a'.encode() == 'a'.encode() }} {{ 'a'.encode() == 'a' }} {{ ''.encode() or 'empty' }}
-{{ 'é'.encode('ascii') }}
-{{ 'a'.encode('nope') }}
 {% set tree = [{'n': 'a', 'c': [{'n': 'b', 'c': []}, {'n': 'c', 'c': [{'n': 'd', 'c': []}]}]}, {'n': 'e', 'c': []}] %}{% for t in tree recursive %}{{ loop.depth }}{{ loop.depth0 }}{{ loop.index }}{{ t.n }}({{ loop(t.c) }}){% else %}-{% endfor %}
 {% for t in [1, [2, [3, 4]], 5] recursive %}{% if t is iterable %}[{{ loop(t) }}]{% else %}{{ t }}{% if not loop.last %},{% endif %}{% endif %}{% endfor %} {% for x in [3, 0, [1, 0]] if x recursive %}{{ loop(x)|upper if x is sequence else x }};{% endfor %}
 {% for a in [1] %}{% for b in [2] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{% endfor %}
 {% for a in [1] %}{{ loop([2]) }}{% endfor %}
-{{ 0|filesizeformat }} {{ 1|filesizeformat }} {{ 999|filesizeformat }} {{ 1000|filesizeformat }} {{ 1536|filesizeformat(true) }} {{ 123456789|filesizeformat }} {{ 1e15|filesizeformat }} {{ 1e30|filesizeformat }} {{ '1024'|filesizeformat(binary=true) }} {{ 5.7|filesizeformat }}
-{{ d|pprint }} {{ 'abc'|pprint }} {{ l|pprint }} {{ (1,)|pprint }} {{ none|pprint }} {{ {'z': 1, 'a': [1, 2], 'm': {'y': 1, 'b': 2}}|pprint }}
-{{ {'name': 'a long value that fills the line', 'other': ['several', 'items', 'in', 'a', 'list', 'of', 'words'], 'tuple': (1, 2, 3), 'nested': {'key': 'x' * 30, 'more': 'y' * 30}}|pprint }}
-{{ ('lorem ipsum dolor sit amet ' * 6)|pprint }} {{ ['word ' * 20, 'x' * 90]|pprint }} {{ ['a' * 30, 'b' * 30, ('c' * 40,)]|pprint }} {{ ('line\n' * 20)|pprint }}
-{{ '<p>a &amp; b</p>  <br/>\n <!-- x > y --> c &lt;d&gt; &#65;&#x42; &quot;q&quot;'|striptags }} {{ 'a < b'|striptags }} {{ 'plain'|striptags }} {{ '<b>é</b>'|striptags }}
 {{ 'foo bar baz qux'|truncate(9) }} {{ 'foo bar baz qux'|truncate(9, true) }} {{ 'foo bar baz qux'|truncate(11) }} {{ 'foo bar baz qux'|truncate(11, false, '...', 0) }} {{ u|truncate(5, true, '…', 0) }} {{ ('word ' * 60)|truncate|length }}
 {{ 'x'|truncate(2) }}
-{{ 'a b/c?d=é&f'|urlencode }} {{ {'a b': 'c/d', 'e': 1}|urlencode }} {{ [('x', 'é'), ('y', '&')]|urlencode }} {{ 5|urlencode }} {{ '~-._'|urlencode }}
-{{ 'see http://example.com/a?b=c&d and www.x.org, or (https://y.net) <mailto:a@b.co> c@d.com.'|urlize }}
-{{ 'http://example.com/a/long/path x.com not.a_url http://1.2.3.4:80/'|urlize(10, true, '_blank') }} {{ 'tel:123 foo'|urlize(extra_schemes=['tel:']) }} {{ 'http://a.com/(b) (http://a.com/c)'|urlize(rel='x y') }}
-{{ 'the quick brown fox jumps over the lazy dog'|wordwrap(10) }}|{{ 'averyverylongword and short'|wordwrap(8) }}|{{ 'averyverylongword and short'|wordwrap(8, false) }}|{{ 'well-known half-baked e-mail'|wordwrap(7) }}|{{ 'well-known half-baked'|wordwrap(7, break_on_hyphens=false) }}|{{ 'a b\nc d e f'|wordwrap(3, wrapstring='/') }}
-{{ 'wait--what is this --option foo---bar  two  spaces '|wordwrap(9) }}|{{ ''|wordwrap }}|{{ 'a\n\nb'|wordwrap(5) }}|{{ 'abcdefghij-klmnop'|wordwrap(12) }}|{{ 'é日本 語テキスト wrap'|wordwrap(4) }}
-<a{{ {'class': 'x y', 'id': none, 'n': 1, 'q': '<"&'}|xmlattr }}>{{ {'a': 1}|xmlattr(false) }}{{ {}|xmlattr }}
-{{ {'a b': 1}|xmlattr }}
 {{ l|slice(2)|list }} {{ [1, 2, 3, 4, 5]|slice(3, 0)|list }} {{ []|slice(2)|list }} {{ [1]|slice(3, 'x')|list }} {{ [7]|random }} {{ 'z'|random }} {{ []|random }}|
 {{ 'abcabc'.find('c', 3) }} {{ 'abcabc'.find('a', 1, 3) }} {{ 'abcabc'.rfind('a', 0, 3) }} {{ 'ééa'.find('a', -1) }} {{ 'abcabc'.count('b', 2) }} {{ 'abc'.find('', 3) }} {{ 'abc'.find('', 4) }} {{ 'abcabc'.index('c', 3) }} {{ 'abc'.count('') }} {{ 'aaa'.count('a', -2) }}
 {{ 'a\tb\n\tc'.expandtabs() }} {{ 'a\tb'.expandtabs(4) }} {{ 'abc'.isascii() }} {{ 'é'.isascii() }} {{ 'a\n'.isprintable() }} {{ ''.isprintable() }} {{ 'Hello World'.istitle() }} {{ 'hello'.istitle() }} {{ '1'.istitle() }} {{ '²'.isdigit() }} {{ '½'.isdigit() }} {{ '½'.isnumeric() }} {{ '²'.isdecimal() }}
 {{ 'hello'[-3:-1] }} {{ 'hello'[10:] }} {{ 'hello'[3:1] }} {{ 'hello'[::2] }} {{ 'hello'[4:0:-2] }} {{ u[::-1] }} {{ u[::3] }} {{ 'hello'[-100:100] }} {{ 'hello'[:2:-1] }} {{ ''[::-1] }}| {{ l[5:0:-1] }} {{ l[::-2] }} {{ 'ab'[0:0] }}|
 {{ 'aXbXc'.rsplit('X', 1) }} {{ 'XaX'.split('X') }} {{ 'a'.split('abc') }} {{ '  '.split() }} {{ 'ab'.rsplit('b') }} {{ 'a\x0bb\x1cc\u2028d'.splitlines() }} {{ '\r\n'.splitlines() }}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=rows|length - 1) %}{%- for row in rows[::-1] %}{%- set index = (rows|length - 1) - loop.index0 %}{{ index }}{{ row.n }}{%- endfor %}{{ ns.last_query_index }}{{ ns.multi_step_tool }}
+{{ '<think>\na\n</think>\n\nb'.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') }}|{{ '<think>a</think>\nb'.split('</think>')[-1].lstrip('\n') }}|{{ '</think>' in 'a</think>' }}
+{%- macro extra(o, handled) -%}{%- if o is mapping %}{%- for key in o if key not in handled %}{%- if o[key] is mapping or (o[key] is sequence and o[key] is not string) %}{{ '\n<' ~ key ~ '>' ~ (o[key] | tojson | safe) ~ '</' ~ key ~ '>' }}{%- else %}{{ '\n<' ~ key ~ '>' ~ (o[key] | string) ~ '</' ~ key ~ '>' }}{%- endif %}{%- endfor %}{%- endif %}{%- endmacro %}{{ extra(d, ['x']) }}{{ extra(d, ['a']) }}
+{{ rows | map(attribute='n') | join(', ') }} {{ (rows|first).items() | list }} {{ (rows|last).n }} {{ rows | map(attribute='v') | select('defined') | list }}
+{%- if l is sequence and (l is not string and l is not mapping) %}list{% endif %} {% if d.a is not none and d.a.k is defined %}nested{% endif %} {% if missing is defined and missing %}x{% else %}absent{% endif %}
+{{ raise_exception('no') if f else 'fine' }} {% if rows[0]['n'] != 'x' %}{{ raise_exception('first') }}{% endif %}{{ (loop_messages is defined) ~ '' }}
+{%- set loop_messages = rows[1:] if rows[0]['n'] == 'x' else rows %}{{ loop_messages|length }} {% for m in loop_messages %}{% if (m['n'] == 'y') != (loop.index0 % 2 == 0) %}odd{% endif %}{{ m['n'] + ':' + (m['v']|string) }} {% endfor %}
+{{ 'some' if (rows|selectattr('v', 'defined')|list) else 'none' }} {{ strftime_now('%d %b %Y') }} {{ strftime_now('%B %Y') }} {{ rows|selectattr('v', 'undefined')|list|length }}
+{% for k, v in d|items %}{{ k }}: {{ v|tojson }}{{ '' if loop.last else ', ' }}{% endfor %} {% for k, v in d|dictsort %}{{ k|upper }}{% endfor %} {{ d | dictsort | map('first') | join(' ') }}
+{% set content = [{'type': 'text', 'text': ' one '}, {'type': 'image'}, {'type': 'text', 'text': 'two'}] %}{% if content is string %}{{ content|trim }}{% else %}{% for item in content if item.type == 'text' %}{{ item.text|trim }}{% if not loop.last %}, {% endif %}{% endfor %}{% endif %}
+{{ ['a', 'b'] | tojson(indent=4) | replace('\n', '\n  ') }} {{ {'type': ['string', 'null']}['type'] | join('|') }} {{ 'A.b'.split('.')|first|lower }} {{ (['x'] + ['y'])|last }}
+{%- set ns = namespace(is_first=false, is_tool=false, system='') -%}{%- for row in rows %}{%- if row.n == 'x' %}{% set ns.system = ns.system + row.n %}{% set ns.is_first = true %}{%- endif %}{%- endfor -%}{{ ns.system }}{{ ns.is_first and not ns.is_tool }}
+{% set t = none %}{{ (t or {}).get('a', 'unset') }} {{ (d.get('zz') or [])|length }} {{ 'functions.get_weather:0'.split('.')[1].split(':')[0] }} {{ '  x\n'|trim|length }} {{ 'x'|string|length > 0 }}
 """.strip("\n").split("\n")
 
 # White-space control, and constructs over several lines.

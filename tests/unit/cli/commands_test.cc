@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -13,6 +14,7 @@
 #include "cli/cluster_client.h"
 #include "cli/generation_client.h"
 #include "common/app/version.h"
+#include "common/cluster/sampling_fields.h"
 #include "common/http/http_server.h"
 #include "common/rpc/rpc_server.h"
 #include "proto/admin.grpc.pb.h"
@@ -49,6 +51,15 @@ TEST(CommandsTest, TheVersionIsThatOfTheProject) {
   const ToolResult version = RunTool({"--version"});
   EXPECT_EQ(version.status, 0);
   EXPECT_EQ(version.output, fmt::format("baton {}\n", Version()));
+}
+
+TEST(CommandsTest, EachSamplingParameterHasAFlag) {
+  const std::string help = RunTool({"generate", "--help"}).output;
+  for (const SamplingField& field : kSamplingFields) {
+    std::string flag = fmt::format("--{}", field.name);
+    std::ranges::replace(flag, '_', '-');
+    EXPECT_THAT(help, HasSubstr(flag));
+  }
 }
 
 // --help is CLI11's own, so that it is an independent list of the flags.

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <variant>
+
+#include "common/cluster/request_fields.h"
+#include "common/cluster/sampling_fields.h"
 
 namespace baton {
 
@@ -32,13 +36,8 @@ Peer RandomValues::AnyPeer() {
 
 SamplingParams RandomValues::Sampling() {
   SamplingParams out;
-  out.temperature = Float();
+  for (const SamplingField& field : kSamplingFields) out.*field.value = Float();
   out.top_k = Count();
-  out.top_p = Float();
-  out.min_p = Float();
-  out.repetition_penalty = Float();
-  out.presence_penalty = Float();
-  out.frequency_penalty = Float();
   out.seed = Any();
   out.top_logprobs = Count();
   for (TokenId token = 0; token < Between(1, 5); ++token)
@@ -60,9 +59,9 @@ DispatchCommand RandomValues::Dispatch(RequestKind kind, Time now) {
   request.max_tokens = Count();
   request.min_tokens = Count();
   request.stop_tokens = Tokens();
-  request.priority = Count();
-  request.cache_salt = Text();
-  request.grammar = Text();
+  for (const PassedField& field : kPassedFields) {
+    std::visit([&](const auto member) { Set(request.*member); }, field.value);
+  }
   request.client_tag = Any();
   request.arrival = now;
   request.age = std::chrono::milliseconds(Count());

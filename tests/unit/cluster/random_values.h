@@ -33,6 +33,8 @@ class RandomValues final {
   double Double() { return static_cast<double>(Between(1, 1'000'000'000)) / 1000; }
   bool Bool() { return (random_() & 1) != 0; }
   std::string Text();
+  void Set(int32_t& value) { value = Count(); }
+  void Set(std::string& value) { value = Text(); }
   Duration Micros() { return std::chrono::microseconds(Between(1, 1'000'000'000)); }
   Hash128 Hash() { return {Any(), Any()}; }
   std::vector<TokenId> Tokens();

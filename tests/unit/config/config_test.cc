@@ -52,14 +52,14 @@ TEST_F(ConfigTest, FilesThenOverridesWin) {
       "process:\n"
       "  drain_seconds: 1.5\n"
       "  log: {level: debug, modules: {http: error}}\n",
-      {"max_attempts=9", "process.log.modules.router=trace", "process.log.level=warning"});
+      {"max_attempts=9", "process.log.modules.router=debug", "process.log.level=warning"});
   ASSERT_TRUE(loaded.ok()) << loaded;
   EXPECT_EQ(router_.max_attempts(), 9);
   EXPECT_EQ(router_.policy(), config::RouterConfig::POWER_OF_TWO);
   EXPECT_DOUBLE_EQ(router_.process().drain_seconds(), 1.5);
   EXPECT_EQ(router_.process().log().level(), config::LogConfig::WARNING);
   EXPECT_EQ(router_.process().log().modules().at("http"), "error");
-  EXPECT_EQ(router_.process().log().modules().at("router"), "trace");
+  EXPECT_EQ(router_.process().log().modules().at("router"), "debug");
 }
 
 TEST_F(ConfigTest, ListsAreReplaced) {
@@ -86,6 +86,16 @@ TEST_F(ConfigTest, ErrorsNameFileLineAndPath) {
   EXPECT_THAT(LoadError("max_attempts: [1]\n"), HasSubstr("must be a single value"));
   EXPECT_THAT(LoadError("process: 5\n"), HasSubstr("process must be a mapping"));
   EXPECT_THAT(LoadError("max_attempts: 1\nmax_attempts: 2\n"), HasSubstr("is given twice"));
+}
+
+TEST_F(ConfigTest, TheFormerNameOfASettingIsAnErrorThatNamesTheNewOne) {
+  config::WorkerConfig worker;
+  const Status loaded =
+      LoadConfig({{}, {"model.path=m", "transfer.max_receive_gb_per_second=1"}}, worker);
+  EXPECT_THAT(std::string(Message(loaded)),
+              HasSubstr("transfer.max_receive_gb_per_second was renamed to "
+                        "max_receive_gigabytes_per_second"));
+  EXPECT_THAT(LoadError("\"\": 1\n"), HasSubstr("is unknown; known keys here"));
 }
 
 TEST_F(ConfigTest, AddressesNeedAHostAndAPortThatExists) {

@@ -351,6 +351,16 @@ class NanEmbedding final : public WeightSource {
   mutable std::vector<std::byte> bytes_;
 };
 
+TEST_P(DecoderEngineTest, StepsAreMeasuredByTheClock) {
+  const ManualClock stopped;
+  DecoderRunner runner(*decoder_, stopped);
+  EngineHarness harness(Options(), runner);
+  harness.Submit(requests_.front());
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_GT(runner.times().steps, 0);
+  EXPECT_EQ(runner.times().step_seconds, 0);
+}
+
 // NaN in one request affects neither the requests beside it nor the requests that use its blocks
 // afterwards.
 TEST_P(DecoderEngineTest, NanStaysInTheRequestThatHasIt) {

@@ -208,6 +208,34 @@ class QueuingExecutor final : public Executor {
   std::atomic<int> awaited_ = 0;
 };
 
+TEST(GroupExecutorTest, AStepHasEndedWhenEveryRankHasEndedIt) {
+  const auto ring = StepRing::Create(1, 1024).value();
+  const auto mine = StepRing::Open(UniqueFd(::dup(ring->fd()))).value();
+  QueuingExecutor follower;
+  Status result;
+  std::jthread thread([&](const std::stop_token& stop) {
+    result = RunFollower(follower, *mine, {.leader_limit = kLimit}, stop);
+  });
+  QueuingExecutor leader;
+  GroupExecutor group(leader, *ring, {}, {.limit = kLimit});
+  const std::vector<int32_t> zero = {0};
+  const std::vector<SequenceRows> rows = {{0, 1, 0, 0}};
+  ASSERT_TRUE(group.Issue({zero, zero, rows, zero, {}}, {}, {}, {}).ok());
+  EXPECT_FALSE(group.StepEnded()) << "no rank has ended it";
+  leader.may_end = 1;
+  EXPECT_FALSE(group.StepEnded()) << "the follower has not ended it";
+  follower.may_end = 1;
+  ASSERT_TRUE(ring->WaitEnded(1, {}, kLimit).ok());
+  EXPECT_TRUE(group.StepEnded());
+  leader.may_end = 0;
+  EXPECT_FALSE(group.StepEnded()) << "the leader has not ended it";
+  leader.may_end = 1;
+  EXPECT_TRUE(group.Await().ok());
+  thread.request_stop();
+  thread.join();
+  EXPECT_TRUE(result.ok()) << result;
+}
+
 TEST(FollowerTest, IssuesAStepWhileTheOneBeforeRuns) {
   const auto ring = StepRing::Create(1, 1024).value();
   const auto mine = StepRing::Open(UniqueFd(::dup(ring->fd()))).value();

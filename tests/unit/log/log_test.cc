@@ -41,7 +41,6 @@ TEST(LogTest, AModuleMayHaveItsOwnLevel) {
   ConfigureLogging({LogLevel::kWarning, {{"engine", LogLevel::kDebug}, {"kv", LogLevel::kOff}}});
   const Logger late("kv");
   EXPECT_TRUE(early.Enabled(LogLevel::kDebug));
-  EXPECT_FALSE(early.Enabled(LogLevel::kTrace));
   EXPECT_FALSE(late.Enabled(LogLevel::kError));
   EXPECT_FALSE(Logger("other").Enabled(LogLevel::kInfo));
   EXPECT_TRUE(Logger("other").Enabled(LogLevel::kWarning));
@@ -61,7 +60,7 @@ TEST(LogTest, OtherTextKeepsItsPlaceAmongTheLines) {
 }
 
 TEST(LogTest, LevelsParse) {
-  EXPECT_EQ(*ParseLogLevel("trace"), LogLevel::kTrace);
+  EXPECT_EQ(*ParseLogLevel("debug"), LogLevel::kDebug);
   EXPECT_EQ(*ParseLogLevel("off"), LogLevel::kOff);
   EXPECT_EQ(ParseLogLevel("loud").status().code(), StatusCode::kInvalidArgument);
 }

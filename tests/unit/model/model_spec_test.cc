@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/kvcache/layout.h"
 #include "common/model/describe_model.h"
 #include "common/model/dummy_weights.h"
 #include "common/model/generation_defaults.h"
@@ -208,7 +209,7 @@ TEST_F(HfConfig, HasOneRangeForEachField) {
       {"head_dim", ModelSpec::kMaxHeadDim},
       {"intermediate_size", ModelSpec::kMaxIntermediate},
       {"vocab_size", ModelSpec::kMaxVocabulary},
-      {"num_hidden_layers", ModelSpec::kMaxLayers},
+      {"num_hidden_layers", kMaxLayers},
       {"max_position_embeddings", ModelSpec::kMaxContext},
   };
   for (const auto& [key, highest] : most) {

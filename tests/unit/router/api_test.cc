@@ -1,15 +1,20 @@
 // The chat, responses and messages APIs, which share one form of requests and output, without HTTP.
+#include <chrono>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/cluster/request_fields.h"
+#include "common/cluster/sampling_fields.h"
 #include "router/api/messages_answer.h"
 #include "router/api/messages_request.h"
 #include "router/api/openai_answer.h"
+#include "router/api/openai_request.h"
 #include "router/api/responses_answer.h"
 #include "router/api/responses_request.h"
 #include "router/request_error.h"
@@ -379,6 +384,63 @@ TEST(MessagesAnswer, ErrorsHaveAnthropicsForm) {
     "message": "missing", "param": "max_tokens"}})"));
   EXPECT_EQ(Json::parse(MessagesError(Status(StatusCode::kUnavailable, "x")))["error"]["type"],
             "overloaded_error");
+}
+
+// What each HTTP API reads from its smallest request with `members`.
+std::vector<GenerationRequest> ReadByEveryApi(const Json& members) {
+  const Json turns = Json::parse(R"([{"role": "user", "content": "x"}])");
+  const auto with = [&](Json body) {
+    body.update(members);
+    return body;
+  };
+  const std::vector<StatusOr<ApiRequest>> read = {
+      ReadOpenAiRequest(OpenAiKind::kChat, with({{"model", "m"}, {"messages", turns}})),
+      ReadOpenAiRequest(OpenAiKind::kCompletion, with({{"model", "m"}, {"prompt", "x"}})),
+      ReadResponsesRequest(with({{"model", "m"}, {"input", "x"}})),
+      ReadMessagesRequest(MessagesKind::kCreate,
+                          with({{"model", "m"}, {"max_tokens", 1}, {"messages", turns}}))};
+  std::vector<GenerationRequest> requests;
+  for (const StatusOr<ApiRequest>& one : read) {
+    EXPECT_TRUE(one.ok()) << members << one.status();
+    if (one.ok()) requests.push_back(one->generation);
+  }
+  return requests;
+}
+
+TEST(SharedMembers, EveryApiReadsTheFieldsOfTheTables) {
+  for (const SamplingField& field : kSamplingFields) {
+    for (const GenerationRequest& request :
+         ReadByEveryApi({{std::string(field.name), field.range.high}})) {
+      EXPECT_EQ(request.sampling.*field.override_value, field.range.high) << field.name;
+    }
+  }
+  for (const PassedField& field : kPassedFields) {
+    if (!field.stated) continue;
+    const bool number = std::holds_alternative<int32_t PassedOptions::*>(field.value);
+    const Json value = number ? Json(-5) : Json("text");
+    for (const GenerationRequest& request : ReadByEveryApi({{std::string(field.name), value}})) {
+      std::visit([&](const auto member) { EXPECT_EQ(Json(request.*member), value) << field.name; },
+                 field.value);
+    }
+  }
+  for (const GenerationRequest& request :
+       ReadByEveryApi({{"top_k", -1}, {"logit_bias", {{"3", 2}}}, {"timeout_ms", 9}})) {
+    EXPECT_EQ(request.sampling.top_k, 0);
+    EXPECT_EQ(request.sampling.logit_bias.size(), 1U);
+    EXPECT_EQ(request.timeout, std::chrono::milliseconds(9));
+  }
+}
+
+TEST(SharedMembers, TheSeedMinusOneMeansNoSeed) {
+  for (const GenerationRequest& request : ReadByEveryApi({{"seed", -1}})) {
+    EXPECT_FALSE(request.sampling.seed.has_value());
+  }
+  for (const GenerationRequest& request : ReadByEveryApi({{"seed", -2}})) {
+    EXPECT_EQ(request.sampling.seed, static_cast<uint64_t>(-2));
+  }
+  for (const GenerationRequest& request : ReadByEveryApi({{"seed", 0}})) {
+    EXPECT_EQ(request.sampling.seed, 0U);
+  }
 }
 
 }  // namespace

@@ -146,6 +146,18 @@ TEST(ChatTemplateTrust, FollowsTextFromOutsideThroughOperations) {
     EXPECT_EQ(Marked(source, context), expected) << source;
 }
 
+TEST(ChatTemplate, TheErrorNamesWhatTheLanguageLacks) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ 'www.x.org'|urlize }}", "there is no filter named 'urlize'"},
+      {"{{ ['a']|map('pprint')|list }}", "there is no filter named 'pprint'"},
+      {"{{ 'a'.encode() }}", "has no attribute 'encode'"},
+      {"{{ 'a' is nothing }}", "nothing"},
+  };
+  for (const auto& [source, expected] : cases) {
+    EXPECT_THAT(Marked(source, ordered_json::object()), testing::HasSubstr(expected)) << source;
+  }
+}
+
 TEST(ChatTemplateLimits, EndlessWorkIsStopped) {
   const char* const hostile[] = {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -200,7 +212,6 @@ TEST(ChatTemplateLimits, MemoryIsCounted) {
                                      "c|tojson",
                                      "[c, c, c]",
                                      "[c]|string",
-                                     "c|pprint",
                                      "c|e",
                                      "c|upper",
                                      "c.title()",
@@ -208,14 +219,7 @@ TEST(ChatTemplateLimits, MemoryIsCounted) {
                                      "c.replace('', ',')",
                                      "c|replace('a', c)",
                                      "c|indent",
-                                     "c|wordwrap(3)",
-                                     "c|urlize",
-                                     "c|striptags",
-                                     "c|urlencode",
                                      "c|truncate(99999)",
-                                     "c.encode()",
-                                     "c.encode()|list",
-                                     "c.encode().hex()",
                                      "'{:>999999}'.format(c)",
                                      "'%s%s' % (c, c)",
                                      "c ~ c",
@@ -228,7 +232,6 @@ TEST(ChatTemplateLimits, MemoryIsCounted) {
                                      "c.partition(',')",
                                      "c.expandtabs()",
                                      "c|center(9999999)",
-                                     "{c: c}|xmlattr",
                                      "(c ~ '')|replace('a', '<' ~ bos_token)"};
   std::string plain;
   std::string marks;
@@ -281,7 +284,6 @@ TEST(ChatTemplateLimits, WorkIsCounted) {
                                  "[c, c]|join",
                                  "c.strip('a')",
                                  "'a'.strip(c)",
-                                 "c.encode()",
                                  "c|e",
                                  "c|upper",
                                  "c.isalpha()",

@@ -67,15 +67,16 @@ TEST(TransferOptions, TcpListensOnItsOwnPortOfTheHostOfKvListen) {
 
 TEST(ReceiveRate, IsMeasuredOnlyForHostMemoryWithoutASetting) {
   config::WorkerConfig config;
-  EXPECT_EQ(config.transfer().max_receive_gb_per_second(), 0) << "the loader fills in defaults";
+  EXPECT_EQ(config.transfer().max_receive_gigabytes_per_second(), 0)
+      << "the loader fills in defaults";
   EXPECT_EQ(ReceiveRateWhileComputing(config, MemoryKind::kHost), 0u);
-  config.mutable_transfer()->set_max_receive_gb_per_second(-1);
+  config.mutable_transfer()->set_max_receive_gigabytes_per_second(-1);
   EXPECT_EQ(ReceiveRateWhileComputing(config, MemoryKind::kCuda), 0u);
   // 1.2 % of the rates of a slow emulated machine and of a large server.
   const uint64_t rate = ReceiveRateWhileComputing(config, MemoryKind::kHost);
   EXPECT_GT(rate, 1'000'000u);
   EXPECT_LT(rate, 50'000'000'000u);
-  config.mutable_transfer()->set_max_receive_gb_per_second(2.5);
+  config.mutable_transfer()->set_max_receive_gigabytes_per_second(2.5);
   EXPECT_EQ(ReceiveRateWhileComputing(config, MemoryKind::kHost), 0u);
 }
 

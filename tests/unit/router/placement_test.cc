@@ -1,0 +1,114 @@
+#include "router/placement.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace baton::router {
+namespace {
+
+constexpr Time kStart{std::chrono::hours(1)};
+constexpr int kTokens = 64;  // of a prompt: four blocks
+
+WorkerInfo Info() {
+  WorkerInfo info;
+  info.id = WorkerId("a");
+  info.can_prefill = info.can_decode = true;
+  info.block_tokens = 16;
+  info.blocks = 1000;
+  info.max_sequences = 64;
+  return info;
+}
+
+RequestSpec Spec(uint64_t id) {
+  RequestSpec spec;
+  spec.id = RequestId(id);
+  spec.prompt = std::vector<TokenId>(kTokens, 1);
+  for (uint64_t block = 0; block < 4; ++block) spec.hashes.push_back({id, block});
+  return spec;
+}
+
+Request RequestOf(const RequestSpec& spec) {
+  Request request;
+  request.id = spec.id;
+  request.epoch = Epoch(1);
+  request.tokens = spec.prompt;
+  return request;
+}
+
+// One worker that serves alone.
+class PlacementTest : public testing::Test {
+ protected:
+  PlacementTest() { index_.AddWorker(slot_); }
+
+  Placement::Plan Place(const RequestSpec& spec) {
+    auto plan = placement_.Place({.spec = spec, .resumed = {}, .avoid = {}, .unable = {}}, kStart);
+    return std::move(plan.value().value());
+  }
+  int32_t Cached(const RequestSpec& spec) {
+    std::vector<int32_t> depth;
+    index_.Match(spec.hashes, kStart, depth);
+    return depth[slot_.value()];
+  }
+
+  const CoreOptions options_;
+  const std::optional<ClusterIdentity> cluster_;
+  WorkerBook book_;
+  PrefixIndex index_{1024};
+  Placement placement_{options_, cluster_, book_, index_};
+  const WorkerSlot slot_ = *book_.Add(Info(), kStart);
+};
+
+TEST_F(PlacementTest, BookingDoesNotDependOnLaterPlacements) {
+  const RequestSpec cached = Spec(1);
+  const RequestSpec fresh = Spec(2);
+  index_.Expect(slot_, cached.hashes, kStart + std::chrono::hours(1));
+  const Placement::Plan first = Place(cached);
+  const Placement::Plan second = Place(fresh);
+
+  placement_.Book(first, RequestOf(cached), kStart);
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 1) << "the last token is always computed";
+  EXPECT_EQ(book_.Estimate(slot_).blocks_free, 999);
+  EXPECT_EQ(Cached(fresh), 0);
+
+  placement_.Book(second, RequestOf(fresh), kStart);
+  EXPECT_EQ(book_.Estimate(slot_).queued_tokens, 1 + kTokens);
+  EXPECT_EQ(book_.Estimate(slot_).blocks_free, 999 - 5);
+  EXPECT_EQ(Cached(fresh), 4);
+}
+
+// Workers that do both take blocks in the order of their ids, so KV that worker b may hold is offered to
+// c, but never to a.
+TEST(PlacementOrderTest, HeldKvIsOfferedOnlyToLaterArenas) {
+  const CoreOptions options;
+  const std::optional<ClusterIdentity> cluster;
+  WorkerBook book;
+  PrefixIndex index{1024};
+  Placement placement{options, cluster, book, index};
+  const auto add = [&](const char* id, bool prefill) {
+    WorkerInfo info = Info();
+    info.id = WorkerId(id);
+    info.can_prefill = prefill;
+    const WorkerSlot slot = *book.Add(info, kStart);
+    index.AddWorker(slot);
+    return slot;
+  };
+  const WorkerSlot a = add("a", true);
+  const WorkerSlot b = add("b", true);
+  EXPECT_TRUE(placement.DecodeTakesFirst(b, a));
+  EXPECT_FALSE(placement.DecodeTakesFirst(a, b));
+
+  const RequestSpec spec = Spec(1);
+  const Placement::Query query{.spec = spec, .resumed = {}, .avoid = {}, .unable = {}};
+  EXPECT_EQ(placement.PlaceDecode(query, b, /*prefill_holds=*/false, kStart)->where.decode, a);
+  EXPECT_FALSE(placement.PlaceDecode(query, b, /*prefill_holds=*/true, kStart).has_value());
+  // A worker that only decodes comes after all that prefill, whatever its id is.
+  const WorkerSlot last = add("0", false);
+  EXPECT_FALSE(placement.DecodeTakesFirst(b, last));
+  EXPECT_EQ(placement.PlaceDecode(query, b, /*prefill_holds=*/true, kStart)->where.decode, last);
+}
+
+}  // namespace
+}  // namespace baton::router
