@@ -74,6 +74,7 @@ ClusterSummary FromProto(const admin::v1::ClusterStatus& from) {
   cluster.ttft_p99_ms = from.ttft_p99_ms();
   cluster.tpot_p50_ms = from.tpot_p50_ms();
   cluster.tpot_p99_ms = from.tpot_p99_ms();
+  cluster.stalled_seconds = from.stalled_seconds();
   if (from.has_replays()) {
     const admin::v1::ReplayStatus& replays = from.replays();
     cluster.replays = ReplaySummary{replays.sample(),

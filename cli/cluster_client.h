@@ -134,6 +134,7 @@ struct ClusterSummary {
   double ttft_p99_ms = 0;
   double tpot_p50_ms = 0;
   double tpot_p99_ms = 0;
+  double stalled_seconds = 0;            // requests wait and nothing runs; 0: no stall
   std::optional<ReplaySummary> replays;  // absent: the router replays nothing
   std::vector<WorkerSummary> workers;
   std::vector<CallerSummary> callers;  // with the most requests first

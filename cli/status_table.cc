@@ -174,6 +174,13 @@ std::string FormatCluster(const ClusterSummary& cluster) {
       FormatMillis(cluster.ttft_p99_ms),
       FormatMillis(cluster.tpot_p50_ms),
       FormatMillis(cluster.tpot_p99_ms));
+  if (cluster.stalled_seconds > 0) {
+    text += fmt::format(
+        "STALLED: requests have waited for {} while nothing ran on any worker; the router's log "
+        "says "
+        "who waits\n",
+        FormatDuration(cluster.stalled_seconds));
+  }
   text += FormatReplays(cluster.replays) + "\n";
   if (cluster.workers.empty()) {
     return text + "no worker has joined\n" + FormatPeople(cluster);

@@ -135,6 +135,7 @@ void AdminService::Fill(const RouterCore& core, Time now, admin::v1::ClusterStat
     entry.set_age_ms(ToMillis(now - refused.last));
   }
   FillPairs(core, now, out);
+  out.set_stalled_seconds(ToSeconds(core.stalled()));
   for (const CallerUsage& usage : frontend_.callers().Top(kMaxCallers))
     FillCaller(usage, *out.add_callers());
   // Refusals have a clock of their own: the system's.

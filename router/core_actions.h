@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/cluster/commands.h"
+#include "common/cluster/stall_watch.h"
 #include "router/pair_book.h"
 #include "router/replay_result.h"
 #include "router/types.h"
@@ -27,6 +28,7 @@ struct CoreActions {
   std::vector<std::pair<RequestId, ClientEvent>> events;
   std::vector<PairChange> pair_changes;
   std::vector<ReplayResult> replays;
+  StallWatch::Change stall = StallWatch::Change::kNone;  // for the log
 };
 
 }  // namespace baton::router

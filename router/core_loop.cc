@@ -41,6 +41,28 @@ void LogPair(const PairChange& change, Time now) {
       ToSeconds(pair.avoided_until - now));
 }
 
+void LogStall(StallWatch::Change change, const RouterCore& core) {
+  if (change == StallWatch::Change::kEnded) return kLog.Info("requests run again");
+  const CoreCounts counts = core.Counts();
+  std::string workers;
+  for (const WorkerSlot slot : core.workers().slots()) {
+    const WorkerRecord& worker = core.workers().record(slot);
+    const EngineLoad& engine = worker.load.engine;
+    workers += fmt::format("; {} ({}): {} waiting, {} await KV, {} of {} KV blocks in use",
+                           worker.info.id,
+                           Name(worker.state),
+                           engine.waiting,
+                           engine.awaiting_kv,
+                           engine.blocks_total - engine.blocks_free,
+                           engine.blocks_total);
+  }
+  if (workers.empty()) workers = "; no worker has joined";
+  kLog.Warning("{} requests wait, and nothing has run on any worker for {:.0f} s{}",
+               counts.waiting + counts.running,
+               ToSeconds(core.stalled()),
+               workers);
+}
+
 std::string TokenText(const std::optional<TokenId>& token) {
   return token.has_value() ? fmt::format("token {}", *token) : "its end";
 }
@@ -147,6 +169,7 @@ void CoreLoop::SetGauges() {
   gauges.waiting = counts.waiting;
   gauges.index_entries = counts.index_entries;
   gauges.failing_pairs = static_cast<int64_t>(core_.pairs().failing().size());
+  gauges.stalled_seconds = ToSeconds(core_.stalled());
   int32_t* const by_state[] = {&gauges.workers_ready,
                                &gauges.workers_suspect,
                                &gauges.workers_lost,
@@ -172,6 +195,7 @@ void CoreLoop::CarryOut() {
     events_[id].push_back(std::move(event));
   }
   for (const PairChange& change : actions_.pair_changes) LogPair(change, clock_.Now());
+  if (actions_.stall != StallWatch::Change::kNone) LogStall(actions_.stall, core_);
   for (const ReplayResult& result : actions_.replays) {
     probe_.OnReplay(result);
     LogReplay(result);

@@ -334,6 +334,7 @@ void RouterCore::Tick(Time now) {
   if (now < next_tick_) return;
   next_tick_ = now + kTick;
   index_.Sweep(now);
+  WatchForStall();
   StartReplays();
   const std::vector<WorkerSlot> slots = book_.slots();
   // If this process was stopped for a while (a paused machine), it could not receive any message:
@@ -353,6 +354,19 @@ void RouterCore::Tick(Time now) {
     book_.SetState(slot, WorkerState::kLost);
     WorkerLost(slot);
   }
+}
+
+void RouterCore::WatchForStall() {
+  bool runs = false;
+  int64_t progress = 0;
+  for (const WorkerSlot slot : book_.slots()) {
+    const WorkerRecord& worker = book_.record(slot);
+    const EngineLoad& engine = worker.load.engine;
+    runs |= engine.running > 0 && worker.state != WorkerState::kLost;
+    progress += engine.prompt_tokens + engine.output_tokens;
+  }
+  const auto change = stall_.Observe(ClientRequests() > 0, runs, progress, now_);
+  if (change != StallWatch::Change::kNone) actions_.stall = change;
 }
 
 Time RouterCore::next_wake() const {

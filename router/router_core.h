@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/cluster/stall_watch.h"
 #include "router/core_actions.h"
 #include "router/core_options.h"
 #include "router/decode_arenas.h"
@@ -78,6 +79,7 @@ class RouterCore final {
     actions.commands.clear();
     actions.events.clear();
     actions.pair_changes.clear();
+    actions.stall = StallWatch::Change::kNone;
     actions.replays.clear();
     std::swap(actions, actions_);
   }
@@ -88,6 +90,8 @@ class RouterCore final {
   DecodeArenas decode_arenas() const;
   const RefusedJoins& refused_joins() const { return refused_joins_; }
   const PairBook& pairs() const { return placement_.pairs(); }
+  // How long clients' requests have waited while nothing ran on any worker. Zero: no stall.
+  Duration stalled() const { return stall_.stalled(); }
   CoreCounts Counts() const;
   // Replays that run, and finished requests that wait for their replay.
   const Replays& replays() const { return replays_; }
@@ -115,6 +119,7 @@ class RouterCore final {
   void OnEnd(const Live& live);
   void Start(std::shared_ptr<const RequestSpec> spec);
   void TakeReplayActions();
+  void WatchForStall();
   void StartReplays();
   void DropReplays(std::string_view why);
   void FeedIndex(WorkerSlot slot, const WorkerReport& report);
@@ -128,6 +133,7 @@ class RouterCore final {
   std::optional<ClusterIdentity> identity_;
   Placement placement_;
   RefusedJoins refused_joins_;
+  StallWatch stall_;
   Replays replays_;
   CoreActions replay_actions_;  // of replays' machines
   absl::flat_hash_map<RequestId, Live> live_;

@@ -25,6 +25,10 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
       failing_pairs_(registry.AddGauge("baton_router_failing_pairs",
                                        "Pairs of a prefill and a decode worker whose latest KV "
                                        "hand-off failed; `baton status` shows why.")),
+      stalled_(registry.AddGauge("baton_router_stalled_seconds",
+                                 "How long requests have waited while nothing ran on any worker; 0 "
+                                 "below 5 s. Alert when not 0: the log and `baton status` say who "
+                                 "waits.")),
       ready_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "ready"}})),
       suspect_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "suspect"}})),
       lost_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "lost"}})),
@@ -113,6 +117,7 @@ void RouterProbe::SetGauges(const RouterGauges& gauges) {
   waiting_.Set(gauges.waiting);
   index_entries_.Set(static_cast<double>(gauges.index_entries));
   failing_pairs_.Set(static_cast<double>(gauges.failing_pairs));
+  stalled_.Set(gauges.stalled_seconds);
   ready_.Set(gauges.workers_ready);
   suspect_.Set(gauges.workers_suspect);
   lost_.Set(gauges.workers_lost);

@@ -22,6 +22,7 @@ struct RouterGauges {
   int32_t waiting = 0;
   int64_t index_entries = 0;
   int64_t failing_pairs = 0;
+  double stalled_seconds = 0;
   int32_t workers_ready = 0;
   int32_t workers_suspect = 0;
   int32_t workers_lost = 0;
@@ -77,6 +78,7 @@ class RouterProbe final {
   Gauge waiting_;
   Gauge index_entries_;
   Gauge failing_pairs_;
+  Gauge stalled_;
   Gauge ready_;
   Gauge suspect_;
   Gauge lost_;

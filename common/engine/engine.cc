@@ -325,6 +325,7 @@ class Engine::Impl {
     stats.blocks_cached = cache_.cached();
     stats.blocks_leaked = scheduler_.LeakedBlocks();
     stats.leases = counts.held_leases;
+    stats.held = counts.held;
     stats.steps = steps_run_;
     stats.failed_steps = failed_steps_;
     stats.bubble_seconds = ToSeconds(executor_.bubble());

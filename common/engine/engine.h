@@ -18,6 +18,7 @@ namespace baton {
 // The engine's load, and what only its process sees.
 struct EngineStats : EngineLoad {
   int32_t leases = 0;  // hand-offs that ReleaseKv has not ended yet
+  int32_t held = 0;    // requests among `waiting` that wait for PeerReady
   int64_t steps = 0;
   int64_t failed_steps = 0;
   double bubble_seconds = 0;  // Executor::bubble

@@ -44,6 +44,7 @@ struct SchedulerCounts {
   int32_t awaiting_kv = 0;
   int64_t queued_tokens = 0;
   int32_t expected_blocks = 0;
+  int32_t held = 0;
   int32_t held_leases = 0;
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;

@@ -354,6 +354,7 @@ SchedulerCounts Scheduler::Counts() const {
   counts.running = static_cast<int32_t>(running_.size());
   counts.waiting = static_cast<int32_t>(waiting_.size()) + held_;
   counts.expected_blocks = expected_blocks_;
+  counts.held = held_;
   counts.awaiting_kv = static_cast<int32_t>(awaiting_kv_.size());
   counts.held_leases = static_cast<int32_t>(handoffs_.size());
   counts.queued_tokens = waiting_tokens_;

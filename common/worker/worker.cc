@@ -440,6 +440,30 @@ void Worker::OnTick(Time now) {
   }
   blocks_quarantined_ = static_cast<int32_t>(quarantined);
   probe_.SetQuarantined(quarantined);
+  WatchForStall(now);
+}
+
+// Held requests wait for their peer, which says so itself when it is the one that is stalled.
+void Worker::WatchForStall(Time now) {
+  const EngineStats stats = engine_->Stats();
+  const int32_t queued = stats.waiting - stats.held - stats.first_masks;
+  const auto change = stall_.Observe(queued > 0, stats.running > 0, stats.steps, now);
+  probe_.SetStalled(stall_.stalled());
+  if (change == StallWatch::Change::kBegan) {
+    kLog.Warning(
+        "{} requests wait in the queue, and nothing has run for {:.0f} s: {} of {} KV blocks are "
+        "in "
+        "use by {} hand-offs, and {} requests await their KV; the first request in the queue waits "
+        "until a hand-off ends",
+        queued,
+        ToSeconds(stall_.stalled()),
+        stats.blocks_total - stats.blocks_free,
+        stats.blocks_total,
+        stats.leases,
+        stats.awaiting_kv);
+  } else if (change == StallWatch::Change::kEnded) {
+    kLog.Info("requests run again");
+  }
 }
 
 }  // namespace baton

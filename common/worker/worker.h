@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/cluster/reports.h"
+#include "common/cluster/stall_watch.h"
 #include "common/engine/engine.h"
 #include "common/engine/engine_loop.h"
 #include "common/metrics/metrics.h"
@@ -131,6 +132,7 @@ class Worker final : private EngineListener, private RouterEvents {
   void Fail(const Status& status);
   void AfterBatch();
   void OnTick(Time now);
+  void WatchForStall(Time now);
 
   const WorkerOptions options_;
   const Executor& executor_;
@@ -150,6 +152,7 @@ class Worker final : private EngineListener, private RouterEvents {
   uint64_t digest_sequence_ = 0;
   std::atomic<bool> draining_{false};
   int32_t blocks_quarantined_ = 0;
+  StallWatch stall_;
 
   mutable std::mutex idle_mutex_;
   std::condition_variable idle_changed_;

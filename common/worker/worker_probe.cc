@@ -24,6 +24,10 @@ WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
                                            "KV blocks in quarantine: blocks of failed hand-offs "
                                            "that the peer may still read or write. Alert when not "
                                            "0.")),
+      stalled_(metrics.AddGauge("baton_worker_stalled_seconds",
+                                "How long requests have waited in the queue while nothing ran on "
+                                "this worker; 0 below 5 s. On a prefill worker it means that "
+                                "decode workers have no room for its prompts.")),
       prompt_tokens_(
           metrics.AddCounter("baton_prompt_tokens_computed_total", "Prompt tokens computed.")),
       cached_tokens_(metrics.AddCounter("baton_prompt_tokens_cached_total",

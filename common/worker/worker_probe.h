@@ -26,6 +26,8 @@ class WorkerProbe final {
   void Attach(const Engine& engine, const Executor& executor);
   void Detach();
 
+  // How long requests have waited in the engine while nothing ran; zero: no stall.
+  void SetStalled(Duration stalled) { stalled_.Set(ToSeconds(stalled)); }
   // The number of KV blocks in quarantine now.
   void SetQuarantined(uint32_t blocks) { quarantined_blocks_.Set(blocks); }
   // The KV transfers with each peer, for the next scrape.
@@ -60,6 +62,7 @@ class WorkerProbe final {
   Gauge blocks_;
   Gauge leaked_blocks_;
   Gauge quarantined_blocks_;
+  Gauge stalled_;
   Counter prompt_tokens_;
   Counter cached_tokens_;
   Counter output_tokens_;
