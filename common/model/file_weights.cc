@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/hash.h"
+#include "common/base/check.h"
 #include "kernels/dequantize.h"
 
 namespace baton {
@@ -28,21 +29,18 @@ std::string NameForErrors(const FileTensor& tensor) {
 
 FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf)
     : scheme_(NamingScheme::kGguf), where_(gguf->path()), gguf_(std::move(gguf)) {
-  Add(gguf_->tensors());
+  for (const FileTensor& tensor : gguf_->tensors()) Add(tensor);
 }
 
-FileWeights::FileWeights(std::string directory,
-                         std::vector<std::unique_ptr<SafetensorsFile>> files,
-                         NamingScheme scheme)
-    : scheme_(scheme), where_(std::move(directory)), safetensors_(std::move(files)) {
-  for (const auto& file : safetensors_) Add(file->tensors());
+FileWeights::FileWeights(std::string directory, SafetensorsDirectory opened, NamingScheme scheme)
+    : scheme_(scheme), where_(std::move(directory)), safetensors_(std::move(opened.files)) {
+  for (const FileTensor* tensor : opened.tensors) Add(*tensor);
 }
 
-void FileWeights::Add(std::span<const FileTensor> tensors) {
-  for (const FileTensor& tensor : tensors) {
-    tensors_.push_back(&tensor);
-    by_name_.emplace(tensor.name, &tensor);
-  }
+void FileWeights::Add(const FileTensor& tensor) {
+  tensors_.push_back(&tensor);
+  const bool added = by_name_.emplace(tensor.name, &tensor).second;
+  BATON_CHECK(added, "{}: two tensors {}", where_, tensor.name);
 }
 
 StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {

@@ -10,7 +10,7 @@
 
 #include "common/model/file_tensor.h"
 #include "common/model/gguf_file.h"
-#include "common/model/safetensors_file.h"
+#include "common/model/safetensors_directory.h"
 #include "common/model/weight_names.h"
 #include "common/model/weight_source.h"
 
@@ -23,9 +23,7 @@ class FileWeights final : public WeightSource {
   explicit FileWeights(std::unique_ptr<GgufFile> gguf);
   // `directory` is named in errors about a tensor that is in none of the files; `scheme` is the
   // naming scheme of the model family.
-  FileWeights(std::string directory,
-              std::vector<std::unique_ptr<SafetensorsFile>> files,
-              NamingScheme scheme);
+  FileWeights(std::string directory, SafetensorsDirectory opened, NamingScheme scheme);
 
   StatusOr<HostMatrix> GetMatrix(const WeightId& id,
                                  int64_t rows,
@@ -46,7 +44,7 @@ class FileWeights final : public WeightSource {
     bool stacked = false;  // the weight is a slice of the tensor
   };
   StatusOr<Found> Find(const WeightId& id) const;
-  void Add(std::span<const FileTensor> tensors);
+  void Add(const FileTensor& tensor);
   // Gives the pages of `bytes`, a tensor's, back to the system.
   void Drop(std::span<const std::byte> bytes) const;
 

@@ -42,9 +42,9 @@ StatusOr<OpenedModel> OpenDirectory(const std::string& path, const OpenOptions& 
     model.weights = std::make_unique<DummyWeights>(options.dummy_seed);
     return model;
   }
-  BATON_ASSIGN_OR_RETURN(auto files, OpenSafetensorsDirectory(path));
+  BATON_ASSIGN_OR_RETURN(SafetensorsDirectory opened, OpenSafetensorsDirectory(path));
   model.weights =
-      std::make_unique<FileWeights>(path, std::move(files), HuggingFaceNames(model.spec.family));
+      std::make_unique<FileWeights>(path, std::move(opened), HuggingFaceNames(model.spec.family));
   return model;
 }
 
