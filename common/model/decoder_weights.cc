@@ -231,7 +231,7 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
   };
   const Extent hidden{spec.hidden};
   const Extent vocab{spec.vocab, slice.vocab};
-  if (first || (last && spec.tied_head)) {
+  if (first || (last && spec.embedding_is_head())) {
     BATON_ASSIGN_OR_RETURN(weights.embedding,
                            loader.LoadStacked({{{WeightKind::kEmbedding}, vocab}}, hidden));
   }
@@ -257,7 +257,7 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
       last ? WeightId{WeightKind::kOutputNorm}
            : WeightId{WeightKind::kAttentionNorm, static_cast<int32_t>(layers.end), -1};
   BATON_ASSIGN_OR_RETURN(weights.next_norm, loader.LoadVectors({{next_norm, hidden}}));
-  if (last && !spec.tied_head) {
+  if (last && !spec.embedding_is_head()) {
     BATON_ASSIGN_OR_RETURN(weights.head,
                            loader.LoadStacked({{{WeightKind::kHead}, vocab}}, hidden));
   }

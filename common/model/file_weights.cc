@@ -1,16 +1,18 @@
 #include "common/model/file_weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
-#include "common/base/hash.h"
 #include "common/base/check.h"
+#include "common/base/hash.h"
 #include "kernels/dequantize.h"
 
 namespace baton {
 namespace {
 
 constexpr size_t kSampleBytes = 4096;
+constexpr size_t kComparedAtOnce = size_t{16} << 20;
 
 // Hashes the begin, the middle and the end: enough to distinguish two models, and fast for any
 // size.
@@ -118,6 +120,25 @@ void FileWeights::Release(const WeightId& id) const {
   // Drops the pages of the whole tensor even when only one expert was used: dropped pages are read
   // from the file again when needed.
   Drop(found->tensor->bytes);
+}
+
+bool FileWeights::HasDifferent(const WeightId& a, const WeightId& b) const {
+  const auto first = by_name_.find(NameOf(a, scheme_).tensor);
+  const auto second = by_name_.find(NameOf(b, scheme_).tensor);
+  if (first == by_name_.end() || second == by_name_.end()) return false;
+  const FileTensor& x = *first->second;
+  const FileTensor& y = *second->second;
+  if (TypeName(x) != TypeName(y) || x.shape != y.shape) return true;
+  bool equal = x.bytes.size() == y.bytes.size();
+  for (size_t at = 0; equal && at < x.bytes.size(); at += kComparedAtOnce) {
+    const size_t length = std::min(kComparedAtOnce, x.bytes.size() - at);
+    const auto part = x.bytes.subspan(at, length);
+    const auto other = y.bytes.subspan(at, length);
+    equal = std::memcmp(part.data(), other.data(), length) == 0;
+    Drop(part);
+    Drop(other);
+  }
+  return !equal;
 }
 
 void FileWeights::Drop(std::span<const std::byte> bytes) const {

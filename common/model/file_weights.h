@@ -33,6 +33,7 @@ class FileWeights final : public WeightSource {
                                          int64_t size,
                                          const std::optional<IndexRange>& range) const override;
   void Release(const WeightId& id) const override;
+  bool HasDifferent(const WeightId& a, const WeightId& b) const override;
   Hash128 Identity() const override;
   std::vector<TensorInfo> Tensors() const override;
   std::vector<std::string> Unread() const override;

@@ -80,6 +80,12 @@ StatusOr<OpenedModel> OpenModel(const std::string& path, const OpenOptions& opti
                                                          : OpenDirectory(location.path, options);
 }
 
+bool FindOwnHead(OpenedModel& model) {
+  model.spec.own_head = model.spec.tied_head &&
+                        model.weights->HasDifferent({WeightKind::kHead}, {WeightKind::kEmbedding});
+  return model.spec.own_head;
+}
+
 StatusOr<ModelSpec> LoadModelSpec(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const ModelLocation location, LocateModel(path));
   if (location.kind == ModelLocation::Kind::kHfDirectory) {

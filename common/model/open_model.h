@@ -43,6 +43,12 @@ struct OpenedModel {
 // name file, key or tensor.
 StatusOr<OpenedModel> OpenModel(const std::string& path, const OpenOptions& options = {});
 
+// Looks for a head of its own in the files of a model whose configuration ties the head to the
+// embedding. Where both are there and differ in type, shape or content, sets ModelSpec::own_head,
+// as transformers 5 does, and returns true. Reads both tensors. Call it before the weights are
+// loaded.
+bool FindOwnHead(OpenedModel& model);
+
 // Reads only the spec. In a Hugging Face directory it opens only the configuration files.
 StatusOr<ModelSpec> LoadModelSpec(const std::string& path);
 

@@ -82,6 +82,9 @@ class WeightSource {
   // read again later.
   virtual void Release(const WeightId& id) const = 0;
 
+  // Whether the source has both weights and they differ in type, shape or content. Reads both.
+  virtual bool HasDifferent(const WeightId& /*a*/, const WeightId& /*b*/) const { return false; }
+
   // A hash of the weights. It is equal for two sources with the same weights (see fingerprint.h).
   virtual Hash128 Identity() const = 0;
   // All tensors, in file order; empty for a generator.

@@ -70,6 +70,12 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   const LoadProgress progress = [&](double share) {
     if (clock.Now() - last_line < std::chrono::seconds(2)) return;
     last_line = clock.Now();
+  if (FindOwnHead(model)) {
+    kLog.Warning(
+        "model {}: tie_word_embeddings is true, but the files have an lm_head.weight that differs "
+        "from the embedding; lm_head.weight is used",
+        host->name_);
+  }
     kLog.Info("loading {}: {:.0f} %", options.path, share * 100);
   };
   const DecoderLimits limits{options.max_step_tokens,
