@@ -66,9 +66,11 @@ struct DecoderLoadOptions {
   std::function<void(double)> progress = {};
 };
 
-// Loads tensor by tensor and releases each source tensor after use. Numbers and FP8 scales of a
-// slice equal those of the whole model (Ops::LoadMatrix). Errors as Decoder::Load; InvalidArgument
-// as DecoderSlice::Validate, or naming the tensor whose blocks the slice would cut (SliceOf).
+// Checks first that the source has every weight of the whole model, in types and shapes that can be
+// loaded. Then loads tensor by tensor and releases each source tensor after use. Numbers and FP8
+// scales of a slice equal those of the whole model (Ops::LoadMatrix). Errors as Decoder::Load;
+// InvalidArgument as DecoderSlice::Validate, or naming the tensor whose blocks the slice would cut
+// (SliceOf).
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
                                             Ops& ops,

@@ -54,7 +54,14 @@ StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
     stacked = false;
   }
   if (found == by_name_.end()) {
-    return MakeStatus(StatusCode::kNotFound, "{}: tensor {} is missing", where_, name.tensor);
+    return MakeStatus(StatusCode::kNotFound,
+                      "{}: tensor {} is missing{}",
+                      where_,
+                      name.tensor,
+                      id.kind == WeightKind::kHead
+                          ? "; if the embedding is also the output head, config.json needs "
+                            "tie_word_embeddings: true"
+                          : "");
   }
   const FileTensor& tensor = *found->second;
   if (!tensor.other_type.empty()) {
@@ -95,18 +102,26 @@ StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
   return SliceOf(matrix, slice, NameForErrors(tensor));
 }
 
+StatusOr<const FileTensor*> FileWeights::FindVector(const WeightId& id, int64_t size) const {
+  BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
+  const FileTensor& tensor = *found.tensor;
+  if (tensor.shape == std::vector<int64_t>{size}) return found.tensor;
+  return InvalidArgument("{}: tensor {} has shape {}; expected [{}]",
+                         tensor.file,
+                         tensor.name,
+                         ShapeText(tensor.shape),
+                         size);
+}
+
+Status FileWeights::CheckVector(const WeightId& id, int64_t size) const {
+  return FindVector(id, size).status();
+}
+
 StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id,
                                                     int64_t size,
                                                     const std::optional<IndexRange>& range) const {
-  BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
-  const FileTensor& tensor = *found.tensor;
-  if (tensor.shape != std::vector<int64_t>{size}) {
-    return InvalidArgument("{}: tensor {} has shape {}; expected [{}]",
-                           tensor.file,
-                           tensor.name,
-                           ShapeText(tensor.shape),
-                           size);
-  }
+  BATON_ASSIGN_OR_RETURN(const FileTensor* const found, FindVector(id, size));
+  const FileTensor& tensor = *found;
   BATON_ASSIGN_OR_RETURN(const IndexRange wanted,
                          ResolveRange(range, size, NameForErrors(tensor), "elements"));
   std::vector<float> values(static_cast<size_t>(size));

@@ -32,6 +32,7 @@ class FileWeights final : public WeightSource {
   StatusOr<std::vector<float>> GetVector(const WeightId& id,
                                          int64_t size,
                                          const std::optional<IndexRange>& range) const override;
+  Status CheckVector(const WeightId& id, int64_t size) const override;
   void Release(const WeightId& id) const override;
   bool HasDifferent(const WeightId& a, const WeightId& b) const override;
   Hash128 Identity() const override;
@@ -45,6 +46,7 @@ class FileWeights final : public WeightSource {
     bool stacked = false;  // the weight is a slice of the tensor
   };
   StatusOr<Found> Find(const WeightId& id) const;
+  StatusOr<const FileTensor*> FindVector(const WeightId& id, int64_t size) const;
   void Add(const FileTensor& tensor);
   // Gives the pages of `bytes`, a tensor's, back to the system.
   void Drop(std::span<const std::byte> bytes) const;

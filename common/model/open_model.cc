@@ -1,5 +1,6 @@
 #include "common/model/open_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "common/model/dummy_weights.h"
 #include "common/model/file_weights.h"
 #include "common/model/gguf_config.h"
+#include "common/model/gguf_split.h"
 #include "common/model/hf_config.h"
 
 namespace baton {
@@ -14,11 +16,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "/models/tiny/" → "tiny".
+// "/models/tiny/" → "tiny"; "/models/tiny-00001-of-00002.gguf" → "tiny".
 std::string LastPart(const std::string& path) {
   fs::path normal = fs::path(path).lexically_normal();
   if (!normal.has_filename()) normal = normal.parent_path();
-  return normal.extension() == ".gguf" ? normal.stem().string() : normal.filename().string();
+  if (normal.extension() != ".gguf") return normal.filename().string();
+  return std::string(WithoutPartNumber(normal.stem().string()));
+}
+
+// Whether the files are all parts of one split model, of which the first in their order is part 1.
+bool ArePartsOfOne(const std::vector<std::string>& sorted) {
+  const auto count = static_cast<int64_t>(sorted.size());
+  for (int64_t i = 0; i < count; ++i) {
+    if (sorted[i] != PathOfPart(sorted.front(), i + 1, count)) return false;
+  }
+  return count > 0;
 }
 
 StatusOr<OpenedModel> OpenGguf(const std::string& path, const OpenOptions& options) {
@@ -66,7 +78,10 @@ StatusOr<ModelLocation> LocateModel(const std::string& path) {
        entry.increment(error)) {
     if (entry->path().extension() == ".gguf") files.push_back(entry->path().string());
   }
-  if (files.size() == 1) return ModelLocation{Kind::kGgufFile, files.front()};
+  std::ranges::sort(files);
+  if (files.size() == 1 || ArePartsOfOne(files)) {
+    return ModelLocation{Kind::kGgufFile, files.front()};
+  }
   return InvalidArgument(
       "model {} is a directory without config.json and with {} .gguf files; give a GGUF file or a "
       "Hugging Face directory",

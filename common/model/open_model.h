@@ -19,8 +19,8 @@ struct ModelLocation {
 };
 
 // Detects the kind of the model at `path`. A directory without config.json but with exactly one
-// *.gguf file stands for that file. Errors: NotFound and InvalidArgument naming the path and what
-// is expected there.
+// *.gguf file, or with all parts of one split GGUF model (gguf_split.h), stands for that file.
+// Errors: NotFound and InvalidArgument naming the path and what is expected there.
 StatusOr<ModelLocation> LocateModel(const std::string& path);
 
 enum class LoadFormat : uint8_t {
@@ -34,7 +34,7 @@ struct OpenOptions {
 };
 
 struct OpenedModel {
-  std::string name;  // the last part of the path, without ".gguf"
+  std::string name;  // the last part of the path, without ".gguf" and the number of a part
   ModelSpec spec;
   std::unique_ptr<WeightSource> weights;
 };

@@ -78,6 +78,8 @@ class WeightSource {
   // GetMatrix; a range may begin and end anywhere.
   virtual StatusOr<std::vector<float>> GetVector(
       const WeightId& id, int64_t size, const std::optional<IndexRange>& range = {}) const = 0;
+  // OK when GetVector would return the whole vector. Reads no content.
+  virtual Status CheckVector(const WeightId& /*id*/, int64_t /*size*/) const { return OkStatus(); }
   // The caller has consumed the weight, so its memory (file pages) may be freed. The weight can be
   // read again later.
   virtual void Release(const WeightId& id) const = 0;
@@ -89,7 +91,7 @@ class WeightSource {
   virtual Hash128 Identity() const = 0;
   // All tensors, in file order; empty for a generator.
   virtual std::vector<TensorInfo> Tensors() const = 0;
-  // The names of the tensors that have not been read yet, in file order.
+  // The names of the tensors that nobody has asked for yet, in file order.
   virtual std::vector<std::string> Unread() const { return {}; }
 };
 
