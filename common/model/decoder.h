@@ -74,6 +74,9 @@ class Decoder final {
   // Identifies spec and weights (fingerprint.h). Two workers may exchange KV only if their
   // fingerprints are equal.
   const Hash128& fingerprint() const;
+  // The hash of the bytes of all weights, or of the part of them that this rank of a group hashes
+  // (weights_hash.h). Unlike the fingerprint it tells every difference.
+  const Hash128& weights_hash() const;
   // Bytes of the packed weights on the device.
   size_t weight_bytes() const;
 

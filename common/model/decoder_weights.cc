@@ -9,6 +9,7 @@
 
 #include "common/model/kv_scales.h"
 #include "common/model/rope_frequencies.h"
+#include "common/model/weights_hash.h"
 
 namespace baton {
 namespace {
@@ -34,6 +35,8 @@ class Loader {
       : spec_(spec), source_(source), ops_(ops), bf16_(bf16) {}
 
   size_t bytes() const { return bytes_; }
+  // The weights that were asked for, in order.
+  std::vector<WeightId> TakeIds() { return std::move(ids_); }
 
   // Loads the parts as one matrix, concatenated along their rows.
   StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts,
@@ -65,6 +68,7 @@ class Loader {
   StatusOr<std::unique_ptr<Vector>> LoadVectors(std::initializer_list<Part> parts) {
     std::vector<float> values;
     for (const Part& part : parts) {
+      ids_.push_back(part.id);
       if (ops_ == nullptr) {
         BATON_RETURN_IF_ERROR(source_.CheckVector(part.id, part.rows.size));
         continue;
@@ -80,6 +84,7 @@ class Loader {
   Status LoadRope(DecoderWeights& to) {
     std::vector<float> factors;
     if (spec_.rope.file_factors) {
+      ids_.push_back({WeightKind::kRopeFactors});
       BATON_ASSIGN_OR_RETURN(
           factors, source_.GetVector({WeightKind::kRopeFactors}, spec_.rope.rotary_dim / 2));
       for (const float factor : factors) {
@@ -111,7 +116,8 @@ class Loader {
     if (ops_ == nullptr) return std::unique_ptr<Vector>();
     return ops_->LoadVector(values);
   }
-  StatusOr<HostMatrix> GetMatrix(const Part& part, const Extent& cols) const {
+  StatusOr<HostMatrix> GetMatrix(const Part& part, const Extent& cols) {
+    ids_.push_back(part.id);
     BATON_ASSIGN_OR_RETURN(
         HostMatrix matrix,
         source_.GetMatrix(
@@ -129,6 +135,7 @@ class Loader {
   Ops* const ops_;
   const Bf16Layers bf16_;
   size_t bytes_ = 0;
+  std::vector<WeightId> ids_;
 };
 
 Status LoadAttention(Loader& loader,
@@ -273,13 +280,16 @@ StatusOr<DecoderWeights> LoadSlice(Loader& loader,
 }
 
 // Checks every weight of the model, and that those of the slice can be cut from it. A rank checks
-// the weights of the other ranks, too, because without them its own are loaded for nothing.
-Status CheckWeights(const ModelSpec& spec,
-                    const WeightSource& source,
-                    const DecoderLoadOptions& options) {
+// the weights of the other ranks, too, because without them its own are loaded for nothing. Returns
+// the weights of the model.
+StatusOr<std::vector<WeightId>> CheckWeights(const ModelSpec& spec,
+                                             const WeightSource& source,
+                                             const DecoderLoadOptions& options) {
   Loader check(spec, source, nullptr, options.bf16);
   BATON_RETURN_IF_ERROR(LoadSlice(check, spec, {}).status());
-  return LoadSlice(check, spec, {.slice = options.slice}).status();
+  std::vector<WeightId> weights = check.TakeIds();
+  BATON_RETURN_IF_ERROR(LoadSlice(check, spec, {.slice = options.slice}).status());
+  return weights;
 }
 
 }  // namespace
@@ -309,9 +319,17 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             Ops& ops,
                                             const DecoderLoadOptions& options) {
   BATON_RETURN_IF_ERROR(options.slice.Validate(spec));
-  BATON_RETURN_IF_ERROR(CheckWeights(spec, source, options));
+  BATON_ASSIGN_OR_RETURN(const auto all, CheckWeights(spec, source, options));
+  WeightsHasher hasher(source,
+                       all,
+                       {.layers = options.slice.layers.value_or(IndexRange{0, spec.layer_count()}),
+                        .layer_count = spec.layer_count(),
+                        .experts = spec.moe.experts,
+                        .share = options.hashed});
   Loader loader(spec, source, &ops, options.bf16);
-  return LoadSlice(loader, spec, options);
+  BATON_ASSIGN_OR_RETURN(DecoderWeights weights, LoadSlice(loader, spec, options));
+  weights.hash = hasher.Finish();
+  return weights;
 }
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/hash.h"
+#include "common/model/weights_hash.h"
 #include "kernels/dequantize.h"
 
 namespace baton {
@@ -45,15 +46,18 @@ void FileWeights::Add(const FileTensor& tensor) {
   BATON_CHECK(added, "{}: two tensors {}", where_, tensor.name);
 }
 
+FileWeights::Found FileWeights::Lookup(const TensorName& name) const {
+  if (const auto found = by_name_.find(name.tensor); found != by_name_.end()) {
+    return {found->second, name.stacked};
+  }
+  const auto slice = name.stacked ? by_name_.find(name.slice) : by_name_.end();
+  return {slice == by_name_.end() ? nullptr : slice->second, false};
+}
+
 StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
   const TensorName name = NameOf(id, scheme_);
-  auto found = by_name_.find(name.tensor);
-  bool stacked = name.stacked;
-  if (found == by_name_.end() && stacked) {
-    found = by_name_.find(name.slice);
-    stacked = false;
-  }
-  if (found == by_name_.end()) {
+  const Found found = Lookup(name);
+  if (found.tensor == nullptr) {
     return MakeStatus(StatusCode::kNotFound,
                       "{}: tensor {} is missing{}",
                       where_,
@@ -63,7 +67,7 @@ StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
                             "tie_word_embeddings: true"
                           : "");
   }
-  const FileTensor& tensor = *found->second;
+  const FileTensor& tensor = *found.tensor;
   if (!tensor.other_type.empty()) {
     return MakeStatus(StatusCode::kUnimplemented,
                       "{}: tensor {} is of {}, which is not supported; supported are {}",
@@ -75,7 +79,7 @@ StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
                           : "F32 F16 BF16");
   }
   read_.insert(&tensor);
-  return Found{&tensor, stacked};
+  return found;
 }
 
 StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
@@ -159,6 +163,21 @@ bool FileWeights::HasDifferent(const WeightId& a, const WeightId& b) const {
 void FileWeights::Drop(std::span<const std::byte> bytes) const {
   if (gguf_ != nullptr) gguf_->DropPages(bytes);
   for (const auto& file : safetensors_) file->DropPages(bytes);
+}
+
+Hash128 FileWeights::HashPieces(const WeightId& id, const PieceShare& share) const {
+  const Found found = Lookup(NameOf(id, scheme_));
+  if (found.tensor == nullptr) return {};
+  std::string name = found.tensor->name;
+  std::span<const std::byte> bytes = found.tensor->bytes;
+  if (found.stacked) {
+    const auto experts = static_cast<size_t>(found.tensor->shape.front());
+    const auto expert = static_cast<size_t>(id.expert);
+    if (expert >= experts) return {};
+    bytes = bytes.subspan(bytes.size() / experts * expert, bytes.size() / experts);
+    name += fmt::format("[{}]", expert);
+  }
+  return HashOfPieces(name, bytes, share, [this](auto part) { Drop(part); });
 }
 
 Hash128 FileWeights::Identity() const {

@@ -35,6 +35,7 @@ class FileWeights final : public WeightSource {
   Status CheckVector(const WeightId& id, int64_t size) const override;
   void Release(const WeightId& id) const override;
   bool HasDifferent(const WeightId& a, const WeightId& b) const override;
+  Hash128 HashPieces(const WeightId& id, const PieceShare& share) const override;
   Hash128 Identity() const override;
   std::vector<TensorInfo> Tensors() const override;
   std::vector<std::string> Unread() const override;
@@ -45,6 +46,8 @@ class FileWeights final : public WeightSource {
     const FileTensor* tensor = nullptr;
     bool stacked = false;  // the weight is a slice of the tensor
   };
+  // As Find, but the tensor may be of any type, and does not count as read. Null: missing.
+  Found Lookup(const TensorName& name) const;
   StatusOr<Found> Find(const WeightId& id) const;
   StatusOr<const FileTensor*> FindVector(const WeightId& id, int64_t size) const;
   void Add(const FileTensor& tensor);

@@ -51,6 +51,12 @@ struct WeightId {
   int32_t expert = -1;
 };
 
+// One of `count` parts of nearly equal size of the pieces of a weight (weights_hash.h).
+struct PieceShare {
+  int32_t index = 0;
+  int32_t count = 1;
+};
+
 // A description of a tensor in a file, for display.
 struct TensorInfo {
   std::string name;
@@ -60,7 +66,7 @@ struct TensorInfo {
   std::string file;
 };
 
-// The source of the weights: files or a generator. One thread at a time.
+// The source of the weights: files or a generator. One thread at a time, except for HashPieces.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -86,6 +92,11 @@ class WeightSource {
 
   // Whether the source has both weights and they differ in type, shape or content. Reads both.
   virtual bool HasDifferent(const WeightId& /*a*/, const WeightId& /*b*/) const { return false; }
+
+  // The sum of the hashes of all bytes of the weight that are in `share` (weights_hash.h), and zero
+  // when there is no such weight. The sum over all parts is the same for every number of parts.
+  // Other threads may call it beside all other methods.
+  virtual Hash128 HashPieces(const WeightId& id, const PieceShare& share) const = 0;
 
   // A hash of the weights. It is equal for two sources with the same weights (see fingerprint.h).
   virtual Hash128 Identity() const = 0;

@@ -43,6 +43,8 @@ class ModelHost final {
   // no readable tokenizer).
   const Hash128& shape() const { return shape_; }
   const Hash128& tokenizer() const { return tokenizer_; }
+  // Decoder::weights_hash.
+  const Hash128& weights_hash() const { return decoder_->weights_hash(); }
   ModelRunner& runner() { return *runner_; }
   // The part of the KV that this rank computes; of the whole model for a single rank.
   const KvShard& kv_shard() const { return decoder_->plan().kv_shard; }

@@ -341,6 +341,7 @@ class NanEmbedding final : public WeightSource {
     return source_.GetVector(id, size, range);
   }
   void Release(const WeightId&) const override {}
+  Hash128 HashPieces(const WeightId&, const PieceShare&) const override { return {}; }
   Hash128 Identity() const override { return {}; }
   std::vector<TensorInfo> Tensors() const override { return {}; }
 
@@ -351,7 +352,6 @@ class NanEmbedding final : public WeightSource {
   mutable std::vector<std::byte> bytes_;
 };
 
-// NaN in one request affects neither the requests beside it nor the requests that use its blocks
 // The head of a model may have more rows than its tokenizer has ids. The tokens of such rows are
 // never chosen, however high their logits are, and never listed.
 TEST_P(DecoderEngineTest, TokensThatTheTokenizerDoesNotHaveAreNeverSampled) {
@@ -399,6 +399,7 @@ TEST_P(DecoderEngineTest, TokensThatTheTokenizerDoesNotHaveAreNeverSampled) {
   }
 }
 
+// NaN in one request affects neither the requests beside it nor the requests that use its blocks
 // afterwards.
 TEST_P(DecoderEngineTest, NanStaysInTheRequestThatHasIt) {
   constexpr TokenId kPoison = 7;
