@@ -24,7 +24,7 @@ std::string LastPart(const std::string& path) {
   return std::string(WithoutPartNumber(normal.stem().string()));
 }
 
-// Whether the files are all parts of one split model, of which the first in their order is part 1.
+// Whether the files are all parts of one split model, in the order of their numbers.
 bool ArePartsOfOne(const std::vector<std::string>& sorted) {
   const auto count = static_cast<int64_t>(sorted.size());
   for (int64_t i = 0; i < count; ++i) {

@@ -25,6 +25,15 @@ std::string DescribeDevice(Backend& backend, const BackendOptions& options) {
                      static_cast<double>(device.free_bytes()) / (1 << 30));
 }
 
+// Lets a tied model run with the head of its files where it differs, and says so.
+void UseOwnHead(OpenedModel& model, const std::string& name) {
+  if (!FindOwnHead(model)) return;
+  kLog.Warning(
+      "model {}: tie_word_embeddings is true, but the files have an lm_head.weight that differs "
+      "from the embedding; lm_head.weight is used",
+      name);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& options) {
@@ -70,12 +79,7 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   }
 
   const Time load_start = clock.Now();
-  if (FindOwnHead(model)) {
-    kLog.Warning(
-        "model {}: tie_word_embeddings is true, but the files have an lm_head.weight that differs "
-        "from the embedding; lm_head.weight is used",
-        host->name_);
-  }
+  UseOwnHead(model, host->name_);
   Time last_line = load_start;
   const LoadProgress progress = [&](double share) {
     if (clock.Now() - last_line < std::chrono::seconds(2)) return;

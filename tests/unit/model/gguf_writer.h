@@ -39,7 +39,7 @@ class GgufWriter final {
   std::vector<std::byte> Finish(uint32_t version = 3) const;
 
   // The parts of a split model with the same tensors: `count` writers with the keys of llama.cpp's
-  // gguf-split, of which the first has all other keys of this one.
+  // gguf-split. The first one also has all keys of this writer.
   std::vector<GgufWriter> Split(uint32_t count) const;
 
  private:
