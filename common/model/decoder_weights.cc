@@ -31,8 +31,14 @@ struct Part {
 // null.
 class Loader {
  public:
-  Loader(const ModelSpec& spec, const WeightSource& source, Ops* ops, const Bf16Layers& bf16)
-      : spec_(spec), source_(source), ops_(ops), bf16_(bf16) {}
+  Loader(const ModelSpec& spec, const WeightSource& source, const Bf16Layers& bf16)
+      : spec_(spec), source_(source), bf16_(bf16) {}
+  Loader(const ModelSpec& spec,
+         const WeightSource& source,
+         const Bf16Layers& bf16,
+         Ops& ops,
+         WeightsHasher& hasher)
+      : spec_(spec), source_(source), bf16_(bf16), ops_(&ops), hasher_(&hasher) {}
 
   size_t bytes() const { return bytes_; }
   // The weights that were asked for, in order.
@@ -46,7 +52,9 @@ class Loader {
       BATON_ASSIGN_OR_RETURN(views.emplace_back(), GetMatrix(part, cols));
     }
     if (ops_ == nullptr) return std::unique_ptr<Matrix>();
+    for (const Part& part : parts) hasher_->Start(part.id);
     auto loaded = ops_->LoadMatrix(views);
+    hasher_->Wait();
     for (const Part& part : parts) source_.Release(part.id);
     return Count(std::move(loaded));
   }
@@ -58,7 +66,10 @@ class Loader {
     BATON_ASSIGN_OR_RETURN(const HostMatrix gate_view, GetMatrix({gate, rows}, hidden));
     BATON_ASSIGN_OR_RETURN(const HostMatrix up_view, GetMatrix({up, rows}, hidden));
     if (ops_ == nullptr) return std::unique_ptr<Matrix>();
+    hasher_->Start(gate);
+    hasher_->Start(up);
     auto loaded = ops_->LoadGateUp(gate_view, up_view);
+    hasher_->Wait();
     source_.Release(gate);
     source_.Release(up);
     return Count(std::move(loaded));
@@ -73,6 +84,7 @@ class Loader {
         BATON_RETURN_IF_ERROR(source_.CheckVector(part.id, part.rows.size));
         continue;
       }
+      hasher_->Start(part.id);
       BATON_ASSIGN_OR_RETURN(const auto more,
                              source_.GetVector(part.id, part.rows.size, part.rows.range));
       values.insert(values.end(), more.begin(), more.end());
@@ -132,8 +144,9 @@ class Loader {
 
   const ModelSpec& spec_;
   const WeightSource& source_;
-  Ops* const ops_;
   const Bf16Layers bf16_;
+  Ops* const ops_ = nullptr;
+  WeightsHasher* const hasher_ = nullptr;  // null without ops_
   size_t bytes_ = 0;
   std::vector<WeightId> ids_;
 };
@@ -285,7 +298,7 @@ StatusOr<DecoderWeights> LoadSlice(Loader& loader,
 StatusOr<std::vector<WeightId>> CheckWeights(const ModelSpec& spec,
                                              const WeightSource& source,
                                              const DecoderLoadOptions& options) {
-  Loader check(spec, source, nullptr, options.bf16);
+  Loader check(spec, source, options.bf16);
   BATON_RETURN_IF_ERROR(LoadSlice(check, spec, {}).status());
   std::vector<WeightId> weights = check.TakeIds();
   BATON_RETURN_IF_ERROR(LoadSlice(check, spec, {.slice = options.slice}).status());
@@ -321,14 +334,13 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
   BATON_RETURN_IF_ERROR(options.slice.Validate(spec));
   BATON_ASSIGN_OR_RETURN(const auto all, CheckWeights(spec, source, options));
   WeightsHasher hasher(source,
-                       all,
                        {.layers = options.slice.layers.value_or(IndexRange{0, spec.layer_count()}),
                         .layer_count = spec.layer_count(),
                         .experts = spec.moe.experts,
                         .share = options.hashed});
-  Loader loader(spec, source, &ops, options.bf16);
+  Loader loader(spec, source, options.bf16, ops, hasher);
   BATON_ASSIGN_OR_RETURN(DecoderWeights weights, LoadSlice(loader, spec, options));
-  weights.hash = hasher.Finish();
+  weights.hash = hasher.Finish(all);
   return weights;
 }
 

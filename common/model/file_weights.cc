@@ -177,7 +177,7 @@ Hash128 FileWeights::HashPieces(const WeightId& id, const PieceShare& share) con
     bytes = bytes.subspan(bytes.size() / experts * expert, bytes.size() / experts);
     name += fmt::format("[{}]", expert);
   }
-  return HashOfPieces(name, bytes, share, [this](auto part) { Drop(part); });
+  return HashOfPieces(name, bytes, share);
 }
 
 Hash128 FileWeights::Identity() const {

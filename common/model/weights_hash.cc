@@ -7,7 +7,6 @@
 namespace baton {
 namespace {
 
-constexpr size_t kPartBytes = 16 * kPieceBytes;
 // One thread hashes about as fast as memory is read; more keep up with GPUs on large hosts.
 constexpr int kProcessorsOfAThread = 4;
 constexpr int kMaxThreads = 4;
@@ -20,23 +19,16 @@ Hash128 SumOf(const Hash128& a, const Hash128& b) {
 
 Hash128 HashOfPieces(std::string_view name,
                      std::span<const std::byte> bytes,
-                     const PieceShare& share,
-                     const std::function<void(std::span<const std::byte>)>& done) {
+                     const PieceShare& share) {
   const size_t pieces = (bytes.size() + kPieceBytes - 1) / kPieceBytes;
   const auto index = static_cast<size_t>(share.index);
   const auto count = static_cast<size_t>(share.count);
-  const size_t end = pieces * (index + 1) / count;
   Hash128 sum;
-  size_t part_begin = pieces * index / count * kPieceBytes;
-  for (size_t piece = pieces * index / count; piece < end; ++piece) {
+  for (size_t piece = pieces * index / count; piece < pieces * (index + 1) / count; ++piece) {
     const size_t at = piece * kPieceBytes;
     const size_t length = std::min(kPieceBytes, bytes.size() - at);
     const uint64_t seed = Xxh3(std::as_bytes(std::span(name)), piece);
     sum = SumOf(sum, Xxh3Wide(bytes.subspan(at, length), seed));
-    const size_t part = at + length - part_begin;
-    if (part < kPartBytes && piece + 1 < end) continue;
-    if (done) done(bytes.subspan(part_begin, part));
-    part_begin = at + length;
   }
   return sum;
 }
@@ -51,36 +43,44 @@ std::optional<PieceShare> HashPart::ShareOf(const WeightId& id) const {
   return owner == share.index ? std::optional(PieceShare()) : std::nullopt;
 }
 
-WeightsHasher::WeightsHasher(const WeightSource& source,
-                             std::span<const WeightId> weights,
-                             const HashPart& part)
-    : source_(source) {
+WeightsHasher::WeightsHasher(const WeightSource& source, const HashPart& part)
+    : source_(source),
+      part_(part),
+      thread_count_(std::clamp(AllowedProcessors() / kProcessorsOfAThread, 1, kMaxThreads)),
+      threads_("weights-hash", thread_count_) {}
+
+void WeightsHasher::Start(const WeightId& id) {
+  const std::optional<PieceShare> share = part_.ShareOf(id);
+  if (!share || !started_.insert({id.kind, id.layer, id.expert}).second) return;
+  {
+    std::lock_guard lock(mutex_);
+    under_way_ += thread_count_;
+  }
+  for (int i = 0; i < thread_count_; ++i) {
+    const PieceShare part{share->index * thread_count_ + i, share->count * thread_count_};
+    threads_.Post([this, id, part] {
+      const Hash128 hash = source_.HashPieces(id, part);
+      std::lock_guard lock(mutex_);
+      sum_ = SumOf(sum_, hash);
+      if (--under_way_ == 0) changed_.notify_one();
+    });
+  }
+}
+
+void WeightsHasher::Wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return under_way_ == 0; });
+}
+
+Hash128 WeightsHasher::Finish(std::span<const WeightId> weights) {
   for (const WeightId& id : weights) {
-    if (const auto share = part.ShareOf(id)) work_.push_back({id, *share});
+    const size_t before = started_.size();
+    Start(id);
+    if (started_.size() == before) continue;
+    Wait();
+    source_.Release(id);
   }
-  const int threads = std::clamp(AllowedProcessors() / kProcessorsOfAThread, 1, kMaxThreads);
-  for (int i = 0; i < threads; ++i) {
-    threads_.push_back(
-        StartThread("weights-hash", [this](const std::stop_token& stop) { Run(stop); }));
-  }
-}
-
-WeightsHasher::~WeightsHasher() {
-  for (std::jthread& thread : threads_) thread.request_stop();
-}
-
-void WeightsHasher::Run(const std::stop_token& stop) {
-  Hash128 sum;
-  for (size_t i = next_++; i < work_.size() && !stop.stop_requested(); i = next_++) {
-    sum = SumOf(sum, source_.HashPieces(work_[i].id, work_[i].share));
-  }
-  std::lock_guard lock(mutex_);
-  sum_ = SumOf(sum_, sum);
-}
-
-Hash128 WeightsHasher::Finish() {
-  for (std::jthread& thread : threads_) thread.join();
-  threads_.clear();
+  Wait();
   return sum_;
 }
 

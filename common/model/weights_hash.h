@@ -1,17 +1,17 @@
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
-#include <thread>
-#include <vector>
+#include <tuple>
 
 #include "common/base/hash.h"
+#include "common/base/work_threads.h"
 #include "common/model/weight_slice.h"
 #include "common/model/weight_source.h"
 
@@ -27,12 +27,10 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 
 Hash128 SumOf(const Hash128& a, const Hash128& b);
 
-// The sum of the hashes of those pieces of a weight that are in `share`. Calls `done` with the
-// bytes of each part of at most 16 pieces that it has read. `done` may be empty.
+// The sum of the hashes of those pieces of a weight that are in `share`.
 Hash128 HashOfPieces(std::string_view name,
                      std::span<const std::byte> bytes,
-                     const PieceShare& share,
-                     const std::function<void(std::span<const std::byte>)>& done = {});
+                     const PieceShare& share);
 
 // The weights that one rank hashes, out of all weights of a model: those of its pipeline stage, and
 // of each a share of the pieces. An expert is hashed whole by one rank, which loads at least part
@@ -47,32 +45,31 @@ struct HashPart {
   std::optional<PieceShare> ShareOf(const WeightId& id) const;
 };
 
-// Hashes the part of one rank on threads of its own, beside the thread that loads the weights.
+// Hashes the part of one rank beside the thread that loads the weights, on threads of its own: a
+// weight is hashed while it is packed, so that its pages are read once. Used by one thread.
 class WeightsHasher final {
  public:
-  // `weights`: all weights of the model. `source` outlives this object.
-  WeightsHasher(const WeightSource& source,
-                std::span<const WeightId> weights,
-                const HashPart& part);
-  // Stops at the next weight.
-  ~WeightsHasher();
+  // `source` outlives this object.
+  WeightsHasher(const WeightSource& source, const HashPart& part);
 
-  // Waits for the end and returns the sum.
-  Hash128 Finish();
+  // Starts to hash the rank's share of the weight, if it has one. The weight must not be released
+  // before Wait has returned.
+  void Start(const WeightId& id);
+  // Waits until everything that was started is hashed.
+  void Wait();
+  // Hashes those of `weights`, all of the model, that were not started, and returns the sum of all.
+  Hash128 Finish(std::span<const WeightId> weights);
 
  private:
-  struct Work {
-    WeightId id;
-    PieceShare share;
-  };
-  void Run(const std::stop_token& stop);
-
   const WeightSource& source_;
-  std::vector<Work> work_;
-  std::atomic<size_t> next_ = 0;  // of work_
+  const HashPart part_;
+  const int thread_count_;
+  std::set<std::tuple<WeightKind, int32_t, int32_t>> started_;
   std::mutex mutex_;
+  std::condition_variable changed_;
+  int under_way_ = 0;  // guarded by mutex_, as sum_
   Hash128 sum_;
-  std::vector<std::jthread> threads_;  // the last member, because the threads use the others
+  WorkThreads threads_;  // the last member, because the threads use the others
 };
 
 }  // namespace baton
