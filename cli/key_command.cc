@@ -37,7 +37,9 @@ Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string next = path + ".new";
   {
     const UniqueFd file(
-        ::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+        ::open(next.c_str(),
+               O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+               0600));  // O_NONBLOCK: a named pipe without a reader is an error, not a wait
     if (!file.valid()) return SystemError("create", next);
     std::error_code error;
     const auto before = std::filesystem::status(path, error);

@@ -21,7 +21,8 @@ std::string ShapeText(const TensorInfo& tensor) {
 }
 
 Status Inspect(const InspectFlags& flags) {
-  BATON_ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(flags.path));
+  BATON_ASSIGN_OR_RETURN(OpenedModel model, OpenModel(flags.path));
+  FindOwnHead(model);
   const ModelDescription description = DescribeModel(model);
   std::vector<std::vector<std::string>> lines;
   for (const auto& line : description.lines) lines.push_back({line.label, line.value});

@@ -75,6 +75,7 @@ void Fields(Io& io, Hello& m) {
   }
   Id(io, "boot", m.boot);
   Hash(io, "model_fingerprint", m.model_fingerprint);
+  Hash(io, "weights", m.weights);
   Layout(io, m.layout);
   Items(io, "shards", m.shards, kMaxShards, 24, [&](KvShardInfo& info) {
     Shard(io, info.shard);

@@ -59,6 +59,7 @@ Status GroupDataPlane::Open(bool listen, ShardPort& port) {
   ours.worker = options_.worker;
   ours.boot = options_.boot;
   ours.model_fingerprint = options_.model_fingerprint;
+  ours.weights = options_.weights;
   ours.layout = options_.layout;
   ours.shards = shards_;
   for (KvShardInfo& shard : ours.shards) shard.endpoints.clear();

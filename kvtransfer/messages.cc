@@ -61,6 +61,15 @@ Status CheckCompatible(const Hello& ours, const Hello& theirs) {
   if (ours.model_fingerprint != theirs.model_fingerprint) {
     return differ("model fingerprint", ours.model_fingerprint, theirs.model_fingerprint);
   }
+  if (ours.weights != theirs.weights) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "weights differ: those of worker {} have the hash {}, those of worker {} the "
+                      "hash {}; give both workers the same weight files",
+                      ours.worker,
+                      ours.weights,
+                      theirs.worker,
+                      theirs.weights);
+  }
   if (ours.layout != theirs.layout) {
     return differ("KV layout", ours.layout.ToString(), theirs.layout.ToString());
   }

@@ -17,7 +17,7 @@
 // encoding; README.md describes who sends which message when.
 namespace baton {
 
-constexpr uint32_t kKvProtocolVersion = 10;
+constexpr uint32_t kKvProtocolVersion = 11;
 
 // How one transport reaches a shard. The format of the descriptor is the transport's own.
 struct KvEndpoint {
@@ -41,6 +41,7 @@ struct Hello {
   WorkerId worker;
   BootId boot;
   Hash128 model_fingerprint;
+  Hash128 weights;  // of all bytes of the weights (common/model/weights_hash.h)
   KvLayout layout;
   std::vector<KvShardInfo> shards;
   bool operator==(const Hello&) const = default;

@@ -98,6 +98,7 @@ struct KvTransferOptions {
   WorkerId worker;
   BootId boot;
   Hash128 model_fingerprint;
+  Hash128 weights;  // of all bytes of the weights
   KvLayout layout;
   std::vector<LocalShard> shards;  // at least one
   // Accesses arenas in a GPU's memory (Backend::dma); null for host memory.

@@ -99,6 +99,7 @@ Status ShardServer::Open(const ShardCommand& command) {
   transfer.worker = hello.worker;
   transfer.boot = hello.boot;
   transfer.model_fingerprint = hello.model_fingerprint;
+  transfer.weights = hello.weights;
   transfer.layout = hello.layout;
   transfer.shards.clear();
   for (const KvShardInfo& info : hello.shards) {

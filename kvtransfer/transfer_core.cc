@@ -26,6 +26,7 @@ Status TransferCore::Start(const std::string& thread_name,
   hello_.worker = options_.worker;
   hello_.boot = options_.boot;
   hello_.model_fingerprint = options_.model_fingerprint;
+  hello_.weights = options_.weights;
   hello_.layout = options_.layout;
   hello_.shards = data_plane_->shards();
   BATON_ASSIGN_OR_RETURN(loop_, EventLoop::Create(kMaxPosted));

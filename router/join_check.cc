@@ -50,6 +50,17 @@ Status CheckSecret(const WorkerInfo& worker, uint64_t secret) {
 }
 
 Status CheckFit(const WorkerInfo& worker, const ClusterIdentity& cluster) {
+  if (worker.fingerprint == cluster.fingerprint && worker.weights != Hash128() &&
+      Differs(cluster.weights, worker.weights)) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "worker {} has weights with the hash {}; the workers of this cluster have "
+                      "weights with the hash {}. Both are of model {}, but some bytes differ: give "
+                      "all workers the same weight files",
+                      worker.id,
+                      worker.weights,
+                      cluster.weights,
+                      cluster.model);
+  }
   if (worker.fingerprint == cluster.fingerprint && worker.kv_layout == cluster.kv_layout &&
       worker.block_tokens == cluster.block_tokens &&
       worker.context_length == cluster.context_length) {

@@ -27,6 +27,7 @@ struct ClusterIdentity {
   int32_t block_tokens = 0;
   int32_t context_length = 0;
   int32_t vocabulary = 0;
+  Hash128 weights;  // zero: not known
 };
 
 // FailedPrecondition, printing both sides, when the worker's model is not `own`. The tokenizer is
@@ -37,7 +38,7 @@ Status CheckModel(const WorkerInfo& worker, const OwnModel& own);
 Status CheckSecret(const WorkerInfo& worker, uint64_t secret);
 
 // FailedPrecondition, printing both sides, when the worker does not match `cluster` in fingerprint,
-// KV layout, block size or context length.
+// hash of the weights, KV layout, block size or context length.
 Status CheckFit(const WorkerInfo& worker, const ClusterIdentity& cluster);
 
 }  // namespace baton::router

@@ -195,6 +195,7 @@ StatusOr<std::unique_ptr<ModelText>> ModelText::Load(const std::string& path,
   BATON_ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(path, {.format = LoadFormat::kDummy}));
   const ModelSpec& spec = model.spec;
   BATON_ASSIGN_OR_RETURN(TokenizerSpec tokenizer_spec, LoadTokenizerSpec(path));
+  BATON_ASSIGN_OR_RETURN(const int32_t vocabulary, CountTokenIds(path, spec, tokenizer_spec));
   std::vector<TokenId> end_tokens = tokenizer_spec.eos;
   BATON_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Create(std::move(tokenizer_spec)));
   const StatusOr<ChatTemplateSource> source = TemplateSource(path, options.chat_template);
@@ -211,7 +212,6 @@ StatusOr<std::unique_ptr<ModelText>> ModelText::Load(const std::string& path,
   }
   formats.calls = options.calls.value_or(formats.calls);
   formats.reasoning = options.reasoning.value_or(formats.reasoning);
-  const auto vocabulary = std::max(spec.vocab, static_cast<int32_t>(tokenizer.vocab_size()));
   return std::make_unique<ModelText>(options.name.empty() ? model.name : options.name,
                                      std::move(tokenizer),
                                      std::move(chat_template),

@@ -54,7 +54,8 @@ StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
                             info.kv_layout,
                             info.block_tokens,
                             info.context_length,
-                            info.vocabulary};
+                            info.vocabulary,
+                            info.weights};
   BATON_ASSIGN_OR_RETURN(const WorkerSlot slot, book_.Add(std::move(info), now));
   if (book_.slots().size() == 1 || !identity_.has_value()) identity_ = its;
   refused_joins_.Forget(book_.record(slot).info.id, book_.record(slot).info.address);

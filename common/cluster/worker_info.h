@@ -19,6 +19,7 @@ struct WorkerInfo {
   Hash128 fingerprint;  // of spec and weights (common/model/fingerprint.h)
   Hash128 shape;        // of the spec alone
   Hash128 tokenizer;    // zero: the worker has no tokenizer files
+  Hash128 weights;      // of all bytes of the weights (common/model/weights_hash.h); zero: unknown
   // A hash of `boot` keyed with the setting hash_secret, which shows that both sides have the same
   // secret. Zero: no secret is set.
   Hash128 secret_probe;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/log/log.h"
 
@@ -19,10 +20,10 @@ void LogWarmUp(std::string_view what, int steps, Duration took) {
   kLog.Info("warmed up {}: {} steps in {:.2f} s", what, steps, ToSeconds(took));
 }
 
-ModelTraits TraitsOf(const Decoder& decoder) {
+ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
   const ModelSpec& spec = decoder.spec();
   return {.context_length = spec.context_length,
-          .vocabulary = spec.vocab,
+          .vocabulary = token_ids,
           .max_rows = decoder.limits().max_rows,
           .max_logit_rows = decoder.limits().max_logit_rows,
           .layers = spec.layer_count(),
@@ -53,10 +54,16 @@ int32_t StagesOf(const Decoder& decoder) {
 
 }  // namespace
 
-DecoderRunner::DecoderRunner(Decoder& decoder) : DecoderRunner(decoder, kClock) {}
+DecoderRunner::DecoderRunner(Decoder& decoder, int32_t token_ids)
+    : DecoderRunner(decoder, token_ids, kClock) {}
 
-DecoderRunner::DecoderRunner(Decoder& decoder, const Clock& clock)
-    : decoder_(decoder), clock_(clock), traits_(TraitsOf(decoder)), stages_(StagesOf(decoder)) {}
+DecoderRunner::DecoderRunner(Decoder& decoder, int32_t token_ids, const Clock& clock)
+    : decoder_(decoder),
+      clock_(clock),
+      traits_(TraitsOf(decoder, token_ids)),
+      stages_(StagesOf(decoder)) {
+  BATON_CHECK(token_ids >= 1 && token_ids <= decoder.spec().vocab, "{} token ids", token_ids);
+}
 
 bool DecoderRunner::queues_steps() const {
   return stages_ == 1 && decoder_.ops().queues_steps();
@@ -117,8 +124,15 @@ Status DecoderRunner::Begin(const StepInput& input,
     return OkStatus();
   }
   const Tensor logits = decoder_.TakeLogits(input.logit_rows.size());
-  if (!sampling.empty()) ops.Sample(logits, sampling, out);
+  Sample(logits, sampling, out);
   return ops.IssueStep();
+}
+
+void DecoderRunner::Sample(const Tensor& logits,
+                           std::span<const SamplingRow> sampling,
+                           std::span<SampledToken> out) {
+  if (sampling.empty()) return;
+  decoder_.ops().Sample(logits.Columns(0, traits_.vocabulary), sampling, out);
 }
 
 Status DecoderRunner::End() {
@@ -129,7 +143,7 @@ Status DecoderRunner::End() {
   const Time begin = clock_.Now();
   const Tensor logits = decoder_.TakeLogits(step.logit_rows);
   if (!ops.queues_steps()) bubble_ += clock_.Now() - begin;  // otherwise the wait is in AwaitStep
-  if (!step.sampling.empty()) ops.Sample(logits, step.sampling, step.out);
+  Sample(logits, step.sampling, step.out);
   return ops.AwaitStep();
 }
 

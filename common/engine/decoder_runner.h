@@ -18,9 +18,12 @@ namespace baton {
 // the logits and samples. One thread at a time.
 class DecoderRunner final : public ModelRunner {
  public:
-  explicit DecoderRunner(Decoder& decoder);
-  // `clock`, which measures the steps, outlives the runner; else it is the machine's clock.
-  DecoderRunner(Decoder& decoder, const Clock& clock);
+  // Only tokens with an id below `token_ids`, 1 … the rows of the head, are sampled: a tokenizer
+  // may have fewer ids than the head has rows. `clock`, which measures the steps, outlives the
+  // runner; else it is the machine's clock.
+  DecoderRunner(Decoder& decoder, int32_t token_ids);
+  DecoderRunner(Decoder& decoder, int32_t token_ids, const Clock& clock);
+  explicit DecoderRunner(Decoder& decoder) : DecoderRunner(decoder, decoder.spec().vocab) {}
 
   const ModelTraits& traits() const override { return traits_; }
   Device& device() override { return decoder_.ops().device(); }
@@ -46,6 +49,10 @@ class DecoderRunner final : public ModelRunner {
                std::span<SampledToken> out,
                const LayerWatch& watch);
   Status End();
+  // Issues the sampling of all rows from the logits of the tokens that there are.
+  void Sample(const Tensor& logits,
+              std::span<const SamplingRow> sampling,
+              std::span<SampledToken> out);
   // The time of all exchanges so far.
   Duration Exchanged() const;
   WarmUpSizes SizesToWarmUp() const;

@@ -42,6 +42,8 @@ std::string RankHello::ToJson() const {
                         {"program", program},
                         {"settings", settings},
                         {"fingerprint", fingerprint},
+                        {"weights_high", weights.high},
+                        {"weights_low", weights.low},
                         {"device", device},
                         {"blocks", blocks}}
       .dump();
@@ -56,6 +58,9 @@ StatusOr<RankHello> RankHello::FromJson(const std::string& text) {
     if constexpr (std::is_same_v<std::decay_t<decltype(to)>, std::string>) {
       if (!found->is_string()) return false;
       to = found->template get<std::string>();
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(to)>, uint64_t>) {
+      if (!found->is_number_unsigned()) return false;
+      to = found->template get<uint64_t>();
     } else {
       if (!found->is_number_integer()) return false;
       to = found->template get<int32_t>();
@@ -64,6 +69,7 @@ StatusOr<RankHello> RankHello::FromJson(const std::string& text) {
   };
   if (!json.is_object() || !take("rank", hello.rank) || !take("program", hello.program) ||
       !take("settings", hello.settings) || !take("fingerprint", hello.fingerprint) ||
+      !take("weights_high", hello.weights.high) || !take("weights_low", hello.weights.low) ||
       !take("device", hello.device) || !take("blocks", hello.blocks)) {
     return InvalidArgument("a rank's hello lacks a member: {}", text.substr(0, 200));
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/base/hash.h"
 #include "common/base/status.h"
 
 namespace baton {
@@ -14,6 +15,9 @@ struct RankHello {
   std::string program;      // name, version and build
   std::string settings;     // the whole configuration as YAML
   std::string fingerprint;  // of the model
+  // The rank's part of the hash of all weights (common/model/weights_hash.h), which the leader
+  // sums.
+  Hash128 weights;
   std::string device;
   int32_t blocks = 0;  // KV blocks that the rank can hold
 

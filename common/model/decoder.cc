@@ -49,6 +49,7 @@ class Decoder::Impl {
                                               {.fp8_kv = limits_.fp8_kv,
                                                .bf16 = limits_.bf16,
                                                .slice = plan_.slice,
+                                               .hashed = {place.tensor_rank, place.tensor_parallel},
                                                .progress = progress}));
     BATON_ASSIGN_OR_RETURN(
         activations_,
@@ -307,6 +308,9 @@ const RankPlan& Decoder::plan() const {
 }
 const Hash128& Decoder::fingerprint() const {
   return impl_->fingerprint_;
+}
+const Hash128& Decoder::weights_hash() const {
+  return impl_->weights_.hash;
 }
 size_t Decoder::weight_bytes() const {
   return impl_->weights_.bytes;

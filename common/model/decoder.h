@@ -36,12 +36,12 @@ using LayerHook = std::function<void(int32_t layer)>;
 // own the Ops. One thread at a time.
 class Decoder final {
  public:
-  // Loads tensor by tensor and releases the file pages of each tensor, so that memory use stays
-  // near the size of the packed weights. `ops` outlives the decoder; `weights` is not needed
-  // afterwards. Errors: NotFound or InvalidArgument naming file, tensor, expected and found shapes;
-  // ResourceExhausted; InvalidArgument when fp8_kv is set and the backend has no FP8 KV
-  // cache; the errors of MakeRankPlan; the error of Ops::CheckModel when the backend cannot run the
-  // model.
+  // Checks names, types and shapes of all weights, then loads tensor by tensor and releases the
+  // file pages of each tensor, so that memory use stays near the size of the packed weights. `ops`
+  // outlives the decoder; `weights` is not needed afterwards. Errors: NotFound or InvalidArgument
+  // naming file, tensor, expected and found shapes; ResourceExhausted; InvalidArgument when fp8_kv
+  // is set and the backend has no FP8 KV cache; the errors of MakeRankPlan; the error of
+  // Ops::CheckModel when the backend cannot run the model.
   static StatusOr<std::unique_ptr<Decoder>> Load(const ModelSpec& spec,
                                                  const WeightSource& weights,
                                                  Ops& ops,
@@ -74,6 +74,9 @@ class Decoder final {
   // Identifies spec and weights (fingerprint.h). Two workers may exchange KV only if their
   // fingerprints are equal.
   const Hash128& fingerprint() const;
+  // The hash of the bytes of all weights, or of the part of them that this rank of a group hashes
+  // (weights_hash.h). Unlike the fingerprint it tells every difference.
+  const Hash128& weights_hash() const;
   // Bytes of the packed weights on the device.
   size_t weight_bytes() const;
 

@@ -9,6 +9,7 @@
 
 #include "common/model/kv_scales.h"
 #include "common/model/rope_frequencies.h"
+#include "common/model/weights_hash.h"
 
 namespace baton {
 namespace {
@@ -25,13 +26,23 @@ struct Part {
   Extent rows;
 };
 
-// Loads weights from a source into a backend.
+// Loads weights from a source into a backend. Without a backend, the same calls only check that the
+// source has the weights, in types and shapes that can be loaded: they read no content and return
+// null.
 class Loader {
  public:
-  Loader(const ModelSpec& spec, const WeightSource& source, Ops& ops, const Bf16Layers& bf16)
-      : spec_(spec), source_(source), ops_(ops), bf16_(bf16) {}
+  Loader(const ModelSpec& spec, const WeightSource& source, const Bf16Layers& bf16)
+      : spec_(spec), source_(source), bf16_(bf16) {}
+  Loader(const ModelSpec& spec,
+         const WeightSource& source,
+         const Bf16Layers& bf16,
+         Ops& ops,
+         WeightsHasher& hasher)
+      : spec_(spec), source_(source), bf16_(bf16), ops_(&ops), hasher_(&hasher) {}
 
   size_t bytes() const { return bytes_; }
+  // The weights that were asked for, in order.
+  std::vector<WeightId> TakeIds() { return std::move(ids_); }
 
   // Loads the parts as one matrix, concatenated along their rows.
   StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts,
@@ -40,7 +51,10 @@ class Loader {
     for (const Part& part : parts) {
       BATON_ASSIGN_OR_RETURN(views.emplace_back(), GetMatrix(part, cols));
     }
-    auto loaded = ops_.LoadMatrix(views);
+    if (ops_ == nullptr) return std::unique_ptr<Matrix>();
+    for (const Part& part : parts) hasher_->Start(part.id);
+    auto loaded = ops_->LoadMatrix(views);
+    hasher_->Wait();
     for (const Part& part : parts) source_.Release(part.id);
     return Count(std::move(loaded));
   }
@@ -51,7 +65,11 @@ class Loader {
     const Extent hidden{spec_.hidden};
     BATON_ASSIGN_OR_RETURN(const HostMatrix gate_view, GetMatrix({gate, rows}, hidden));
     BATON_ASSIGN_OR_RETURN(const HostMatrix up_view, GetMatrix({up, rows}, hidden));
-    auto loaded = ops_.LoadGateUp(gate_view, up_view);
+    if (ops_ == nullptr) return std::unique_ptr<Matrix>();
+    hasher_->Start(gate);
+    hasher_->Start(up);
+    auto loaded = ops_->LoadGateUp(gate_view, up_view);
+    hasher_->Wait();
     source_.Release(gate);
     source_.Release(up);
     return Count(std::move(loaded));
@@ -61,15 +79,57 @@ class Loader {
   StatusOr<std::unique_ptr<Vector>> LoadVectors(std::initializer_list<Part> parts) {
     std::vector<float> values;
     for (const Part& part : parts) {
+      ids_.push_back(part.id);
+      if (ops_ == nullptr) {
+        BATON_RETURN_IF_ERROR(source_.CheckVector(part.id, part.rows.size));
+        continue;
+      }
+      hasher_->Start(part.id);
       BATON_ASSIGN_OR_RETURN(const auto more,
                              source_.GetVector(part.id, part.rows.size, part.rows.range));
       values.insert(values.end(), more.begin(), more.end());
     }
-    return ops_.LoadVector(values);
+    return LoadVector(values);
+  }
+
+  // Loads the inverse frequencies of the rotary embedding, and returns their magnitude in `to`.
+  Status LoadRope(DecoderWeights& to) {
+    std::vector<float> factors;
+    if (spec_.rope.file_factors) {
+      ids_.push_back({WeightKind::kRopeFactors});
+      BATON_ASSIGN_OR_RETURN(
+          factors, source_.GetVector({WeightKind::kRopeFactors}, spec_.rope.rotary_dim / 2));
+      for (const float factor : factors) {
+        // The negation also catches NaN.
+        if (!(factor > 0)) {
+          return InvalidArgument("rope_freqs.weight has the factor {}; it must be greater than 0",
+                                 factor);
+        }
+      }
+    }
+    const RopeFrequencies frequencies = ComputeRopeFrequencies(spec_.rope, factors);
+    BATON_ASSIGN_OR_RETURN(to.inverse_frequencies, LoadVector(frequencies.inverse));
+    to.rope_magnitude = frequencies.magnitude;
+    return OkStatus();
+  }
+
+  // Loads the scales of the layer's FP8 KV cache, which are computed from weights.
+  StatusOr<std::unique_ptr<Vector>> LoadKvScales(int32_t layer,
+                                                 float rope_magnitude,
+                                                 const std::optional<IndexRange>& kv_heads) {
+    if (ops_ == nullptr) return std::unique_ptr<Vector>();
+    BATON_ASSIGN_OR_RETURN(const auto scales,
+                           ComputeKvScales(spec_, source_, layer, rope_magnitude, kv_heads));
+    return LoadVector(scales);
   }
 
  private:
-  StatusOr<HostMatrix> GetMatrix(const Part& part, const Extent& cols) const {
+  StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) {
+    if (ops_ == nullptr) return std::unique_ptr<Vector>();
+    return ops_->LoadVector(values);
+  }
+  StatusOr<HostMatrix> GetMatrix(const Part& part, const Extent& cols) {
+    ids_.push_back(part.id);
     BATON_ASSIGN_OR_RETURN(
         HostMatrix matrix,
         source_.GetMatrix(
@@ -84,9 +144,11 @@ class Loader {
 
   const ModelSpec& spec_;
   const WeightSource& source_;
-  Ops& ops_;
   const Bf16Layers bf16_;
+  Ops* const ops_ = nullptr;
+  WeightsHasher* const hasher_ = nullptr;  // null without ops_
   size_t bytes_ = 0;
+  std::vector<WeightId> ids_;
 };
 
 Status LoadAttention(Loader& loader,
@@ -172,23 +234,75 @@ Status LoadExperts(Loader& loader,
   return OkStatus();
 }
 
-Status LoadRope(const ModelSpec& spec, const WeightSource& source, Ops& ops, DecoderWeights& to) {
-  std::vector<float> factors;
-  if (spec.rope.file_factors) {
-    BATON_ASSIGN_OR_RETURN(factors,
-                           source.GetVector({WeightKind::kRopeFactors}, spec.rope.rotary_dim / 2));
-    for (const float factor : factors) {
-      // The negation also catches NaN.
-      if (!(factor > 0)) {
-        return InvalidArgument("rope_freqs.weight has the factor {}; it must be greater than 0",
-                               factor);
-      }
-    }
+Status LoadLayer(Loader& loader,
+                 const ModelSpec& spec,
+                 const DecoderLoadOptions& options,
+                 int32_t layer,
+                 DecoderWeights& weights) {
+  const DecoderSlice& slice = options.slice;
+  LayerWeights& to = weights.layers.emplace_back();
+  if (options.fp8_kv) {
+    BATON_ASSIGN_OR_RETURN(to.kv_scales,
+                           loader.LoadKvScales(layer, weights.rope_magnitude, slice.kv_heads));
   }
-  const RopeFrequencies frequencies = ComputeRopeFrequencies(spec.rope, factors);
-  BATON_ASSIGN_OR_RETURN(to.inverse_frequencies, ops.LoadVector(frequencies.inverse));
-  to.rope_magnitude = frequencies.magnitude;
-  return OkStatus();
+  BATON_RETURN_IF_ERROR(LoadAttention(loader, spec, slice, layer, to));
+  BATON_ASSIGN_OR_RETURN(
+      to.feed_forward_norm,
+      loader.LoadVectors({{{WeightKind::kFeedForwardNorm, layer, -1}, {spec.hidden}}}));
+  const auto load_feed_forward = spec.layers[layer].moe ? LoadExperts : LoadDense;
+  return load_feed_forward(loader, spec, slice, layer, to);
+}
+
+// Loads the slice of the options, in the order of the layers.
+StatusOr<DecoderWeights> LoadSlice(Loader& loader,
+                                   const ModelSpec& spec,
+                                   const DecoderLoadOptions& options) {
+  const DecoderSlice& slice = options.slice;
+  DecoderWeights weights;
+  const IndexRange layers = slice.layers.value_or(IndexRange{0, spec.layer_count()});
+  const bool first = layers.begin == 0;
+  const bool last = layers.end == spec.layer_count();
+  const auto steps = static_cast<double>(layers.size() + 2);
+  double done = 0;
+  const auto advance = [&] {
+    if (options.progress) options.progress(++done / steps);
+  };
+  const Extent hidden{spec.hidden};
+  const Extent vocab{spec.vocab, slice.vocab};
+  if (first || (last && spec.embedding_is_head())) {
+    BATON_ASSIGN_OR_RETURN(weights.embedding,
+                           loader.LoadStacked({{{WeightKind::kEmbedding}, vocab}}, hidden));
+  }
+  BATON_RETURN_IF_ERROR(loader.LoadRope(weights));
+  advance();
+  for (auto layer = static_cast<int32_t>(layers.begin); layer < layers.end; ++layer) {
+    BATON_RETURN_IF_ERROR(LoadLayer(loader, spec, options, layer, weights));
+    advance();
+  }
+  const WeightId next_norm =
+      last ? WeightId{WeightKind::kOutputNorm}
+           : WeightId{WeightKind::kAttentionNorm, static_cast<int32_t>(layers.end), -1};
+  BATON_ASSIGN_OR_RETURN(weights.next_norm, loader.LoadVectors({{next_norm, hidden}}));
+  if (last && !spec.embedding_is_head()) {
+    BATON_ASSIGN_OR_RETURN(weights.head,
+                           loader.LoadStacked({{{WeightKind::kHead}, vocab}}, hidden));
+  }
+  advance();
+  weights.bytes = loader.bytes();
+  return weights;
+}
+
+// Checks every weight of the model, and that those of the slice can be cut from it. A rank checks
+// the weights of the other ranks, too, because without them its own are loaded for nothing. Returns
+// the weights of the model.
+StatusOr<std::vector<WeightId>> CheckWeights(const ModelSpec& spec,
+                                             const WeightSource& source,
+                                             const DecoderLoadOptions& options) {
+  Loader check(spec, source, options.bf16);
+  BATON_RETURN_IF_ERROR(LoadSlice(check, spec, {}).status());
+  std::vector<WeightId> weights = check.TakeIds();
+  BATON_RETURN_IF_ERROR(LoadSlice(check, spec, {.slice = options.slice}).status());
+  return weights;
 }
 
 }  // namespace
@@ -217,52 +331,16 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
                                             Ops& ops,
                                             const DecoderLoadOptions& options) {
-  const DecoderSlice& slice = options.slice;
-  BATON_RETURN_IF_ERROR(slice.Validate(spec));
-  Loader loader(spec, source, ops, options.bf16);
-  DecoderWeights weights;
-  const IndexRange layers = slice.layers.value_or(IndexRange{0, spec.layer_count()});
-  const bool first = layers.begin == 0;
-  const bool last = layers.end == spec.layer_count();
-  const auto steps = static_cast<double>(layers.size() + 2);
-  double done = 0;
-  const auto advance = [&] {
-    if (options.progress) options.progress(++done / steps);
-  };
-  const Extent hidden{spec.hidden};
-  const Extent vocab{spec.vocab, slice.vocab};
-  if (first || (last && spec.tied_head)) {
-    BATON_ASSIGN_OR_RETURN(weights.embedding,
-                           loader.LoadStacked({{{WeightKind::kEmbedding}, vocab}}, hidden));
-  }
-  BATON_RETURN_IF_ERROR(LoadRope(spec, source, ops, weights));
-  advance();
-  for (auto layer = static_cast<int32_t>(layers.begin); layer < layers.end; ++layer) {
-    LayerWeights& to = weights.layers.emplace_back();
-    if (options.fp8_kv) {
-      BATON_ASSIGN_OR_RETURN(
-          const auto scales,
-          ComputeKvScales(spec, source, layer, weights.rope_magnitude, slice.kv_heads));
-      BATON_ASSIGN_OR_RETURN(to.kv_scales, ops.LoadVector(scales));
-    }
-    BATON_RETURN_IF_ERROR(LoadAttention(loader, spec, slice, layer, to));
-    BATON_ASSIGN_OR_RETURN(
-        to.feed_forward_norm,
-        loader.LoadVectors({{{WeightKind::kFeedForwardNorm, layer, -1}, hidden}}));
-    const auto load_feed_forward = spec.layers[layer].moe ? LoadExperts : LoadDense;
-    BATON_RETURN_IF_ERROR(load_feed_forward(loader, spec, slice, layer, to));
-    advance();
-  }
-  const WeightId next_norm =
-      last ? WeightId{WeightKind::kOutputNorm}
-           : WeightId{WeightKind::kAttentionNorm, static_cast<int32_t>(layers.end), -1};
-  BATON_ASSIGN_OR_RETURN(weights.next_norm, loader.LoadVectors({{next_norm, hidden}}));
-  if (last && !spec.tied_head) {
-    BATON_ASSIGN_OR_RETURN(weights.head,
-                           loader.LoadStacked({{{WeightKind::kHead}, vocab}}, hidden));
-  }
-  advance();
-  weights.bytes = loader.bytes();
+  BATON_RETURN_IF_ERROR(options.slice.Validate(spec));
+  BATON_ASSIGN_OR_RETURN(const auto all, CheckWeights(spec, source, options));
+  WeightsHasher hasher(source,
+                       {.layers = options.slice.layers.value_or(IndexRange{0, spec.layer_count()}),
+                        .layer_count = spec.layer_count(),
+                        .experts = spec.moe.experts,
+                        .share = options.hashed});
+  Loader loader(spec, source, options.bf16, ops, hasher);
+  BATON_ASSIGN_OR_RETURN(DecoderWeights weights, LoadSlice(loader, spec, options));
+  weights.hash = hasher.Finish(all);
   return weights;
 }
 

@@ -50,6 +50,9 @@ struct DecoderWeights {
   float rope_magnitude = 1;
   std::vector<LayerWeights> layers;  // the loaded ones
   size_t bytes = 0;                  // packed bytes of all matrices
+  // The sum of the hashes of the weights that this rank hashes (weights_hash.h), whatever the slice
+  // has loaded of them. The sum over the ranks of a group identifies all weights of the model.
+  Hash128 hash;
 
   const Matrix& output_head() const { return head != nullptr ? *head : *embedding; }
 };
@@ -62,13 +65,18 @@ struct DecoderLoadOptions {
   bool fp8_kv = false;      // compute the scales of an FP8 KV cache
   Bf16Layers bf16 = {};     // the weights that stay in bf16 when the backend has FP8 weights
   DecoderSlice slice = {};  // the weights to load; all of them by default
+  // What this rank hashes of each weight of the layers of the slice: its place among the
+  // tensor-parallel ranks.
+  PieceShare hashed = {};
   // Called with the fraction of the weights that is loaded, 0 … 1. May be empty.
   std::function<void(double)> progress = {};
 };
 
-// Loads tensor by tensor and releases each source tensor after use. Numbers and FP8 scales of a
-// slice equal those of the whole model (Ops::LoadMatrix). Errors as Decoder::Load; InvalidArgument
-// as DecoderSlice::Validate, or naming the tensor whose blocks the slice would cut (SliceOf).
+// Checks first that the source has every weight of the whole model, in types and shapes that can be
+// loaded. Then loads tensor by tensor and releases each source tensor after use. Numbers and FP8
+// scales of a slice equal those of the whole model (Ops::LoadMatrix). Errors as Decoder::Load;
+// InvalidArgument as DecoderSlice::Validate, or naming the tensor whose blocks the slice would cut
+// (SliceOf).
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
                                             Ops& ops,

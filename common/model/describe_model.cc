@@ -107,7 +107,8 @@ int32_t LayerOf(const std::string& name) {
 // configuration or from other tensors.
 bool IsKnownRest(const std::string& name, const ModelSpec& spec) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
-  return spec.tied_head && name == NameOf({WeightKind::kHead}, NamingScheme::kHuggingFace).tensor;
+  return spec.embedding_is_head() &&
+         name == NameOf({WeightKind::kHead}, NamingScheme::kHuggingFace).tensor;
 }
 
 }  // namespace
@@ -165,7 +166,8 @@ ModelDescription DescribeModel(const OpenedModel& model) {
   lines.push_back({"feed-forward", FeedForwardText(spec)});
   lines.push_back(
       {"vocabulary",
-       fmt::format("{}{}", spec.vocab, spec.tied_head ? ", head tied to embedding" : "")});
+       fmt::format(
+           "{}{}", spec.vocab, spec.embedding_is_head() ? ", head tied to embedding" : "")});
   lines.push_back({"context length", fmt::format("{} tokens", spec.context_length)});
   lines.push_back({"rope", RopeText(spec.rope)});
   lines.push_back({"end tokens", fmt::format("{}", fmt::join(spec.eos, ", "))});

@@ -5,6 +5,7 @@
 
 #include "common/base/hash.h"
 #include "common/model/weight_names.h"
+#include "common/model/weights_hash.h"
 #include "kernels/uniform_weight.h"
 
 namespace baton {
@@ -55,6 +56,11 @@ StatusOr<std::vector<float>> DummyWeights::GetVector(const WeightId& id,
     values[i] = middle + 0.1f * UniformWeight(stream, static_cast<uint64_t>(wanted.begin) + i);
   }
   return values;
+}
+
+Hash128 DummyWeights::HashPieces(const WeightId& id, const PieceShare& share) const {
+  const std::string name = NameOf(id, NamingScheme::kHuggingFace).tensor;
+  return HashOfPieces(name, std::as_bytes(std::span(&seed_, 1)), share);
 }
 
 Hash128 DummyWeights::Identity() const {

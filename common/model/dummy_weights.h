@@ -25,6 +25,8 @@ class DummyWeights final : public WeightSource {
                                          int64_t size,
                                          const std::optional<IndexRange>& range) const override;
   void Release(const WeightId&) const override {}
+  // One piece, whose hash is that of seed and name.
+  Hash128 HashPieces(const WeightId& id, const PieceShare& share) const override;
   Hash128 Identity() const override;
   std::vector<TensorInfo> Tensors() const override { return {}; }
 

@@ -1,15 +1,19 @@
 #include "common/model/file_weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/hash.h"
+#include "common/model/weights_hash.h"
 #include "kernels/dequantize.h"
 
 namespace baton {
 namespace {
 
 constexpr size_t kSampleBytes = 4096;
+constexpr size_t kComparedAtOnce = size_t{16} << 20;
 
 // Hashes the begin, the middle and the end: enough to distinguish two models, and fast for any
 // size.
@@ -28,35 +32,42 @@ std::string NameForErrors(const FileTensor& tensor) {
 
 FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf)
     : scheme_(NamingScheme::kGguf), where_(gguf->path()), gguf_(std::move(gguf)) {
-  Add(gguf_->tensors());
+  for (const FileTensor& tensor : gguf_->tensors()) Add(tensor);
 }
 
-FileWeights::FileWeights(std::string directory,
-                         std::vector<std::unique_ptr<SafetensorsFile>> files,
-                         NamingScheme scheme)
-    : scheme_(scheme), where_(std::move(directory)), safetensors_(std::move(files)) {
-  for (const auto& file : safetensors_) Add(file->tensors());
+FileWeights::FileWeights(std::string directory, SafetensorsDirectory opened, NamingScheme scheme)
+    : scheme_(scheme), where_(std::move(directory)), safetensors_(std::move(opened.files)) {
+  for (const FileTensor* tensor : opened.tensors) Add(*tensor);
 }
 
-void FileWeights::Add(std::span<const FileTensor> tensors) {
-  for (const FileTensor& tensor : tensors) {
-    tensors_.push_back(&tensor);
-    by_name_.emplace(tensor.name, &tensor);
+void FileWeights::Add(const FileTensor& tensor) {
+  tensors_.push_back(&tensor);
+  const bool added = by_name_.emplace(tensor.name, &tensor).second;
+  BATON_CHECK(added, "{}: two tensors {}", where_, tensor.name);
+}
+
+FileWeights::Found FileWeights::Lookup(const TensorName& name) const {
+  if (const auto found = by_name_.find(name.tensor); found != by_name_.end()) {
+    return {found->second, name.stacked};
   }
+  const auto slice = name.stacked ? by_name_.find(name.slice) : by_name_.end();
+  return {slice == by_name_.end() ? nullptr : slice->second, false};
 }
 
 StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
   const TensorName name = NameOf(id, scheme_);
-  auto found = by_name_.find(name.tensor);
-  bool stacked = name.stacked;
-  if (found == by_name_.end() && stacked) {
-    found = by_name_.find(name.slice);
-    stacked = false;
+  const Found found = Lookup(name);
+  if (found.tensor == nullptr) {
+    return MakeStatus(StatusCode::kNotFound,
+                      "{}: tensor {} is missing{}",
+                      where_,
+                      name.tensor,
+                      id.kind == WeightKind::kHead
+                          ? "; if the embedding is also the output head, config.json needs "
+                            "tie_word_embeddings: true"
+                          : "");
   }
-  if (found == by_name_.end()) {
-    return MakeStatus(StatusCode::kNotFound, "{}: tensor {} is missing", where_, name.tensor);
-  }
-  const FileTensor& tensor = *found->second;
+  const FileTensor& tensor = *found.tensor;
   if (!tensor.other_type.empty()) {
     return MakeStatus(StatusCode::kUnimplemented,
                       "{}: tensor {} is of {}, which is not supported; supported are {}",
@@ -68,7 +79,7 @@ StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
                           : "F32 F16 BF16");
   }
   read_.insert(&tensor);
-  return Found{&tensor, stacked};
+  return found;
 }
 
 StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
@@ -95,18 +106,26 @@ StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
   return SliceOf(matrix, slice, NameForErrors(tensor));
 }
 
+StatusOr<const FileTensor*> FileWeights::FindVector(const WeightId& id, int64_t size) const {
+  BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
+  const FileTensor& tensor = *found.tensor;
+  if (tensor.shape == std::vector<int64_t>{size}) return found.tensor;
+  return InvalidArgument("{}: tensor {} has shape {}; expected [{}]",
+                         tensor.file,
+                         tensor.name,
+                         ShapeText(tensor.shape),
+                         size);
+}
+
+Status FileWeights::CheckVector(const WeightId& id, int64_t size) const {
+  return FindVector(id, size).status();
+}
+
 StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id,
                                                     int64_t size,
                                                     const std::optional<IndexRange>& range) const {
-  BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
-  const FileTensor& tensor = *found.tensor;
-  if (tensor.shape != std::vector<int64_t>{size}) {
-    return InvalidArgument("{}: tensor {} has shape {}; expected [{}]",
-                           tensor.file,
-                           tensor.name,
-                           ShapeText(tensor.shape),
-                           size);
-  }
+  BATON_ASSIGN_OR_RETURN(const FileTensor* const found, FindVector(id, size));
+  const FileTensor& tensor = *found;
   BATON_ASSIGN_OR_RETURN(const IndexRange wanted,
                          ResolveRange(range, size, NameForErrors(tensor), "elements"));
   std::vector<float> values(static_cast<size_t>(size));
@@ -122,9 +141,43 @@ void FileWeights::Release(const WeightId& id) const {
   Drop(found->tensor->bytes);
 }
 
+bool FileWeights::HasDifferent(const WeightId& a, const WeightId& b) const {
+  const auto first = by_name_.find(NameOf(a, scheme_).tensor);
+  const auto second = by_name_.find(NameOf(b, scheme_).tensor);
+  if (first == by_name_.end() || second == by_name_.end()) return false;
+  const FileTensor& x = *first->second;
+  const FileTensor& y = *second->second;
+  if (TypeName(x) != TypeName(y) || x.shape != y.shape) return true;
+  bool equal = x.bytes.size() == y.bytes.size();
+  for (size_t at = 0; equal && at < x.bytes.size(); at += kComparedAtOnce) {
+    const size_t length = std::min(kComparedAtOnce, x.bytes.size() - at);
+    const auto part = x.bytes.subspan(at, length);
+    const auto other = y.bytes.subspan(at, length);
+    equal = std::memcmp(part.data(), other.data(), length) == 0;
+    Drop(part);
+    Drop(other);
+  }
+  return !equal;
+}
+
 void FileWeights::Drop(std::span<const std::byte> bytes) const {
   if (gguf_ != nullptr) gguf_->DropPages(bytes);
   for (const auto& file : safetensors_) file->DropPages(bytes);
+}
+
+Hash128 FileWeights::HashPieces(const WeightId& id, const PieceShare& share) const {
+  const Found found = Lookup(NameOf(id, scheme_));
+  if (found.tensor == nullptr) return {};
+  std::string name = found.tensor->name;
+  std::span<const std::byte> bytes = found.tensor->bytes;
+  if (found.stacked) {
+    const auto experts = static_cast<size_t>(found.tensor->shape.front());
+    const auto expert = static_cast<size_t>(id.expert);
+    if (expert >= experts) return {};
+    bytes = bytes.subspan(bytes.size() / experts * expert, bytes.size() / experts);
+    name += fmt::format("[{}]", expert);
+  }
+  return HashOfPieces(name, bytes, share);
 }
 
 Hash128 FileWeights::Identity() const {

@@ -10,7 +10,7 @@
 
 #include "common/model/file_tensor.h"
 #include "common/model/gguf_file.h"
-#include "common/model/safetensors_file.h"
+#include "common/model/safetensors_directory.h"
 #include "common/model/weight_names.h"
 #include "common/model/weight_source.h"
 
@@ -23,9 +23,7 @@ class FileWeights final : public WeightSource {
   explicit FileWeights(std::unique_ptr<GgufFile> gguf);
   // `directory` is named in errors about a tensor that is in none of the files; `scheme` is the
   // naming scheme of the model family.
-  FileWeights(std::string directory,
-              std::vector<std::unique_ptr<SafetensorsFile>> files,
-              NamingScheme scheme);
+  FileWeights(std::string directory, SafetensorsDirectory opened, NamingScheme scheme);
 
   StatusOr<HostMatrix> GetMatrix(const WeightId& id,
                                  int64_t rows,
@@ -34,7 +32,10 @@ class FileWeights final : public WeightSource {
   StatusOr<std::vector<float>> GetVector(const WeightId& id,
                                          int64_t size,
                                          const std::optional<IndexRange>& range) const override;
+  Status CheckVector(const WeightId& id, int64_t size) const override;
   void Release(const WeightId& id) const override;
+  bool HasDifferent(const WeightId& a, const WeightId& b) const override;
+  Hash128 HashPieces(const WeightId& id, const PieceShare& share) const override;
   Hash128 Identity() const override;
   std::vector<TensorInfo> Tensors() const override;
   std::vector<std::string> Unread() const override;
@@ -45,8 +46,11 @@ class FileWeights final : public WeightSource {
     const FileTensor* tensor = nullptr;
     bool stacked = false;  // the weight is a slice of the tensor
   };
+  // As Find, but the tensor may be of any type, and does not count as read. Null: missing.
+  Found Lookup(const TensorName& name) const;
   StatusOr<Found> Find(const WeightId& id) const;
-  void Add(std::span<const FileTensor> tensors);
+  StatusOr<const FileTensor*> FindVector(const WeightId& id, int64_t size) const;
+  void Add(const FileTensor& tensor);
   // Gives the pages of `bytes`, a tensor's, back to the system.
   void Drop(std::span<const std::byte> bytes) const;
 

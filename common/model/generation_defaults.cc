@@ -60,6 +60,7 @@ StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& path) {
     // Some files have -1 for "all tokens".
     defaults.top_k = std::max(kTopKRange.low, fields->Int("top_k", -1, ModelSpec::kMaxVocabulary));
   }
+  if (!fields->BoolOr("do_sample", true)) defaults.temperature = 0.0f;
   BATON_RETURN_IF_ERROR(fields->status());
   return defaults;
 }

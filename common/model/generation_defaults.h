@@ -14,9 +14,10 @@ struct GenerationDefaults : SamplingOverrides {
   std::string ToString() const;
 };
 
-// Reads generation_config.json of a Hugging Face directory. All parameters are absent when there is
-// no such file, and for a GGUF file. Errors: InvalidArgument naming file and key of a value that is
-// out of range.
+// Reads generation_config.json of a Hugging Face directory. do_sample: false means greedy decoding:
+// temperature 0, whatever the file's temperature is. max_new_tokens and max_length are not read.
+// All parameters are absent when there is no such file, and for a GGUF file. Errors:
+// InvalidArgument naming file and key of a value that is out of range.
 StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& path);
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 #include <absl/container/flat_hash_set.h>
 
 #include "common/model/byte_reader.h"
+#include "common/model/gguf_split.h"
 
 namespace baton {
 namespace {
@@ -242,6 +243,15 @@ GgufFile::GgufFile(std::string path, std::span<const std::byte> bytes)
     : path_(std::move(path)), bytes_(bytes) {}
 
 StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(auto file, OpenPart(path));
+  BATON_ASSIGN_OR_RETURN(file->other_parts_, OpenOtherParts(*file));
+  for (const auto& other : file->other_parts_) {
+    file->tensors_.insert(file->tensors_.end(), other->tensors_.begin(), other->tensors_.end());
+  }
+  return file;
+}
+
+StatusOr<std::unique_ptr<GgufFile>> GgufFile::OpenPart(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(MappedFile mapping, MappedFile::Open(path));
   auto held = std::make_unique<MappedFile>(std::move(mapping));
   BATON_ASSIGN_OR_RETURN(auto file, Parse(path, held->bytes()));

@@ -35,9 +35,12 @@ using GgufValue =
 // thread-safe.
 class GgufFile final {
  public:
-  // Maps the file. Errors: those of MappedFile::Open; InvalidArgument naming file, key or tensor,
-  // and byte.
+  // Maps the file and, when it is the first part of a split model, the other parts, whose tensors
+  // follow its own. Errors: those of MappedFile::Open and OpenOtherParts (gguf_split.h);
+  // InvalidArgument naming file, key or tensor, and byte.
   static StatusOr<std::unique_ptr<GgufFile>> Open(const std::string& path);
+  // Maps this file alone. Errors: those of MappedFile::Open and Parse.
+  static StatusOr<std::unique_ptr<GgufFile>> OpenPart(const std::string& path);
   // The same for bytes in memory, which must outlive the result; `name` replaces the path in
   // errors.
   static StatusOr<std::unique_ptr<GgufFile>> Parse(std::string name,
@@ -55,9 +58,10 @@ class GgufFile final {
   StatusOr<std::vector<double>> Floats(std::string_view key) const;
 
   const std::vector<FileTensor>& tensors() const { return tensors_; }
-  // MappedFile::DropPages when the file is mapped; no effect otherwise.
+  // MappedFile::DropPages of the file that has `part`, when it is mapped; no effect otherwise.
   void DropPages(std::span<const std::byte> part) const {
     if (mapping_ != nullptr) mapping_->DropPages(part);
+    for (const auto& other : other_parts_) other->DropPages(part);
   }
 
  private:
@@ -73,6 +77,7 @@ class GgufFile final {
   std::unique_ptr<MappedFile> mapping_;  // null for bytes in memory
   std::map<std::string, GgufValue, std::less<>> values_;
   std::vector<FileTensor> tensors_;
+  std::vector<std::unique_ptr<GgufFile>> other_parts_;  // of a split model
 };
 
 }  // namespace baton

@@ -83,12 +83,16 @@ struct ModelSpec {
   bool qkv_bias = false;   // attention input biases (Qwen 2)
   bool o_bias = false;     // attention output bias
   bool mlp_bias = false;   // feed-forward biases
-  bool tied_head = false;  // the output head is the embedding table
+  bool tied_head = false;  // the model's files say that the output head is the embedding table
+  // The files tie the head, but have another head of its own (FindOwnHead), which is used. Not in
+  // ToString, because only who has the weights knows it; hashes of the weights tell it.
+  bool own_head = false;
   MoeSpec moe;
   std::vector<LayerSpec> layers;
   std::vector<TokenId> eos;  // tokens that end a generation, as the model's files name them
   std::optional<TokenId> bos;
 
+  bool embedding_is_head() const { return tied_head && !own_head; }
   int32_t layer_count() const { return static_cast<int32_t>(layers.size()); }
   // The largest sliding window; 0 when a layer has none, so that all KV is read.
   int32_t sliding_window() const;

@@ -1,5 +1,6 @@
 #include "common/model/open_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "common/model/dummy_weights.h"
 #include "common/model/file_weights.h"
 #include "common/model/gguf_config.h"
+#include "common/model/gguf_split.h"
 #include "common/model/hf_config.h"
 
 namespace baton {
@@ -14,11 +16,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "/models/tiny/" → "tiny".
+// "/models/tiny/" → "tiny"; "/models/tiny-00001-of-00002.gguf" → "tiny".
 std::string LastPart(const std::string& path) {
   fs::path normal = fs::path(path).lexically_normal();
   if (!normal.has_filename()) normal = normal.parent_path();
-  return normal.extension() == ".gguf" ? normal.stem().string() : normal.filename().string();
+  if (normal.extension() != ".gguf") return normal.filename().string();
+  return std::string(WithoutPartNumber(normal.stem().string()));
+}
+
+// Whether the files are all parts of one split model, in the order of their numbers.
+bool ArePartsOfOne(const std::vector<std::string>& sorted) {
+  const auto count = static_cast<int64_t>(sorted.size());
+  for (int64_t i = 0; i < count; ++i) {
+    if (sorted[i] != PathOfPart(sorted.front(), i + 1, count)) return false;
+  }
+  return count > 0;
 }
 
 StatusOr<OpenedModel> OpenGguf(const std::string& path, const OpenOptions& options) {
@@ -42,9 +54,9 @@ StatusOr<OpenedModel> OpenDirectory(const std::string& path, const OpenOptions& 
     model.weights = std::make_unique<DummyWeights>(options.dummy_seed);
     return model;
   }
-  BATON_ASSIGN_OR_RETURN(auto files, OpenSafetensorsDirectory(path));
+  BATON_ASSIGN_OR_RETURN(SafetensorsDirectory opened, OpenSafetensorsDirectory(path));
   model.weights =
-      std::make_unique<FileWeights>(path, std::move(files), HuggingFaceNames(model.spec.family));
+      std::make_unique<FileWeights>(path, std::move(opened), HuggingFaceNames(model.spec.family));
   return model;
 }
 
@@ -66,7 +78,10 @@ StatusOr<ModelLocation> LocateModel(const std::string& path) {
        entry.increment(error)) {
     if (entry->path().extension() == ".gguf") files.push_back(entry->path().string());
   }
-  if (files.size() == 1) return ModelLocation{Kind::kGgufFile, files.front()};
+  std::ranges::sort(files);
+  if (files.size() == 1 || ArePartsOfOne(files)) {
+    return ModelLocation{Kind::kGgufFile, files.front()};
+  }
   return InvalidArgument(
       "model {} is a directory without config.json and with {} .gguf files; give a GGUF file or a "
       "Hugging Face directory",
@@ -78,6 +93,12 @@ StatusOr<OpenedModel> OpenModel(const std::string& path, const OpenOptions& opti
   BATON_ASSIGN_OR_RETURN(const ModelLocation location, LocateModel(path));
   return location.kind == ModelLocation::Kind::kGgufFile ? OpenGguf(location.path, options)
                                                          : OpenDirectory(location.path, options);
+}
+
+bool FindOwnHead(OpenedModel& model) {
+  model.spec.own_head = model.spec.tied_head &&
+                        model.weights->HasDifferent({WeightKind::kHead}, {WeightKind::kEmbedding});
+  return model.spec.own_head;
 }
 
 StatusOr<ModelSpec> LoadModelSpec(const std::string& path) {

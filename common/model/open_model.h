@@ -19,8 +19,8 @@ struct ModelLocation {
 };
 
 // Detects the kind of the model at `path`. A directory without config.json but with exactly one
-// *.gguf file stands for that file. Errors: NotFound and InvalidArgument naming the path and what
-// is expected there.
+// *.gguf file, or with all parts of one split GGUF model (gguf_split.h), stands for that file.
+// Errors: NotFound and InvalidArgument naming the path and what is expected there.
 StatusOr<ModelLocation> LocateModel(const std::string& path);
 
 enum class LoadFormat : uint8_t {
@@ -34,7 +34,7 @@ struct OpenOptions {
 };
 
 struct OpenedModel {
-  std::string name;  // the last part of the path, without ".gguf"
+  std::string name;  // the last part of the path, without ".gguf" and the number of a part
   ModelSpec spec;
   std::unique_ptr<WeightSource> weights;
 };
@@ -42,6 +42,12 @@ struct OpenedModel {
 // Opens a model: reads its spec and maps its weight files, but does not read the weights. Errors
 // name file, key or tensor.
 StatusOr<OpenedModel> OpenModel(const std::string& path, const OpenOptions& options = {});
+
+// Looks for a head of its own in the files of a model whose configuration ties the head to the
+// embedding. Where both are there and differ in type, shape or content, sets ModelSpec::own_head,
+// as transformers 5 does, and returns true. Reads both tensors. Call it before the weights are
+// loaded.
+bool FindOwnHead(OpenedModel& model);
 
 // Reads only the spec. In a Hugging Face directory it opens only the configuration files.
 StatusOr<ModelSpec> LoadModelSpec(const std::string& path);

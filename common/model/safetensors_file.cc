@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <map>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -21,7 +18,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
-constexpr size_t kMaxIndexBytes = size_t{32} << 20;
 constexpr size_t kMaxDimensions = 8;
 
 std::optional<DType> TensorType(std::string_view name) {
@@ -247,31 +243,6 @@ Status CheckPlacement(const std::string& file,
   return OkStatus();
 }
 
-// The files that an index lists, each with the tensors that it must contain.
-StatusOr<std::map<std::string, std::set<std::string>>> ReadIndex(const std::string& path) {
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxIndexBytes));
-  BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(path, text));
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
-    return InvalidArgument("{}: must be a JSON object with an object weight_map", path);
-  }
-  std::map<std::string, std::set<std::string>> files;
-  for (const auto& [tensor, file] : json["weight_map"].items()) {
-    if (!file.is_string()) return InvalidArgument("{}: {} must name a file", path, tensor);
-    const auto& name = file.get_ref<const std::string&>();
-    if (name.empty() || name == "." || name == ".." ||
-        name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos) {
-      return InvalidArgument(
-          "{}: {} is in \"{}\", which is not a plain file name in the same directory",
-          path,
-          tensor,
-          name);
-    }
-    files[name].insert(tensor);
-  }
-  if (files.empty()) return InvalidArgument("{}: weight_map is empty", path);
-  return files;
-}
-
 }  // namespace
 
 StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
@@ -299,31 +270,6 @@ StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(
   std::vector<FileTensor> tensors = entries.TakeTensors();
   BATON_RETURN_IF_ERROR(CheckPlacement(name, tensors, data));
   return std::unique_ptr<SafetensorsFile>(new SafetensorsFile(std::move(name), std::move(tensors)));
-}
-
-StatusOr<std::vector<std::unique_ptr<SafetensorsFile>>> OpenSafetensorsDirectory(
-    const std::string& directory) {
-  std::vector<std::unique_ptr<SafetensorsFile>> files;
-  const std::string index = directory + "/model.safetensors.index.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(index, ignored)) {
-    BATON_ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(directory + "/model.safetensors"));
-    files.push_back(std::move(file));
-    return files;
-  }
-  BATON_ASSIGN_OR_RETURN(const auto wanted, ReadIndex(index));
-  for (const auto& [name, tensors] : wanted) {
-    BATON_ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(fmt::format("{}/{}", directory, name)));
-    absl::flat_hash_set<std::string_view> held;
-    for (const FileTensor& tensor : file->tensors()) held.insert(tensor.name);
-    for (const std::string& tensor : tensors) {
-      if (!held.contains(tensor)) {
-        return InvalidArgument("{}: tensor {} is not in {}", index, tensor, name);
-      }
-    }
-    files.push_back(std::move(file));
-  }
-  return files;
 }
 
 }  // namespace baton

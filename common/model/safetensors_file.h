@@ -41,10 +41,4 @@ class SafetensorsFile final {
   std::vector<FileTensor> tensors_;
 };
 
-// Opens the weight files of a Hugging Face directory: the files that model.safetensors.index.json
-// lists, or only model.safetensors when there is no index. Every file of the index must be in the
-// directory and must contain the tensors that the index assigns to it.
-StatusOr<std::vector<std::unique_ptr<SafetensorsFile>>> OpenSafetensorsDirectory(
-    const std::string& directory);
-
 }  // namespace baton

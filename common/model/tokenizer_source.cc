@@ -148,6 +148,20 @@ StatusOr<TokenizerSpec> LoadTokenizerSpec(const std::string& path) {
   return spec;
 }
 
+StatusOr<int32_t> CountTokenIds(const std::string& path,
+                                const ModelSpec& model,
+                                const TokenizerSpec& tokenizer) {
+  if (std::cmp_less_equal(tokenizer.pieces.size(), model.vocab)) {
+    return static_cast<int32_t>(tokenizer.pieces.size());
+  }
+  return InvalidArgument(
+      "model {}: its tokenizer has {} token ids, but its embedding has only {} rows; each token id "
+      "needs a row: the tokenizer and the weights must be of the same model",
+      path,
+      tokenizer.pieces.size(),
+      model.vocab);
+}
+
 StatusOr<ChatTemplateSource> LoadChatTemplate(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const ModelLocation location, LocateModel(path));
   if (location.kind == ModelLocation::Kind::kHfDirectory) {

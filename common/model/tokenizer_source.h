@@ -3,6 +3,7 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "common/model/model_spec.h"
 #include "common/text/tokenizer_spec.h"
 
 namespace baton {
@@ -11,6 +12,14 @@ namespace baton {
 // metadata, or from tokenizer.json and tokenizer_config.json. The end tokens are those of the
 // tokenizer, followed by those of the model's configuration. Errors name file and key.
 StatusOr<TokenizerSpec> LoadTokenizerSpec(const std::string& path);
+
+// The number of token ids that a model with this tokenizer uses: those of the tokenizer. Further
+// rows of the embedding and the head are padding: nobody may use their ids. Errors: InvalidArgument
+// with both numbers when the tokenizer has more ids than the embedding has rows; it begins with
+// `path`.
+StatusOr<int32_t> CountTokenIds(const std::string& path,
+                                const ModelSpec& model,
+                                const TokenizerSpec& tokenizer);
 
 // A chat template in Jinja.
 struct ChatTemplateSource {

@@ -51,6 +51,12 @@ struct WeightId {
   int32_t expert = -1;
 };
 
+// One of `count` parts of nearly equal size of the pieces of a weight (weights_hash.h).
+struct PieceShare {
+  int32_t index = 0;
+  int32_t count = 1;
+};
+
 // A description of a tensor in a file, for display.
 struct TensorInfo {
   std::string name;
@@ -60,7 +66,7 @@ struct TensorInfo {
   std::string file;
 };
 
-// The source of the weights: files or a generator. One thread at a time.
+// The source of the weights: files or a generator. One thread at a time, except for HashPieces.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -78,15 +84,25 @@ class WeightSource {
   // GetMatrix; a range may begin and end anywhere.
   virtual StatusOr<std::vector<float>> GetVector(
       const WeightId& id, int64_t size, const std::optional<IndexRange>& range = {}) const = 0;
+  // OK when GetVector would return the whole vector. Reads no content.
+  virtual Status CheckVector(const WeightId& /*id*/, int64_t /*size*/) const { return OkStatus(); }
   // The caller has consumed the weight, so its memory (file pages) may be freed. The weight can be
   // read again later.
   virtual void Release(const WeightId& id) const = 0;
+
+  // Whether the source has both weights and they differ in type, shape or content. Reads both.
+  virtual bool HasDifferent(const WeightId& /*a*/, const WeightId& /*b*/) const { return false; }
+
+  // The sum of the hashes of all bytes of the weight that are in `share` (weights_hash.h), and zero
+  // when there is no such weight. The sum over all parts is the same for every number of parts.
+  // Other threads may call it beside all other methods.
+  virtual Hash128 HashPieces(const WeightId& id, const PieceShare& share) const = 0;
 
   // A hash of the weights. It is equal for two sources with the same weights (see fingerprint.h).
   virtual Hash128 Identity() const = 0;
   // All tensors, in file order; empty for a generator.
   virtual std::vector<TensorInfo> Tensors() const = 0;
-  // The names of the tensors that have not been read yet, in file order.
+  // The names of the tensors that nobody has asked for yet, in file order.
   virtual std::vector<std::string> Unread() const { return {}; }
 };
 

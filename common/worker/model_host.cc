@@ -7,7 +7,7 @@
 #include "common/log/log.h"
 #include "common/model/describe_model.h"
 #include "common/model/fingerprint.h"
-#include "common/model/model_identity.h"
+#include "common/model/tokenizer_source.h"
 #include "kernels/thread_pool.h"
 
 namespace baton {
@@ -25,6 +25,15 @@ std::string DescribeDevice(Backend& backend, const BackendOptions& options) {
                      static_cast<double>(device.free_bytes()) / (1 << 30));
 }
 
+// Lets a tied model run with the head of its files where it differs, and says so.
+void UseOwnHead(OpenedModel& model, const std::string& name) {
+  if (!FindOwnHead(model)) return;
+  kLog.Warning(
+      "model {}: tie_word_embeddings is true, but the files have an lm_head.weight that differs "
+      "from the embedding; lm_head.weight is used",
+      name);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& options) {
@@ -38,7 +47,11 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   }
   if (options.context_length > 0) model.spec.context_length = options.context_length;
   host->shape_ = ShapeHash(model.spec);
-  host->tokenizer_ = TokenizerHashAt(options.path);
+  int32_t token_ids = model.spec.vocab;
+  if (const auto tokenizer = LoadTokenizerSpec(options.path); tokenizer.ok()) {
+    host->tokenizer_ = TokenizerHash(*tokenizer);
+    BATON_ASSIGN_OR_RETURN(token_ids, CountTokenIds(options.path, model.spec, *tokenizer));
+  }
   host->name_ = options.name.empty() ? model.name : options.name;
 
   const SteadyClock clock;
@@ -66,6 +79,7 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
   }
 
   const Time load_start = clock.Now();
+  UseOwnHead(model, host->name_);
   Time last_line = load_start;
   const LoadProgress progress = [&](double share) {
     if (clock.Now() - last_line < std::chrono::seconds(2)) return;
@@ -86,7 +100,7 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
       kLog.Warning("model {}: {}", host->name_, line);
     }
   }
-  host->runner_ = std::make_unique<DecoderRunner>(*host->decoder_);
+  host->runner_ = std::make_unique<DecoderRunner>(*host->decoder_, token_ids);
   const double seconds = ToSeconds(clock.Now() - load_start);
   const auto bytes = static_cast<double>(host->decoder_->weight_bytes());
   kLog.Info("model {}: {} layers, {:.0f} MiB of weights on {}, loaded in {:.1f} s, {:.2f} GB/s",

@@ -33,13 +33,18 @@ struct ModelHostOptions {
 class ModelHost final {
  public:
   // Loads the weights, which may take minutes; logs the progress. Errors: those of OpenModel,
-  // OpenBackend and Decoder::Load; InvalidArgument when `context_length` exceeds the model's.
+  // CountTokenIds, OpenBackend and Decoder::Load; InvalidArgument when `context_length` exceeds the
+  // model's. A model without a readable tokenizer is loaded, too; then every row of its head is a
+  // token.
   static StatusOr<std::unique_ptr<ModelHost>> Open(const ModelHostOptions& options);
 
   const std::string& name() const { return name_; }
-  // Hashes of the model's spec (ShapeHash) and of its tokenizer (TokenizerHashAt).
+  // Hashes of the model's spec (ShapeHash) and of its tokenizer (TokenizerHash; zero when it has
+  // no readable tokenizer).
   const Hash128& shape() const { return shape_; }
   const Hash128& tokenizer() const { return tokenizer_; }
+  // Decoder::weights_hash.
+  const Hash128& weights_hash() const { return decoder_->weights_hash(); }
   ModelRunner& runner() { return *runner_; }
   // The part of the KV that this rank computes; of the whole model for a single rank.
   const KvShard& kv_shard() const { return decoder_->plan().kv_shard; }

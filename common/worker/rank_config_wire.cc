@@ -84,6 +84,7 @@ RankHello HelloOf(const config::WorkerConfig& config, int rank, ModelHost& model
           .program = fmt::format("{} of compiler {}", Version(), kBackendVersion),
           .settings = ToYaml(config),
           .fingerprint = fmt::format("{}", model.runner().traits().fingerprint),
+          .weights = model.weights_hash(),
           .device = model.runner().device().name(),
           .blocks = blocks};
 }

@@ -14,6 +14,7 @@
 #include "common/config/mpirun.h"
 #include "common/group/mpirun_start.h"
 #include "common/log/log.h"
+#include "common/model/weights_hash.h"
 #include "common/worker/rank_messages.h"
 #include "kernels/cpu/cpu_device.h"
 
@@ -149,11 +150,13 @@ StatusOr<RankLink::Message> RankProcesses::ReceiveFrom(int rank) {
 
 StatusOr<int32_t> RankProcesses::Agree(const RankHello& ours, size_t message_bytes) {
   int32_t blocks = ours.blocks;
+  weights_hash_ = ours.weights;
   for (int rank = 1; rank < options_.shape.ranks(); ++rank) {
     BATON_ASSIGN_OR_RETURN(const RankLink::Message message, ReceiveFrom(rank));
     BATON_ASSIGN_OR_RETURN(const RankHello hello, RankHello::FromJson(message.text));
     BATON_RETURN_IF_ERROR(CheckSameGroup(ours, hello));
     blocks = std::min(blocks, hello.blocks);
+    weights_hash_ = SumOf(weights_hash_, hello.weights);
   }
   BATON_ASSIGN_OR_RETURN(ring_, StepRing::Create(options_.shape.ranks() - 1, message_bytes));
   if (remote_ != nullptr) remote_->Attach(*ring_);

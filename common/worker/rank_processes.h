@@ -55,6 +55,9 @@ class RankProcesses final {
   // GPUs are imported, so that rank 0's device copies all of the KV on this host.
   StatusOr<std::vector<FollowerArena>> TakeArenas(Dma* dma);
 
+  // The hash of all weights of the model: the sum of what the ranks hashed. After Agree.
+  const Hash128& weights_hash() const { return weights_hash_; }
+
   StepRing& ring() { return *ring_; }
   // The followers on other hosts; null when there are none. Lives as long as this object.
   RemoteRanks* remote() { return remote_.get(); }
@@ -94,6 +97,7 @@ class RankProcesses final {
   std::unique_ptr<GroupMemory> memory_;
   std::unique_ptr<RankCollectives> collectives_;
   std::vector<Follower> followers_;  // follower i is rank i + 1
+  Hash128 weights_hash_;
   std::unique_ptr<StepRing> ring_;
   std::unique_ptr<RemoteRanks> remote_;
   std::jthread watch_;

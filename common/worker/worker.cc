@@ -67,6 +67,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
   self.fingerprint = executor.traits().fingerprint;
   self.shape = worker->options_.shape;
   self.tokenizer = worker->options_.tokenizer;
+  self.weights = worker->options_.weights;
   self.secret_probe = SecretProbe(worker->options_.engine.hash_secret, self.boot);
   self.kv_layout = executor.kv_layout().ToString();
   self.admin_address = worker->options_.admin_address;

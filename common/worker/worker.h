@@ -29,6 +29,7 @@ struct WorkerOptions {
   std::string model;  // the name that clients use
   Hash128 shape;      // ShapeHash of the model's spec; a router compares it with its own
   Hash128 tokenizer;  // hash of the tokenizer; a router compares it. Zero: not known here
+  Hash128 weights;    // WorkerInfo::weights
   std::string admin_address;
   std::string program_version;
   bool deterministic = true;  // WorkerInfo::deterministic

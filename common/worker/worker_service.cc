@@ -89,6 +89,8 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
   options.model = service->model_->name();
   options.shape = service->model_->shape();
   options.tokenizer = service->model_->tokenizer();
+  options.weights = service->ranks_ == nullptr ? service->model_->weights_hash()
+                                               : service->ranks_->weights_hash();
   BATON_ASSIGN_OR_RETURN(options.admin_address, ReachableHttp(config, context.http.address()));
   options.program_version = Version();
   options.deterministic = IsDeterministic(config.engine(), kind);
@@ -213,6 +215,7 @@ StatusOr<KvTransferOptions> TransferOptionsOf(const config::WorkerConfig& config
   options.worker = self.id;
   options.boot = self.boot;
   options.model_fingerprint = self.fingerprint;
+  options.weights = self.weights;
   options.layout = executor.kv_layout();
   options.shards = LocalShardsOf(executor);
   if (ShardPort* const port = worker.shard_port(); port != nullptr) {

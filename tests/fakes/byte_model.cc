@@ -14,7 +14,8 @@
 namespace baton {
 namespace {
 
-nlohmann::json ByteTokenizer() {
+// A token for each byte, then special tokens up to `ids` ids.
+nlohmann::json ByteTokenizer(int ids) {
   const nlohmann::json byte_level = {{"type", "ByteLevel"},
                                      {"add_prefix_space", false},
                                      {"trim_offsets", true},
@@ -32,6 +33,15 @@ nlohmann::json ByteTokenizer() {
     AppendUtf8(piece, PrintableOfByte(static_cast<uint8_t>(byte)));
     tokenizer["model"]["vocab"][piece] = byte;
   }
+  for (int id = 256; id < ids; ++id) {
+    tokenizer["added_tokens"].push_back({{"id", id},
+                                         {"content", "<|" + std::to_string(id) + "|>"},
+                                         {"special", true},
+                                         {"lstrip", false},
+                                         {"rstrip", false},
+                                         {"single_word", false},
+                                         {"normalized", false}});
+  }
   return tokenizer;
 }
 
@@ -42,7 +52,10 @@ ByteModel::ByteModel(const std::string& name) {
   path_ = std::filesystem::temp_directory_path() /
           ("baton_" + name + "_" + std::to_string(::getpid()) + "_" + std::to_string(made++));
   std::filesystem::create_directories(path_);
-  std::ofstream(path_ / "tokenizer.json") << ByteTokenizer().dump();
+}
+
+void ByteModel::WriteTokenizer(int ids) const {
+  std::ofstream(path_ / "tokenizer.json") << ByteTokenizer(ids).dump();
 }
 
 ByteModel::ByteModel(ByteModel&& other) noexcept : path_(std::exchange(other.path_, {})) {}
@@ -56,11 +69,14 @@ ByteModel ByteModel::From(const std::string& source) {
   for (const auto& file : std::filesystem::directory_iterator(source)) {
     std::filesystem::copy_file(file.path(), model.path_ / file.path().filename());
   }
+  std::ifstream config(model.path_ / "config.json");
+  model.WriteTokenizer(config ? nlohmann::json::parse(config).value("vocab_size", 256) : 256);
   return model;
 }
 
 ByteModel ByteModel::WithoutWeights(int32_t context_length, int32_t vocabulary) {
   ByteModel model("router_only");
+  model.WriteTokenizer(256);
   const nlohmann::json config = {{"model_type", "llama"},
                                  {"architectures", {"LlamaForCausalLM"}},
                                  {"hidden_act", "silu"},

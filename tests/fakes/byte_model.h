@@ -10,7 +10,8 @@ namespace baton {
 // text and tokens alike. The destructor removes the directory.
 class ByteModel final {
  public:
-  // Uses the configuration and the weights of the model in folder `source`.
+  // Uses the configuration and the weights of the model in folder `source`. Its further ids are
+  // special tokens.
   static ByteModel From(const std::string& source);
   // Contains only what a router reads: the configuration of a small model, and a chat template that
   // prints each message as <role>content.
@@ -23,6 +24,7 @@ class ByteModel final {
 
  private:
   explicit ByteModel(const std::string& name);
+  void WriteTokenizer(int ids) const;
 
   std::filesystem::path path_;
 };

@@ -20,6 +20,7 @@ KvTransferOptions TransferOf(const NodeOptions& options, Worker& worker) {
   transfer.worker = worker.identity().id;
   transfer.boot = worker.identity().boot;
   transfer.model_fingerprint = worker.identity().fingerprint;
+  transfer.weights = worker.identity().weights;
   transfer.layout = worker.executor().kv_layout();
   transfer.shards = LocalShardsOf(worker.executor());
   transfer.transport.names = {options.transport};

@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/model/decoder_weights.h"
 #include "common/model/model_identity.h"
+#include "common/model/open_model.h"
 #include "common/worker/worker_service.h"
 #include "decode_worker/decode_service.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "prefill_worker/prefill_service.h"
 #include "tests/fakes/byte_model.h"
 #include "tests/fakes/fake_router.h"
@@ -87,6 +90,14 @@ TEST(WorkerStart, ItSaysWhatItsModelIs) {
   EXPECT_EQ((Hash128{join.shape_high(), join.shape_low()}), expected->shape);
   EXPECT_EQ((Hash128{join.tokenizer_high(), join.tokenizer_low()}), expected->tokenizer);
   EXPECT_EQ((Hash128{join.fingerprint_high(), join.fingerprint_low()}), expected->fingerprint);
+  const auto opened = OpenModel(model.path());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  CpuDevice device;
+  const auto ops = MakeCpuOps(device, {.threads = 1});
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  const auto loaded = LoadDecoderWeights(opened->spec, *opened->weights, **ops);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ((Hash128{join.weights_high(), join.weights_low()}), loaded->hash);
 }
 
 TEST(WorkerDrain, OfARouterFinishesTheService) {

@@ -50,6 +50,8 @@ wire::ToRouter JoinToProto(const WorkerInfo& info) {
   join.set_tokenizer_low(info.tokenizer.low);
   join.set_secret_probe_high(info.secret_probe.high);
   join.set_secret_probe_low(info.secret_probe.low);
+  join.set_weights_high(info.weights.high);
+  join.set_weights_low(info.weights.low);
   return message;
 }
 
@@ -98,6 +100,7 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
   out.shape = {in.shape_high(), in.shape_low()};
   out.tokenizer = {in.tokenizer_high(), in.tokenizer_low()};
   out.secret_probe = {in.secret_probe_high(), in.secret_probe_low()};
+  out.weights = {in.weights_high(), in.weights_low()};
   out.kv_layout = in.kv_layout();
   out.kv_address = in.kv_address();
   out.admin_address = in.admin_address();

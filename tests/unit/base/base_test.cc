@@ -1,12 +1,17 @@
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -84,6 +89,45 @@ TEST(MappedFileTest, NamesThePathThatIsMissing) {
   EXPECT_EQ(error.code(), StatusCode::kNotFound);
   EXPECT_THAT(std::string(Message(error)), HasSubstr("/nonexistent/model.gguf"));
   EXPECT_EQ(MappedFile::Open("/").status().code(), StatusCode::kInvalidArgument);
+}
+
+// Whoever opens a named pipe waits for its writer.
+TEST(MappedFileTest, RefusesByNameWhatIsNoFile) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.path() + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string socket = folder.path() + "/socket";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(socket.size(), sizeof(address.sun_path));
+  std::copy(socket.begin(), socket.end(), address.sun_path);
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+            0);
+  const std::pair<std::string, std::string> cases[] = {{pipe, "a named pipe"},
+                                                       {socket, "a socket"},
+                                                       {folder.path(), "a directory"},
+                                                       {"/dev/null", "a device"}};
+  for (const auto& [path, kind] : cases) {
+    for (const Status& status : {MappedFile::Open(path).status(), ReadFile(path).status()}) {
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(Message(status), fmt::format("{} is not a regular file, but {}", path, kind));
+    }
+  }
+}
+
+TEST(MappedFileTest, ReadsFilesThatDoNotTellTheirSize) {
+  const auto status = ReadFile("/proc/self/status");
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_THAT(*status, HasSubstr("Pid:"));
+  EXPECT_EQ(ReadFile("/proc/self/status", 8).status().code(), StatusCode::kResourceExhausted);
+  const TemporaryFolder folder;
+  const std::string text(100'000, 'x');
+  const std::string path = folder.Write("file", text);
+  EXPECT_EQ(*ReadFile(path), text);
+  EXPECT_EQ(*ReadFile(path, text.size()), text);
+  EXPECT_EQ(ReadFile(path, text.size() - 1).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(*ReadFile(folder.Write("empty", ""), 0), "");
 }
 
 TEST(MailboxTest, RefusesAboveTheLimitAndAfterClose) {

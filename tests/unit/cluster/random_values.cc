@@ -183,6 +183,7 @@ WorkerInfo RandomValues::Info() {
   out.fingerprint = Hash();
   out.shape = Hash();
   out.tokenizer = Hash();
+  out.weights = Hash();
   out.secret_probe = Hash();
   out.kv_layout = Text();
   out.kv_address = Text();

@@ -341,6 +341,7 @@ class NanEmbedding final : public WeightSource {
     return source_.GetVector(id, size, range);
   }
   void Release(const WeightId&) const override {}
+  Hash128 HashPieces(const WeightId&, const PieceShare&) const override { return {}; }
   Hash128 Identity() const override { return {}; }
   std::vector<TensorInfo> Tensors() const override { return {}; }
 
@@ -353,12 +354,59 @@ class NanEmbedding final : public WeightSource {
 
 TEST_P(DecoderEngineTest, StepsAreMeasuredByTheClock) {
   const ManualClock stopped;
-  DecoderRunner runner(*decoder_, stopped);
+  DecoderRunner runner(*decoder_, decoder_->spec().vocab, stopped);
   EngineHarness harness(Options(), runner);
   harness.Submit(requests_.front());
   ASSERT_TRUE(harness.RunUntilIdle());
   EXPECT_GT(runner.times().steps, 0);
   EXPECT_EQ(runner.times().step_seconds, 0);
+}
+
+// The head of a model may have more rows than its tokenizer has ids. The tokens of such rows are
+// never chosen, however high their logits are, and never listed.
+TEST_P(DecoderEngineTest, TokensThatTheTokenizerDoesNotHaveAreNeverSampled) {
+  std::map<TokenId, int> chosen;
+  for (const auto& [id, log] : logs_) {
+    for (const auto& [index, sample] : log.samples) {
+      for (const TokenOutput& output : sample) ++chosen[output.token.token];
+    }
+  }
+  // The least id such that some token of the requests above has this id or a higher one.
+  const TokenId token_ids = chosen.rbegin()->first;
+  DecoderRunner runner(*decoder_, token_ids);
+  EXPECT_EQ(runner.traits().vocabulary, token_ids);
+  EngineHarness harness(Options(), runner);
+  for (Request request : requests_) {
+    EditTokens(request, [&](std::vector<TokenId>& tokens) {
+      for (TokenId& token : tokens) token %= token_ids;
+    });
+    request.sampling.top_logprobs = 5;
+    harness.Submit(request);
+  }
+  Request outside = requests_[0];
+  outside.id = RequestId(1000);
+  EditTokens(outside, [&](std::vector<TokenId>& tokens) { tokens[1] = token_ids; });
+  harness.Submit(outside);
+  Request biased = requests_[0];
+  biased.id = RequestId(1001);
+  biased.sampling.logit_bias = {{token_ids, 1.0f}};
+  harness.Submit(biased);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  size_t tokens = 0;
+  for (const Request& request : requests_) {
+    for (const auto& [index, sample] : harness.log(request).samples) {
+      for (const TokenOutput& output : sample) {
+        ++tokens;
+        EXPECT_LT(output.token.token, token_ids);
+        for (const TokenLogprob& top : output.token.top) EXPECT_LT(top.token, token_ids);
+      }
+    }
+  }
+  EXPECT_GT(tokens, 100u);
+  for (const Request& refused : {outside, biased}) {
+    ASSERT_TRUE(harness.log(refused).failure.has_value());
+    EXPECT_EQ(harness.log(refused).failure->code(), StatusCode::kInvalidArgument);
+  }
 }
 
 // NaN in one request affects neither the requests beside it nor the requests that use its blocks

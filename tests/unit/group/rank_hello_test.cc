@@ -10,6 +10,7 @@ RankHello Hello(int rank) {
           .program = "baton-decode 0.1.0",
           .settings = "engine:\n  threads: 1\n",
           .fingerprint = "00ff",
+          .weights = {UINT64_MAX, 7},
           .device = "cpu",
           .blocks = 12};
 }
@@ -20,6 +21,7 @@ TEST(RankHelloTest, IsReadAsItWasWritten) {
   EXPECT_EQ(read->rank, 2);
   EXPECT_EQ(read->settings, "engine:\n  threads: 1\n");
   EXPECT_EQ(read->blocks, 12);
+  EXPECT_EQ(read->weights, (Hash128{UINT64_MAX, 7}));
   EXPECT_TRUE(CheckSameGroup(Hello(0), *read).ok());
 }
 

@@ -15,6 +15,7 @@ Hello SomeHello() {
   hello.worker = WorkerId("decode-3");
   hello.boot = BootId(77);
   hello.model_fingerprint = {1, 2};
+  hello.weights = {3, 4};
   hello.layout = DenseLayout({.layers = 30, .kv_heads = 3, .head_dim = 64, .dtype = DType::kF16});
   hello.shards = {{{0, 30, 0, 3}, 512, {{"shm", "1|host|name", 0}, {"tcp", "1|10.0.0.1:9", 2}}}};
   return hello;
@@ -119,6 +120,14 @@ TEST(CompatibilityTest, PrintsBothSides) {
   theirs = SomeHello();
   theirs.model_fingerprint.low = 5;
   EXPECT_NE(Message(CheckCompatible(ours, theirs)).find("fingerprint"), std::string::npos);
+  theirs = SomeHello();
+  theirs.weights.low = 5;
+  const auto tuned = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(1), theirs}));
+  ASSERT_TRUE(tuned.ok()) << tuned.status();
+  const Status weights = CheckCompatible(ours, std::get<Hello>(tuned->message));
+  EXPECT_EQ(weights.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(Message(weights).find("00000000000000030000000000000004"), std::string::npos);
+  EXPECT_NE(Message(weights).find("00000000000000030000000000000005"), std::string::npos);
   theirs = SomeHello();
   theirs.shards.clear();
   EXPECT_FALSE(CheckCompatible(ours, theirs).ok());

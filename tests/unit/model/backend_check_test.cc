@@ -1,21 +1,34 @@
+#include <functional>
 #include <optional>
 #include <string>
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/mapped_file.h"
 #include "common/model/decoder.h"
+#include "common/model/decoder_weights.h"
 #include "common/model/open_model.h"
 #include "kernels/cpu/cpu_device.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/model/safetensors_writer.h"
 
-// The check of the model by the backend, before the decoder loads weights.
+// The checks of the model before the decoder loads weights: by the backend, and of the weights.
 namespace baton {
 namespace {
 
-// Refuses every model and records the shape that it was given.
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Refuses every model, or every weight, and records the shape that it was given.
 class RefusingOps final : public Ops {
  public:
+  explicit RefusingOps(bool takes_models = false) : takes_models_(takes_models) {}
+
   Status CheckModel(const ModelShape& shape) const override {
     asked = shape;
+    if (takes_models_) return OkStatus();
     return Status(StatusCode::kUnimplemented, "it is too large");
   }
   Device& device() override { return device_; }
@@ -51,6 +64,7 @@ class RefusingOps final : public Ops {
  private:
   static Status NotReached() { return Status(StatusCode::kInternal, "a refused model was loaded"); }
 
+  const bool takes_models_;
   CpuDevice device_;
 };
 
@@ -77,6 +91,62 @@ TEST(BackendCheck, ComesBeforeTheWeightsAndSaysAllThatABackendMayLimit) {
       EXPECT_EQ(ops.asked->expert_width, spec.moe.intermediate);
     }
   }
+}
+
+// A model whose files lack a weight, or have it in another shape or type, is refused before the
+// first weight is packed, however late it would be loaded, and on every rank.
+TEST(WeightCheck, ComesBeforeTheFirstWeightIsPacked) {
+  const auto model = OpenModel(BATON_TEST_DATA "/tiny/qwen3_moe");
+  ASSERT_TRUE(model.ok()) << model.status();
+  RefusingOps ops(/*takes_models=*/true);
+  const auto error = [&](const ModelSpec& spec, const WeightSource& weights) {
+    const auto decoder =
+        Decoder::Load(spec, weights, ops, {.max_rows = 8, .max_logit_rows = 8, .fp8_kv = true});
+    return std::string(Message(decoder.status()));
+  };
+  EXPECT_EQ(error(model->spec, *model->weights), "a refused model was loaded");
+
+  const TemporaryFolder folder;
+  folder.Write("config.json", *ReadFile(BATON_TEST_DATA "/tiny/qwen3_moe/config.json"));
+  const HeldTensors whole = TensorsIn(BATON_TEST_DATA "/tiny/qwen3_moe");
+  const auto error_with = [&](const std::function<void(HeldTensors&)>& change) {
+    HeldTensors tensors = whole;
+    change(tensors);
+    folder.Write("model.safetensors", SafetensorsFileOf(tensors));
+    const auto changed = OpenModel(folder.path());
+    return changed.ok() ? error(changed->spec, *changed->weights)
+                        : std::string(Message(changed.status()));
+  };
+  EXPECT_THAT(
+      error_with([](HeldTensors& tensors) { tensors.erase("lm_head.weight"); }),
+      AllOf(HasSubstr("tensor lm_head.weight is missing"), HasSubstr("tie_word_embeddings: true")));
+  const std::string last = fmt::format("model.layers.{}.", model->spec.layer_count() - 1);
+  EXPECT_THAT(error_with([&](HeldTensors& tensors) {
+                tensors.erase(last + "mlp.experts.3.down_proj.weight");
+              }),
+              HasSubstr("experts.3.down_proj.weight is missing"));
+  EXPECT_THAT(error_with([&](HeldTensors& tensors) {
+                HeldTensor& norm = tensors.at(last + "post_attention_layernorm.weight");
+                norm.shape = {norm.shape[0] / 2, 2};
+              }),
+              HasSubstr("post_attention_layernorm.weight has shape"));
+}
+
+// The first of two pipeline stages does not load the head, but is useless without it.
+TEST(WeightCheck, IsOfTheWholeModelOnEachRank) {
+  const auto model = OpenModel(BATON_TEST_DATA "/tiny/llama_gqa");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const TemporaryFolder folder;
+  folder.Write("config.json", *ReadFile(BATON_TEST_DATA "/tiny/llama_gqa/config.json"));
+  HeldTensors tensors = TensorsIn(BATON_TEST_DATA "/tiny/llama_gqa");
+  tensors.erase("lm_head.weight");
+  folder.Write("model.safetensors", SafetensorsFileOf(tensors));
+  const auto headless = OpenModel(folder.path());
+  ASSERT_TRUE(headless.ok()) << headless.status();
+  RefusingOps ops(/*takes_models=*/true);
+  const auto loaded =
+      LoadDecoderWeights(headless->spec, *headless->weights, ops, {.slice = {.layers = {{0, 1}}}});
+  EXPECT_THAT(std::string(Message(loaded.status())), HasSubstr("lm_head.weight is missing"));
 }
 
 }  // namespace

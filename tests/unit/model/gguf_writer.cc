@@ -120,4 +120,19 @@ std::vector<std::byte> GgufWriter::Finish(uint32_t version) const {
   return file;
 }
 
+std::vector<GgufWriter> GgufWriter::Split(uint32_t count) const {
+  std::vector<GgufWriter> parts(count);
+  parts.front().metadata_ = metadata_;
+  parts.front().keys_ = keys_;
+  for (uint32_t i = 0; i < count; ++i) {
+    parts[i].SetUint32("split.no", i);
+    parts[i].SetUint32("split.count", count);
+    parts[i].SetUint32("split.tensors.count", static_cast<uint32_t>(tensors_.size()));
+  }
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    parts[i * count / tensors_.size()].tensors_.push_back(tensors_[i]);
+  }
+  return parts;
+}
+
 }  // namespace baton

@@ -38,6 +38,10 @@ class GgufWriter final {
 
   std::vector<std::byte> Finish(uint32_t version = 3) const;
 
+  // The parts of a split model with the same tensors: `count` writers with the keys of llama.cpp's
+  // gguf-split. The first one also has all keys of this writer.
+  std::vector<GgufWriter> Split(uint32_t count) const;
+
  private:
   struct Entry {
     std::string name;

@@ -233,6 +233,13 @@ TEST_F(HfConfig, ReadsTheDefaultsOfSampling) {
         R"({"temperature": 0.6, "top_p": 0.95, "top_k": -1, "repetition_penalty": 1.05,
             "do_sample": true, "eos_token_id": 2})");
   EXPECT_EQ(read()->ToString(), "temperature 0.6, top_p 0.95, repetition_penalty 1.05, top_k 0");
+  Write("generation_config.json",
+        R"({"do_sample": false, "temperature": 0.6, "top_p": 0.9, "max_new_tokens": 20})");
+  EXPECT_EQ(read()->ToString(), "temperature 0, top_p 0.9");
+  Write("generation_config.json", R"({"do_sample": null, "temperature": 0.6})");
+  EXPECT_EQ(read()->ToString(), "temperature 0.6");
+  Write("generation_config.json", R"({"do_sample": 3})");
+  EXPECT_THAT(Message(read().status()), HasSubstr("do_sample"));
   Write("generation_config.json", R"({"top_p": 1.5})");
   EXPECT_EQ(read().status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(read().status()),

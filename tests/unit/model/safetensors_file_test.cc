@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/allocation_meter.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/unit/model/gguf_writer.h"
 
 namespace baton {
@@ -161,55 +160,6 @@ TEST(SafetensorsFile, RefusesHeadersThatAreCutOrTooLong) {
   Bytes huge;
   AppendBytes(huge, uint64_t{100'000'001});
   EXPECT_THAT(ErrorOf(huge), HasSubstr("at most 100000000"));
-}
-
-class SafetensorsDirectory : public testing::Test {
- protected:
-  void SetUp() override {
-    const Bytes file = File(Padded(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})"), 4);
-    Write("one.safetensors", {reinterpret_cast<const char*>(file.data()), file.size()});
-  }
-
-  void Write(const std::string& name, std::string_view content) { folder_.Write(name, content); }
-  std::string IndexError(std::string_view index) {
-    Write("model.safetensors.index.json", index);
-    const auto files = OpenSafetensorsDirectory(folder_.path());
-    return files.ok() ? "no error" : std::string(Message(files.status()));
-  }
-
-  const TemporaryFolder folder_;
-};
-
-TEST_F(SafetensorsDirectory, OpensTheFilesOfAnIndex) {
-  EXPECT_EQ(IndexError(R"({"weight_map":{"a":"one.safetensors"}})"), "no error");
-}
-
-TEST_F(SafetensorsDirectory, StaysInsideTheDirectory) {
-  for (const char* name : {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ""}) {
-    EXPECT_THAT(IndexError(fmt::format(R"({{"weight_map":{{"a":"{}"}}}})", name)),
-                HasSubstr("not a plain file name"))
-        << name;
-  }
-  EXPECT_THAT(IndexError(R"({"weight_map":{"a":"one\u0000.safetensors"}})"),
-              HasSubstr("not a plain file name"));
-}
-
-TEST_F(SafetensorsDirectory, NamesWhatIsWrongWithAnIndex) {
-  EXPECT_THAT(IndexError("no json"),
-              HasSubstr("index.json is not valid JSON in UTF-8: line 1, column 2"));
-  EXPECT_THAT(IndexError(R"({"weight_map":[]})"), HasSubstr("an object weight_map"));
-  EXPECT_THAT(IndexError(R"({"weight_map":{}})"), HasSubstr("weight_map is empty"));
-  EXPECT_THAT(IndexError(R"({"weight_map":{"a":3}})"), HasSubstr("a must name a file"));
-  EXPECT_THAT(IndexError(R"({"weight_map":{"b":"one.safetensors"}})"),
-              HasSubstr("tensor b is not in one.safetensors"));
-  EXPECT_THAT(IndexError(R"({"weight_map":{"a":"two.safetensors"}})"),
-              HasSubstr("two.safetensors: No such file"));
-}
-
-TEST_F(SafetensorsDirectory, NeedsAWeightFile) {
-  const auto files = OpenSafetensorsDirectory(folder_.path());
-  EXPECT_EQ(files.status().code(), StatusCode::kNotFound);
-  EXPECT_THAT(Message(files.status()), HasSubstr("model.safetensors"));
 }
 
 }  // namespace

@@ -106,10 +106,11 @@ std::unique_ptr<File> SafetensorsOf(DType dtype, const std::string& type) {
   file->bytes.insert(file->bytes.end(), bias.begin(), bias.end());
   auto parsed = SafetensorsFile::Parse("x.safetensors", file->bytes);
   BATON_CHECK(parsed.ok(), "{}", Message(parsed.status()));
-  std::vector<std::unique_ptr<SafetensorsFile>> files;
-  files.push_back(*std::move(parsed));
+  SafetensorsDirectory opened;
+  for (const FileTensor& tensor : (*parsed)->tensors()) opened.tensors.push_back(&tensor);
+  opened.files.push_back(*std::move(parsed));
   file->weights =
-      std::make_unique<FileWeights>("folder", std::move(files), NamingScheme::kHuggingFace);
+      std::make_unique<FileWeights>("folder", std::move(opened), NamingScheme::kHuggingFace);
   return file;
 }
 

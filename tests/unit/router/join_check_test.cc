@@ -139,6 +139,24 @@ TEST_F(JoinCheckTest, WorkersFitTogether) {
   EXPECT_EQ(core_->identity()->kv_layout, "bf16");
 }
 
+// The fingerprint samples the weights. Weights that differ elsewhere must not meet in a cluster.
+TEST_F(JoinCheckTest, WeightsThatDifferAnywhereAreRefused) {
+  Core();
+  WorkerInfo first = Right("a");
+  first.weights = {5, 6};
+  EXPECT_EQ(Join(first), "");
+  WorkerInfo other = Right("bb");
+  other.weights = {5, 7};
+  EXPECT_THAT(Join(other),
+              AllOf(HasSubstr("00000000000000050000000000000007"),
+                    HasSubstr("00000000000000050000000000000006"),
+                    HasSubstr("give all workers the same weight files")));
+  other.weights = {5, 6};
+  EXPECT_EQ(Join(other), "");
+  other = Right("ccc");  // a worker that does not tell
+  EXPECT_EQ(Join(other), "");
+}
+
 TEST_F(JoinCheckTest, ANameThatIsTakenIsRefusedSayingByWhom) {
   Core();
   EXPECT_EQ(Join(Right("a")), "");

@@ -11,6 +11,7 @@
 
 #include "router/api/openai_request.h"
 #include "router/request_error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace baton::router {
 namespace {
@@ -209,6 +210,33 @@ TEST(EmptyPrompt, BeginsWithBosWhereThereIsOne) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(Message(status)), HasSubstr("text is empty"));
   EXPECT_EQ(MemberOf(status), "text");
+}
+
+// ---- files
+
+TEST(ModelTextFiles, ATokenizerWithMoreIdsThanTheEmbeddingHasRowsIsRefused) {
+  const auto load = [](int rows) {
+    const TemporaryFolder folder;
+    folder.Write("config.json",
+                 fmt::format(R"({{"model_type":"llama","hidden_size":8,"num_attention_heads":1,)"
+                             R"("num_hidden_layers":1,"intermediate_size":8,"vocab_size":{},)"
+                             R"("max_position_embeddings":64,"eos_token_id":1}})",
+                             rows));
+    folder.Write("tokenizer.json",
+                 R"({"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":)"
+                 R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,)"
+                 R"("use_regex":true},"post_processor":null,"decoder":{"type":"ByteLevel"},)"
+                 R"("model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2},"merges":[]}})");
+    return ModelText::Load(folder.path(), {});
+  };
+  const auto small = load(2);
+  EXPECT_EQ(small.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(Message(small.status())),
+              HasSubstr("its tokenizer has 3 token ids, but its embedding has only 2 rows"));
+  // Ids that the tokenizer does not have are not valid.
+  const auto padded = load(8);
+  ASSERT_TRUE(padded.ok()) << padded.status();
+  EXPECT_EQ((*padded)->vocabulary(), 3);
 }
 
 // ---- limits

@@ -1,0 +1,137 @@
+#include "common/model/weights_hash.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "common/base/check.h"
+#include "common/base/mapped_file.h"
+#include "common/model/decoder_weights.h"
+#include "common/model/dummy_weights.h"
+#include "common/model/fingerprint.h"
+#include "common/model/open_model.h"
+#include "common/model/rank_plan.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/model/model_gguf.h"
+#include "tests/unit/model/safetensors_writer.h"
+
+namespace baton {
+namespace {
+
+std::vector<std::byte> Numbered(size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * i >> 8 ^ i);
+  return bytes;
+}
+
+TEST(HashOfPieces, IsTheSumOfTheSharesHoweverManyThereAre) {
+  for (const size_t size : {size_t{1}, kPieceBytes, 40 * kPieceBytes + 17}) {
+    const auto bytes = Numbered(size);
+    const Hash128 whole = HashOfPieces("w", bytes, {});
+    EXPECT_NE(whole, Hash128());
+    for (const int count : {2, 3, 7, 64}) {
+      Hash128 sum;
+      for (int i = 0; i < count; ++i) {
+        sum = SumOf(sum, HashOfPieces("w", bytes, {i, count}));
+      }
+      EXPECT_EQ(sum, whole) << size << " bytes, " << count << " shares";
+    }
+  }
+}
+
+TEST(HashOfPieces, TellsEveryDifference) {
+  auto bytes = Numbered(3 * kPieceBytes);
+  std::set<Hash128> seen = {HashOfPieces("w", bytes, {}), HashOfPieces("v", bytes, {})};
+  EXPECT_EQ(seen.size(), 2u) << "the name";
+  for (const size_t at : {size_t{0}, kPieceBytes - 1, kPieceBytes + 12345, bytes.size() - 1}) {
+    bytes[at] ^= std::byte{1};
+    EXPECT_TRUE(seen.insert(HashOfPieces("w", bytes, {})).second) << "byte " << at;
+  }
+  std::swap_ranges(bytes.begin(), bytes.begin() + kPieceBytes, bytes.begin() + kPieceBytes);
+  EXPECT_TRUE(seen.insert(HashOfPieces("w", bytes, {})).second) << "the order of the pieces";
+}
+
+// The sum of the hashes of all ranks of a group.
+Hash128 HashOf(const ModelSpec& spec, const WeightSource& weights, int tensor, int pipeline) {
+  CpuDevice device;
+  auto ops = MakeCpuOps(device, {.threads = 1});
+  BATON_CHECK(ops.ok(), "{}", Message(ops.status()));
+  Hash128 sum;
+  for (int stage = 0; stage < pipeline; ++stage) {
+    for (int rank = 0; rank < tensor; ++rank) {
+      RankPlace place;
+      place.tensor_parallel = tensor;
+      place.pipeline_parallel = pipeline;
+      place.tensor_rank = rank;
+      place.stage = stage;
+      const auto plan = MakeRankPlan(spec, place, ExchangeMode::kGather);
+      BATON_CHECK(plan.ok(), "{}", Message(plan.status()));
+      const auto loaded = LoadDecoderWeights(
+          spec, weights, **ops, {.slice = plan->slice, .hashed = {rank, tensor}});
+      BATON_CHECK(loaded.ok(), "{}", Message(loaded.status()));
+      sum = SumOf(sum, loaded->hash);
+    }
+  }
+  return sum;
+}
+
+TEST(WeightsHash, IsTheSameForEveryShapeOfAGroup) {
+  for (const std::string family : {"llama_gqa", "llama_mqa_tied", "qwen3_moe"}) {
+    const auto model = OpenModel(BATON_TEST_DATA "/tiny/" + family);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const DummyWeights dummy(3);
+    const std::vector<const WeightSource*> sources = {model->weights.get(), &dummy};
+    for (const WeightSource* weights : sources) {
+      const Hash128 whole = HashOf(model->spec, *weights, 1, 1);
+      EXPECT_NE(whole, Hash128());
+      for (const auto& [tensor, pipeline] :
+           std::vector<std::pair<int, int>>{{2, 1}, {1, 2}, {2, 2}, {1, 3}}) {
+        EXPECT_EQ(HashOf(model->spec, *weights, tensor, pipeline), whole)
+            << family << " " << tensor << " x " << pipeline;
+      }
+    }
+  }
+}
+
+TEST(WeightsHash, OfStackedExpertsIsTheSameForEveryShapeOfAGroup) {
+  const auto model = OpenModel(BATON_TEST_DATA "/tiny/mixtral");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto file =
+      WriteModel(model->spec, FloatsOf(*model->weights, model->spec), VectorsOf(*model->weights))
+          .Finish();
+  const auto spec = SpecOf(file);
+  const auto weights = WeightsOf(file);
+  ASSERT_TRUE(spec.ok() && weights.ok());
+  EXPECT_EQ(HashOf(*spec, **weights, 2, 2), HashOf(*spec, **weights, 1, 1));
+}
+
+// The fingerprint reads only the ends and the middle of each tensor.
+TEST(WeightsHash, TellsWhatTheFingerprintDoesNotTell) {
+  const std::string path = BATON_TEST_DATA "/tiny/llama_gqa";
+  const auto model = OpenModel(path);
+  ASSERT_TRUE(model.ok()) << model.status();
+  HeldTensors tensors = TensorsIn(path);
+  HeldTensor& down = tensors.at("model.layers.1.mlp.down_proj.weight");
+  ASSERT_EQ(down.bytes.size(), 40u << 10);
+  down.bytes[10'000] ^= std::byte{1};
+  const TemporaryFolder folder;
+  folder.Write("config.json", *ReadFile(path + "/config.json"));
+  folder.Write("model.safetensors", SafetensorsFileOf(tensors));
+  const auto tuned = OpenModel(folder.path());
+  ASSERT_TRUE(tuned.ok()) << tuned.status();
+  EXPECT_EQ(Fingerprint(tuned->spec, *tuned->weights), Fingerprint(model->spec, *model->weights));
+  EXPECT_NE(HashOf(tuned->spec, *tuned->weights, 1, 1), HashOf(model->spec, *model->weights, 1, 1));
+}
+
+TEST(WeightsHash, OfDummyWeightsTellsTheirSeed) {
+  const auto model = OpenModel(BATON_TEST_DATA "/tiny/llama_gqa");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(HashOf(model->spec, DummyWeights(1), 1, 1), HashOf(model->spec, DummyWeights(1), 1, 1));
+  EXPECT_NE(HashOf(model->spec, DummyWeights(1), 1, 1), HashOf(model->spec, DummyWeights(2), 1, 1));
+}
+
+}  // namespace
+}  // namespace baton
