@@ -32,6 +32,27 @@ bool Fits(const WorkerInfo& info, int64_t tokens) {
   return BlocksOf(tokens + 1, info.block_tokens) <= info.blocks;
 }
 
+// Refuses a request whose first token is expected after `ttft_ms`, and its deadline before that.
+Status CheckDeadline(const RouteQuery& route, double ttft_ms, double left_ms) {
+  if (ttft_ms <= left_ms) return OkStatus();
+  const double prompt_ms = std::min(IdlePromptMs(route), ttft_ms);
+  const double queue_ms = ttft_ms - prompt_ms;
+  const std::string parts = fmt::format(
+      "the first token is expected in {:.0f} ms ({:.0f} ms in the queue, {:.0f} ms to compute the "
+      "prompt), but the request has {:.0f} ms left",
+      ttft_ms,
+      queue_ms,
+      prompt_ms,
+      left_ms);
+  if (prompt_ms > left_ms) {
+    return MakeStatus(StatusCode::kDeadlineExceeded,
+                      "{}: an idle cluster would not meet this deadline either",
+                      parts);
+  }
+  return WithRetryAfter(Status(StatusCode::kResourceExhausted, parts),
+                        FromSeconds(std::min(queue_ms / 1000, kMaxRetrySeconds)));
+}
+
 }  // namespace
 
 Placement::Placement(const CoreOptions& options,
@@ -211,14 +232,8 @@ StatusOr<std::optional<Assignment>> Placement::Place(const Query& query, Time no
   const RequestSpec& spec = query.spec;
   // Only new requests are refused. For a request that was admitted and lost its worker, a late
   // answer is better than none.
-  if (!query.again && spec.deadline != kNever && chosen.ttft_ms > ToMillis(spec.deadline - now)) {
-    const double left_ms = ToMillis(spec.deadline - now);
-    return WithRetryAfter(
-        MakeStatus(StatusCode::kResourceExhausted,
-                   "the first token is expected in {:.0f} ms, but the request has {:.0f} ms left",
-                   chosen.ttft_ms,
-                   left_ms),
-        FromSeconds(std::min((chosen.ttft_ms - left_ms) / 1000, kMaxRetrySeconds)));
+  if (!query.again && spec.deadline != kNever) {
+    BATON_RETURN_IF_ERROR(CheckDeadline(route, chosen.ttft_ms, ToMillis(spec.deadline - now)));
   }
   const WorkerSlot prefill = chosen.prefill == nullptr ? kNoWorker : chosen.prefill->slot;
   return std::optional<Assignment>({prefill, chosen.decode->slot});

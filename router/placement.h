@@ -44,9 +44,10 @@ class Placement final {
             PrefixIndex& index);
 
   // Chooses workers. nullopt when no worker can take the request now. An error when waiting does
-  // not help: InvalidArgument when no worker can ever hold the request, ResourceExhausted when its
-  // first token is expected after its deadline. A pinned request never waits: the error then says
-  // why its workers cannot serve it.
+  // not help: InvalidArgument when no worker can ever hold the request; when its first token is
+  // expected after its deadline, DeadlineExceeded if idle workers would not meet the deadline
+  // either, else ResourceExhausted with the length of the queue as RetryAfterOf. A pinned request
+  // never waits: the error then says why its workers cannot serve it.
   StatusOr<std::optional<Assignment>> Place(const Query& query, Time now);
   // Chooses a decode worker for KV that `prefill` keeps; kNoWorker when there is none.
   WorkerSlot PlaceDecode(const Query& query, WorkerSlot prefill, Time now);

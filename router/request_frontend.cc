@@ -318,11 +318,11 @@ std::shared_ptr<Generation> RequestFrontend::Admit(GenerationRequest request,
   StatusOr<std::shared_ptr<CallerTicket>> ticket =
       draining ? Status(StatusCode::kUnavailable, "this router is shutting down")
       : request.pinned.has_value() ? std::shared_ptr<CallerTicket>()
-                                   : caller_limits_.Admit(request.client);
+                                   : caller_limits_.Admit(request.client, request.prompts);
   if (!ticket.ok()) {
     GenerationEnd end;
     end.status = ticket.status();
-    end.retryable = true;
+    end.retryable = ticket.status().code() != StatusCode::kInvalidArgument;
     probe_.OnRejected(end.status);
     observer->OnEnd(std::move(end));
     if (!draining) Ended();

@@ -92,7 +92,9 @@ bool RequestMachine::PlaceOne(const Unplaced& group, Time now) {
     // The text of a worker that refused the request is more precise than the router's own.
     const bool told = never && !unable_why_.ok();
     const Status unable(StatusCode::kInvalidArgument, unable_why_.message());
-    End(told ? WithReason(unable, reason::kContextLengthExceeded) : where.status(), !never);
+    const bool late = where.status().code() == StatusCode::kDeadlineExceeded;
+    End(told ? WithReason(unable, reason::kContextLengthExceeded) : where.status(),
+        !never && !late);
     return true;
   }
   if (where->has_value()) {
