@@ -77,7 +77,7 @@ class CallerLimits final {
 
   // A ticket for one of the `prompts` prompts of a request of `client`, the id of a key; null when
   // clients need no key. Errors: ResourceExhausted that names the limit and the time to wait
-  // (RetryAfterOf); InvalidArgument when the limits never admit so many prompts together;
+  // (RetryAfterOf); InvalidArgument when the limits never admit that number of prompts together;
   // Unauthenticated when the key was removed meanwhile.
   StatusOr<std::shared_ptr<CallerTicket>> Admit(const std::string& client, int32_t prompts = 1);
 

@@ -32,6 +32,20 @@ bool Fits(const WorkerInfo& info, int64_t tokens) {
   return BlocksOf(tokens + 1, info.block_tokens) <= info.blocks;
 }
 
+// ": worker decode-0 was lost 2.5 s ago, worker decode-1 …"; empty when none of them has left.
+std::string Describe(const std::vector<Departure>& departures, bool only_decode, Time now) {
+  std::string text;
+  for (const Departure& gone : departures) {
+    if (only_decode && !gone.can_decode) continue;
+    text += fmt::format("{}worker {} {} {:.1f} s ago",
+                        text.empty() ? ": " : ", ",
+                        gone.id,
+                        gone.drained ? "left after its drain" : "was lost",
+                        ToSeconds(now - gone.at));
+  }
+  return text;
+}
+
 // Refuses a request whose first token is expected after `ttft_ms`, and its deadline before that.
 Status CheckDeadline(const RouteQuery& route, double ttft_ms, double left_ms) {
   if (ttft_ms <= left_ms) return OkStatus();
@@ -65,17 +79,21 @@ Placement::Placement(const CoreOptions& options,
       index_(index),
       policy_(MakeRoutingPolicy(options.policy, options.seed)) {}
 
-Status Placement::Ready() const {
+Status Placement::Ready(Time now) const {
   bool can_decode = false;
   for (const WorkerSlot slot : book_.slots()) {
     const WorkerRecord& worker = book_.record(slot);
     can_decode |= worker.state == WorkerState::kReady && worker.info.can_decode;
   }
-  return can_decode ? OkStatus() : Status(StatusCode::kUnavailable, WhyNoPlace(false));
+  return can_decode ? OkStatus() : Status(StatusCode::kUnavailable, WhyNoPlace(false, now));
 }
 
-std::string Placement::WhyNoPlace(bool suspect) const {
-  if (book_.slots().empty()) return "no worker has joined this router";
+std::string Placement::WhyNoPlace(bool suspect, Time now) const {
+  const std::vector<Departure>& departures = book_.departures();
+  if (book_.slots().empty()) {
+    if (departures.empty()) return "no worker has joined this router";
+    return fmt::format("all workers have left this router{}", Describe(departures, false, now));
+  }
   int states[4] = {};
   for (const WorkerSlot slot : book_.slots()) {
     const WorkerRecord& worker = book_.record(slot);
@@ -100,11 +118,12 @@ std::string Placement::WhyNoPlace(bool suspect) const {
         states[3]);
   }
   return fmt::format(
-      "no decode worker can take requests: {} ready, {} suspect, {} lost, {} draining",
+      "no decode worker can take requests: {} ready, {} suspect, {} lost, {} draining{}",
       states[0],
       states[1],
       states[2],
-      states[3]);
+      states[3],
+      Describe(departures, true, now));
 }
 
 // Collects the candidates of one role, sorted by worker id. Workers in query.avoid are included
@@ -218,7 +237,7 @@ StatusOr<std::optional<Assignment>> Placement::Place(const Query& query, Time no
   RouteQuery route = LookUp(query, now);
   Gather(query, decode_, false, kNoWorker);
   if (decode_.empty()) {
-    if (!Ready().ok() || CouldHold(query)) return std::optional<Assignment>();
+    if (!Ready(now).ok() || CouldHold(query)) return std::optional<Assignment>();
     return TooLong(query);
   }
   prefill_.clear();

@@ -52,9 +52,9 @@ class Placement final {
   // Chooses a decode worker for KV that `prefill` keeps; kNoWorker when there is none.
   WorkerSlot PlaceDecode(const Query& query, WorkerSlot prefill, Time now);
   // OK when a worker that can decode is ready; else Unavailable with the reason.
-  Status Ready() const;
+  Status Ready(Time now) const;
   // The reason why Place returned nullopt, as text for the client. `suspect` as in Query.
-  std::string WhyNoPlace(bool suspect) const;
+  std::string WhyNoPlace(bool suspect, Time now) const;
 
   // Books the load of a dispatch on a worker that the last call of Place or PlaceDecode chose.
   // PromptDone and Release take back the prompt's part of the booking, and all of it.

@@ -443,8 +443,8 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
   }
   spec->client_tag = Xxh3(std::as_bytes(std::span(request.client)));
   spec->arrival = arrival;
-  const bool own_timeout = request.timeout > Duration::zero();
-  spec->deadline = arrival + (own_timeout ? request.timeout : options_.default_timeout);
+  spec->own_deadline = request.timeout > Duration::zero();
+  spec->deadline = arrival + (spec->own_deadline ? request.timeout : options_.default_timeout);
   if (const std::optional<ClusterIdentity> cluster = core_.identity(); cluster.has_value()) {
     spec->hashes = BlockHashes(spec->prompt,
                                cluster->block_tokens,

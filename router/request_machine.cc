@@ -103,7 +103,7 @@ bool RequestMachine::PlaceOne(const Unplaced& group, Time now) {
   }
   const bool bounded = limits_.worker_wait > Duration::zero();
   if (!bounded || now - group.since < limits_.worker_wait) return false;
-  End(Status(StatusCode::kUnavailable, placement_.WhyNoPlace(suspect())), true);
+  End(Status(StatusCode::kUnavailable, placement_.WhyNoPlace(suspect(), now)), true);
   return true;
 }
 
@@ -349,7 +349,7 @@ void RequestMachine::End(const Status& status, bool retryable) {
   unplaced_.clear();
   RequestAccount account = Account();
   if (status.ok()) placement_.LearnOutput(account.generated_tokens);
-  Deliver(Outcome{status, retryable, std::move(account)});
+  Deliver(Outcome{status, retryable, std::move(account), spec_->own_deadline});
 }
 
 std::vector<SampleOutput> RequestMachine::Output() const {
@@ -392,7 +392,7 @@ void RequestMachine::OnSuspectLeft(Time now) {
 
 void RequestMachine::OnTime(Time now) {
   if (done_) return;
-  if (now >= spec_->deadline) return End(TimeIsOver(), true);
+  if (now >= spec_->deadline) return End(TimeIsOver(now), true);
   if (!unplaced_.empty()) PlaceAll(now);
   std::vector<Epoch> due;
   for (const Attempt& attempt : attempts_) {

@@ -143,6 +143,23 @@ TEST_F(AdmissionTest, AFullRouterTellsWhenARequestWillEnd) {
   EXPECT_EQ(RetryAfterOf(outcomes_.back()), seconds(4));
 }
 
+// "No worker has joined" would hide that all of them were lost.
+TEST_F(AdmissionTest, WithoutWorkersTheReasonNamesThoseThatLeft) {
+  EXPECT_EQ(Message(core_.Ready()), "no worker has joined this router");
+  const WorkerSlot lost = Join("decode-0", 1, 1, kStart);
+  const WorkerSlot drained = Join("decode-1", 2, 1, kStart);
+  ASSERT_TRUE(core_.Drain(WorkerId("decode-1"), false, kStart).ok());
+  core_.Leave(drained, kStart + seconds(1));
+  core_.Leave(lost, kStart + seconds(3));
+  core_.Tick(kStart + seconds(5));
+  EXPECT_EQ(
+      Message(core_.Ready()),
+      "all workers have left this router: worker decode-0 was lost 2.0 s ago, worker decode-1 "
+      "left after its drain 4.0 s ago");
+  Join("decode-0", 3, 1, kStart + seconds(6));
+  EXPECT_TRUE(core_.Ready().ok());
+}
+
 // The request was admitted: a late answer is better than none.
 TEST_F(AdmissionTest, ARequestThatLostItsWorkerIsNotRefusedAsTooLate) {
   const WorkerSlot fast = Join("fast", 1, 1, kStart);
