@@ -13,7 +13,8 @@ namespace baton {
 // thread.
 class HeapTrim final {
  public:
-  // Looks each `interval`, and trims when malloc keeps more than `max_free` bytes.
+  // Looks each `interval`, and trims when malloc keeps more than `max_free` bytes and the resident
+  // memory has grown by more than that since the last time.
   explicit HeapTrim(Duration interval = std::chrono::seconds(30),
                     size_t max_free = size_t{64} << 20)
       : interval_(interval), max_free_(max_free) {}
@@ -24,6 +25,7 @@ class HeapTrim final {
  private:
   const Duration interval_;
   const size_t max_free_;
+  size_t trimmed_ = 0;  // the resident bytes after the last time
   Time next_look_{};
 };
 
