@@ -29,7 +29,7 @@ TEST(HeapTrim, GivesBackWhatLargeMessagesLeave) {
   for (size_t bytes = 0; bytes < 150 * kMiB; bytes += kPiece) pieces.emplace_back(kPiece, 'x');
   const std::vector<char> last(kPiece, 'x');
   pieces.clear();
-  HeapTrim trim(std::chrono::seconds(10), 64 * kMiB);
+  HeapTrim trim(std::chrono::seconds(10), 8 * kMiB);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   EXPECT_FALSE(trim.Tick(kStart)) << "the sanitizer has a malloc of its own";
 #else
