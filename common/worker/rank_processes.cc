@@ -82,7 +82,9 @@ Status RankProcesses::Accept() {
       MpirunLeader group,
       AcceptMpirunRanks(
           options_.shape, options_.start_limit, [](const std::string& waited_for, Duration waited) {
-            kLog.Info("waiting for ranks {} for {:.0f} s", waited_for, ToSeconds(waited));
+            kLog.Info("waiting for ranks {} to start, for {:.0f} s so far",
+                      waited_for,
+                      ToSeconds(waited));
           }));
   world_ = std::move(group.world);
   std::vector<int> remote;
@@ -138,22 +140,12 @@ RankProcesses::~RankProcesses() {
 }
 
 void RankProcesses::TellWait(int rank, const Follower& follower, Duration waited) {
-  if (follower.process == nullptr) {
-    kLog.Info("waiting for rank {}, which starts, for {:.0f} s", rank, ToSeconds(waited));
-    return;
-  }
+  const std::string told =
+      fmt::format("waiting for rank {} to start, for {:.0f} s so far", rank, ToSeconds(waited));
+  if (follower.process == nullptr) return kLog.Info("{}", told);
   const pid_t process = follower.process->pid();
-  if (IsStopped(process)) {
-    kLog.Warning("waiting for rank {} for {:.0f} s: a signal has stopped its process {}",
-                 rank,
-                 ToSeconds(waited),
-                 process);
-  } else {
-    kLog.Info("waiting for rank {}, process {}, which starts, for {:.0f} s",
-              rank,
-              process,
-              ToSeconds(waited));
-  }
+  if (!IsStopped(process)) return kLog.Info("{} (process {})", told, process);
+  kLog.Warning("{}: a signal has stopped its process {}; SIGCONT continues it", told, process);
 }
 
 StatusOr<RankLink::Message> RankProcesses::ReceiveFrom(int rank) {

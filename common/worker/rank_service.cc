@@ -159,7 +159,7 @@ class Rank {
     BATON_ASSIGN_OR_RETURN(
         RankLink::Message answer,
         ReceiveAndTell(leader(), kRankStartLimit, [this](Duration waited) {
-          kLog.Info("rank {} is loaded and waits for rank 0, which starts, for {:.0f} s",
+          kLog.Info("rank {} has loaded its part and waits for rank 0, for {:.0f} s so far",
                     rank_,
                     ToSeconds(waited));
         }));
