@@ -42,7 +42,7 @@ std::string RetryIn(Duration wait) {
 
 Duration RateBudget::Wait(double rate, Time now) {
   if (rate <= 0) return Duration::zero();
-  const double most = std::max(1.0, rate);
+  const double most = Most(rate);
   level_ = used_ ? std::min(most, level_ + rate * ToSeconds(now - last_)) : most;
   used_ = true;
   last_ = now;
@@ -66,15 +66,17 @@ Status CallerTicket::Apply(RequestSpec& spec, bool own_max) const {
         limits.prompt_tokens);
   }
   if (limits.output_tokens > 0) {
-    const int64_t each = std::max<int64_t>(1, limits.output_tokens / spec.samples);
-    if (own_max && spec.max_tokens > each) {
-      return InvalidMember("max_tokens",
-                           "max_tokens is {} for {} samples; the limit output_tokens of the key "
-                           "\"{}\" is {}",
-                           spec.max_tokens,
-                           spec.samples,
-                           caller_.id,
-                           limits.output_tokens);
+    const int64_t answers = int64_t{prompts_} * spec.samples;
+    const int64_t each = limits.output_tokens / answers;
+    if (each == 0 || (own_max && spec.max_tokens > each)) {
+      return InvalidMember(
+          "max_tokens",
+          "max_tokens is {} for each of {} answers; the limit output_tokens of the "
+          "key \"{}\" is {}",
+          own_max ? spec.max_tokens : 1,
+          answers,
+          caller_.id,
+          limits.output_tokens);
     }
     spec.max_tokens = static_cast<int32_t>(std::min<int64_t>(spec.max_tokens, each));
     spec.min_tokens = std::min(spec.min_tokens, spec.max_tokens);
@@ -88,7 +90,8 @@ void CallerTicket::CountEnd(int64_t tokens, const Status& status) const {
   limits_.Count(caller_.id, tokens, status);
 }
 
-StatusOr<std::shared_ptr<CallerTicket>> CallerLimits::Admit(const std::string& client) {
+StatusOr<std::shared_ptr<CallerTicket>> CallerLimits::Admit(const std::string& client,
+                                                            int32_t prompts) {
   if (callers_ == nullptr) return std::shared_ptr<CallerTicket>();
   std::optional<Caller> caller = callers_->Find(client);
   if (!caller.has_value()) {
@@ -98,7 +101,8 @@ StatusOr<std::shared_ptr<CallerTicket>> CallerLimits::Admit(const std::string& c
     std::lock_guard lock(mutex_);
     Usage& usage = usage_[caller->id];
     ++usage.total.requests;
-    const Status within = CheckRates(usage, *caller);
+    Status within = CheckPrompts(*caller, prompts);
+    if (within.ok()) within = CheckRates(usage, *caller);
     if (!within.ok()) {
       ++usage.total.errors[within.code()];
       return within;
@@ -106,7 +110,7 @@ StatusOr<std::shared_ptr<CallerTicket>> CallerLimits::Admit(const std::string& c
     usage.requests.Take(1);
     ++usage.total.running;
   }
-  return std::make_shared<CallerTicket>(*this, *std::move(caller), clock_.Now());
+  return std::make_shared<CallerTicket>(*this, *std::move(caller), prompts, clock_.Now());
 }
 
 void CallerLimits::CountRefused(const std::string& client, const Status& why) {
@@ -117,6 +121,27 @@ void CallerLimits::CountRefused(const std::string& client, const Status& why) {
   CallerUsage& usage = usage_[caller->id].total;
   ++usage.requests;
   ++usage.errors[why.code()];
+}
+
+// A request that has more prompts than the key's limits ever admit together would be refused at
+// every try.
+Status CallerLimits::CheckPrompts(const Caller& caller, int32_t prompts) {
+  const KeyLimits& limits = caller.limits;
+  const auto check = [&](std::string_view limit, double value, double most) {
+    if (value <= 0 || prompts <= most) return OkStatus();
+    return InvalidMember(
+        "prompt",
+        "the request has {} prompts; the limit {} of the key \"{}\" is {}, and each "
+        "prompt counts as a request",
+        prompts,
+        limit,
+        caller.id,
+        value);
+  };
+  const double in_flight = limits.requests_in_flight;
+  BATON_RETURN_IF_ERROR(check("requests_in_flight", in_flight, in_flight));
+  const double rate = limits.requests_per_second;
+  return check("requests_per_second", rate, RateBudget::Most(rate));
 }
 
 Status CallerLimits::CheckRates(Usage& usage, const Caller& caller) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,6 +22,8 @@ namespace baton::router {
 // cost that is known only afterwards may take it below zero. Not thread-safe.
 class RateBudget final {
  public:
+  // The most units that the budget ever has.
+  static double Most(double rate) { return std::max(1.0, rate); }
   // The time until the budget is positive; zero: now. rate 0: no limit.
   Duration Wait(double rate, Time now);
   void Take(double cost) { level_ -= cost; }
@@ -45,8 +48,8 @@ struct CallerUsage {
 // One request of a caller who has a key. The destructor ends the request.
 class CallerTicket final {
  public:
-  CallerTicket(CallerLimits& limits, Caller caller, Time began)
-      : limits_(limits), caller_(std::move(caller)), began_(began) {}
+  CallerTicket(CallerLimits& limits, Caller caller, int32_t prompts, Time began)
+      : limits_(limits), caller_(std::move(caller)), prompts_(prompts), began_(began) {}
   ~CallerTicket();
   CallerTicket(const CallerTicket&) = delete;
   CallerTicket& operator=(const CallerTicket&) = delete;
@@ -61,6 +64,7 @@ class CallerTicket final {
  private:
   CallerLimits& limits_;
   const Caller caller_;
+  const int32_t prompts_;
   const Time began_;
 };
 
@@ -71,10 +75,11 @@ class CallerLimits final {
   // `callers`: null when clients need no key; then there are no limits. Outlives this object.
   CallerLimits(Authenticator* callers, const Clock& clock) : callers_(callers), clock_(clock) {}
 
-  // A ticket for a request of `client`, the id of a key; null when clients need no key. Errors:
-  // ResourceExhausted that names the limit and the time to wait (RetryAfterOf); Unauthenticated
-  // when the key was removed meanwhile.
-  StatusOr<std::shared_ptr<CallerTicket>> Admit(const std::string& client);
+  // A ticket for one of the `prompts` prompts of a request of `client`, the id of a key; null when
+  // clients need no key. Errors: ResourceExhausted that names the limit and the time to wait
+  // (RetryAfterOf); InvalidArgument when the limits never admit that number of prompts together;
+  // Unauthenticated when the key was removed meanwhile.
+  StatusOr<std::shared_ptr<CallerTicket>> Admit(const std::string& client, int32_t prompts = 1);
 
   // Counts a request of `client` that was refused because of `why` before it asked for a ticket.
   void CountRefused(const std::string& client, const Status& why);
@@ -91,6 +96,7 @@ class CallerLimits final {
     ServiceTime times;
   };
 
+  static Status CheckPrompts(const Caller& caller, int32_t prompts);
   // ResourceExhausted when a limit is reached.
   Status CheckRates(Usage& usage, const Caller& caller);
   void Count(const std::string& id, int64_t tokens, const Status& status = OkStatus());

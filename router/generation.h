@@ -89,6 +89,7 @@ struct GenerationRequest : PassedOptions {
   std::optional<int32_t> default_max_tokens;  // used without max_tokens; bounded by the context
   int32_t min_tokens = 0;
   int32_t samples = 0;  // 0 means 1
+  int32_t prompts = 1;  // of the client's request; each prompt becomes a GenerationRequest
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;

@@ -33,6 +33,41 @@ bool Fits(const WorkerInfo& info, int64_t tokens) {
   return BlocksOf(tokens + 1, info.block_tokens) <= info.blocks;
 }
 
+// ": worker decode-0 was lost 2.5 s ago, worker decode-1 …"; empty when none of them has left.
+std::string Describe(const std::vector<Departure>& departures, bool only_decode, Time now) {
+  std::string text;
+  for (const Departure& gone : departures) {
+    if (only_decode && !gone.can_decode) continue;
+    text += fmt::format("{}worker {} {} {:.1f} s ago",
+                        text.empty() ? ": " : ", ",
+                        gone.id,
+                        gone.drained ? "left after its drain" : "was lost",
+                        ToSeconds(now - gone.at));
+  }
+  return text;
+}
+
+// Refuses a request whose first token is expected after `ttft_ms`, and its deadline before that.
+Status CheckDeadline(const RouteQuery& route, double ttft_ms, double left_ms) {
+  if (ttft_ms <= left_ms) return OkStatus();
+  const double prompt_ms = std::min(IdlePromptMs(route), ttft_ms);
+  const double queue_ms = ttft_ms - prompt_ms;
+  const std::string parts = fmt::format(
+      "the first token is expected in {:.0f} ms ({:.0f} ms in the queue, {:.0f} ms to compute the "
+      "prompt), but the request has {:.0f} ms left",
+      ttft_ms,
+      queue_ms,
+      prompt_ms,
+      left_ms);
+  if (prompt_ms > left_ms) {
+    return MakeStatus(StatusCode::kDeadlineExceeded,
+                      "{}: an idle cluster would not meet this deadline either",
+                      parts);
+  }
+  return WithRetryAfter(Status(StatusCode::kResourceExhausted, parts),
+                        FromSeconds(std::min(queue_ms / 1000, kMaxRetrySeconds)));
+}
+
 }  // namespace
 
 Placement::Placement(const CoreOptions& options,
@@ -45,17 +80,21 @@ Placement::Placement(const CoreOptions& options,
       index_(index),
       policy_(MakeRoutingPolicy(options.policy, options.seed)) {}
 
-Status Placement::Ready() const {
+Status Placement::Ready(Time now) const {
   bool can_decode = false;
   for (const WorkerSlot slot : book_.slots()) {
     const WorkerRecord& worker = book_.record(slot);
     can_decode |= worker.state == WorkerState::kReady && worker.info.can_decode;
   }
-  return can_decode ? OkStatus() : Status(StatusCode::kUnavailable, WhyNoPlace(false));
+  return can_decode ? OkStatus() : Status(StatusCode::kUnavailable, WhyNoPlace(false, now));
 }
 
-std::string Placement::WhyNoPlace(bool suspect) const {
-  if (book_.slots().empty()) return "no worker has joined this router";
+std::string Placement::WhyNoPlace(bool suspect, Time now) const {
+  const std::vector<Departure>& departures = book_.departures();
+  if (book_.slots().empty()) {
+    if (departures.empty()) return "no worker has joined this router";
+    return fmt::format("all workers have left this router{}", Describe(departures, false, now));
+  }
   int states[4] = {};
   for (const WorkerSlot slot : book_.slots()) {
     const WorkerRecord& worker = book_.record(slot);
@@ -80,11 +119,12 @@ std::string Placement::WhyNoPlace(bool suspect) const {
         states[3]);
   }
   return fmt::format(
-      "no decode worker can take requests: {} ready, {} suspect, {} lost, {} draining",
+      "no decode worker can take requests: {} ready, {} suspect, {} lost, {} draining{}",
       states[0],
       states[1],
       states[2],
-      states[3]);
+      states[3],
+      Describe(departures, true, now));
 }
 
 // Collects the candidates of one role, sorted by worker id. Workers in query.avoid are included
@@ -211,7 +251,7 @@ StatusOr<std::optional<Placement::Plan>> Placement::Place(const Query& query, Ti
   RouteQuery route = RouteOf(query);
   Gather(query, decode_, false, kNoWorker);
   if (decode_.empty()) {
-    if (!Ready().ok() || CouldHold(query)) return std::optional<Plan>();
+    if (!Ready(now).ok() || CouldHold(query)) return std::optional<Plan>();
     return TooLong(query);
   }
   prefill_.clear();
@@ -225,14 +265,8 @@ StatusOr<std::optional<Placement::Plan>> Placement::Place(const Query& query, Ti
   const RequestSpec& spec = query.spec;
   // Only new requests are refused. For a request that was admitted and lost its worker, a late
   // answer is better than none.
-  if (!query.again && spec.deadline != kNever && chosen.ttft_ms > ToMillis(spec.deadline - now)) {
-    const double left_ms = ToMillis(spec.deadline - now);
-    return WithRetryAfter(
-        MakeStatus(StatusCode::kResourceExhausted,
-                   "the first token is expected in {:.0f} ms, but the request has {:.0f} ms left",
-                   chosen.ttft_ms,
-                   left_ms),
-        FromSeconds(std::min((chosen.ttft_ms - left_ms) / 1000, kMaxRetrySeconds)));
+  if (!query.again && spec.deadline != kNever) {
+    BATON_RETURN_IF_ERROR(CheckDeadline(route, chosen.ttft_ms, ToMillis(spec.deadline - now)));
   }
   const WorkerSlot prefill = chosen.prefill == nullptr ? kNoWorker : chosen.prefill->slot;
   return Chosen(std::move(plan), prefill, chosen.decode->slot);

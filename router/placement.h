@@ -58,9 +58,10 @@ class Placement final {
             PrefixIndex& index);
 
   // Chooses workers. nullopt when no worker can take the request now. An error when waiting does
-  // not help: InvalidArgument when no worker can ever hold the request, ResourceExhausted when its
-  // first token is expected after its deadline. A pinned request never waits: the error then says
-  // why its workers cannot serve it.
+  // not help: InvalidArgument when no worker can ever hold the request; when its first token is
+  // expected after its deadline, DeadlineExceeded if idle workers would not meet the deadline
+  // either, else ResourceExhausted with the length of the queue as RetryAfterOf. A pinned request
+  // never waits: the error then says why its workers cannot serve it.
   StatusOr<std::optional<Plan>> Place(const Query& query, Time now);
   // Chooses a decode worker for KV that `prefill` keeps; nullopt when there is none. If
   // `prefill_holds`, the prefill worker may hold blocks of the prompt, so that the decode worker
@@ -72,9 +73,9 @@ class Placement final {
   // See common/cluster/handoff_order.h. False when one of the workers has left.
   bool DecodeTakesFirst(WorkerSlot prefill, WorkerSlot decode) const;
   // OK when a worker that can decode is ready; else Unavailable with the reason.
-  Status Ready() const;
+  Status Ready(Time now) const;
   // The reason why Place returned nullopt, as text for the client. `suspect` as in Query.
-  std::string WhyNoPlace(bool suspect) const;
+  std::string WhyNoPlace(bool suspect, Time now) const;
 
   // Books the load of a dispatch on the worker that `plan` has for the request's kind. PromptDone
   // and Release take back the prompt's part of the booking, and all of it.

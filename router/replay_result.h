@@ -40,10 +40,11 @@ enum class ReplaySkip : uint8_t {
   kBusy,              // clients needed the workers, or too many requests waited for their replay
   kNotDeterministic,  // one of its workers may give other tokens when others share its steps
   kTooLong,           // the request alone exceeds ReplayOptions::max_tokens
+  kWorkerLeft,        // one of its workers had left the router before the request ended
   kFailed,            // the replay ended with an error, for example because its worker was lost
 };
-constexpr int kReplaySkips = 5;
-// "no_other_worker", "busy", "not_deterministic", "too_long", "failed".
+constexpr int kReplaySkips = 6;
+// "no_other_worker", "busy", "not_deterministic", "too_long", "worker_left", "failed".
 std::string_view Name(ReplaySkip skip);
 
 // The end of the check of one request.

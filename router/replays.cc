@@ -28,6 +28,8 @@ std::string_view Name(ReplaySkip skip) {
       return "not_deterministic";
     case ReplaySkip::kTooLong:
       return "too_long";
+    case ReplaySkip::kWorkerLeft:
+      return "worker_left";
     case ReplaySkip::kFailed:
       break;
   }
@@ -94,19 +96,15 @@ void Replays::OnRequestEnd(const RequestMachine& ended,
   if (kept.tokens > options_.max_tokens) return Skip(kept, ReplaySkip::kTooLong, results);
   const bool full = static_cast<int32_t>(waiting_.size()) >= options_.max_waiting;
   if (full || tokens_ > options_.max_tokens) return Skip(kept, ReplaySkip::kBusy, results);
-  if (!IsDeterministic(kept.workers.prefill) || !IsDeterministic(kept.workers.decode)) {
-    return Skip(kept, ReplaySkip::kNotDeterministic, results);
+  for (const WorkerId& id : {kept.workers.prefill, kept.workers.decode}) {
+    const WorkerSlot slot = book_.Find(id);
+    if (slot == kNoWorker) return Skip(kept, ReplaySkip::kWorkerLeft, results);
+    if (!book_.record(slot).info.deterministic) {
+      return Skip(kept, ReplaySkip::kNotDeterministic, results);
+    }
   }
   if (!ChooseDecode(kept)) return Skip(kept, ReplaySkip::kNoOtherWorker, results);
   waiting_.push_back(std::move(kept));
-}
-
-// Whether the worker is known, and gives the same tokens whatever else it computes.
-bool Replays::IsDeterministic(const WorkerId& id) const {
-  return std::ranges::any_of(book_.slots(), [&](WorkerSlot slot) {
-    const WorkerInfo& info = book_.record(slot).info;
-    return info.id == id && info.deterministic;
-  });
 }
 
 int64_t Replays::BlocksFor(const Kept& kept, int32_t block_tokens) const {

@@ -56,7 +56,6 @@ class Replays final {
     int32_t longest = 0;  // the most tokens of one sample
   };
 
-  bool IsDeterministic(const WorkerId& id) const;
   std::optional<WorkerSlot> ChooseDecode(const Kept& kept) const;
   WorkerSlot ChoosePrefill(const Kept& kept, WorkerSlot decode, Time now) const;
   bool HasRoom(WorkerSlot slot, const Kept& kept) const;

@@ -318,11 +318,11 @@ std::shared_ptr<Generation> RequestFrontend::Admit(GenerationRequest request,
   StatusOr<std::shared_ptr<CallerTicket>> ticket =
       draining ? Status(StatusCode::kUnavailable, "this router is shutting down")
       : request.pinned.has_value() ? std::shared_ptr<CallerTicket>()
-                                   : caller_limits_.Admit(request.client);
+                                   : caller_limits_.Admit(request.client, request.prompts);
   if (!ticket.ok()) {
     GenerationEnd end;
     end.status = ticket.status();
-    end.retryable = true;
+    end.retryable = ticket.status().code() != StatusCode::kInvalidArgument;
     probe_.OnRejected(end.status);
     observer->OnEnd(std::move(end));
     if (!draining) Ended();
@@ -443,8 +443,8 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
   }
   spec->client_tag = Xxh3(std::as_bytes(std::span(request.client)));
   spec->arrival = arrival;
-  const bool own_timeout = request.timeout > Duration::zero();
-  spec->deadline = arrival + (own_timeout ? request.timeout : options_.default_timeout);
+  spec->own_deadline = request.timeout > Duration::zero();
+  spec->deadline = arrival + (spec->own_deadline ? request.timeout : options_.default_timeout);
   if (const std::optional<ClusterIdentity> cluster = core_.identity(); cluster.has_value()) {
     spec->hashes = BlockHashes(spec->prompt,
                                cluster->block_tokens,

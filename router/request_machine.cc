@@ -92,7 +92,9 @@ bool RequestMachine::PlaceOne(const Unplaced& group, Time now) {
     // The text of a worker that refused the request is more precise than the router's own.
     const bool told = never && !unable_why_.ok();
     const Status unable(StatusCode::kInvalidArgument, unable_why_.message());
-    End(told ? WithReason(unable, reason::kContextLengthExceeded) : plan.status(), !never);
+    const bool late = plan.status().code() == StatusCode::kDeadlineExceeded;
+    End(told ? WithReason(unable, reason::kContextLengthExceeded) : plan.status(),
+        !never && !late);
     return true;
   }
   if (plan->has_value()) {
@@ -101,7 +103,7 @@ bool RequestMachine::PlaceOne(const Unplaced& group, Time now) {
   }
   const bool bounded = limits_.worker_wait > Duration::zero();
   if (!bounded || now - group.since < limits_.worker_wait) return false;
-  End(Status(StatusCode::kUnavailable, placement_.WhyNoPlace(suspect())), true);
+  End(Status(StatusCode::kUnavailable, placement_.WhyNoPlace(suspect(), now)), true);
   return true;
 }
 
@@ -355,7 +357,7 @@ void RequestMachine::End(const Status& status, bool retryable) {
   unplaced_.clear();
   RequestAccount account = Account();
   if (status.ok()) placement_.LearnOutput(account.generated_tokens);
-  Deliver(Outcome{status, retryable, std::move(account)});
+  Deliver(Outcome{status, retryable, std::move(account), spec_->own_deadline});
 }
 
 std::vector<SampleOutput> RequestMachine::Output() const {
@@ -398,7 +400,7 @@ void RequestMachine::OnSuspectLeft(Time now) {
 
 void RequestMachine::OnTime(Time now) {
   if (done_) return;
-  if (now >= spec_->deadline) return End(TimeIsOver(), true);
+  if (now >= spec_->deadline) return End(TimeIsOver(now), true);
   if (!unplaced_.empty()) PlaceAll(now);
   std::vector<Epoch> due;
   for (const Attempt& attempt : attempts_) {

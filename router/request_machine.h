@@ -159,7 +159,7 @@ class RequestMachine final {
   void RecordSetback(Sample& sample, const Failure& failure, Record& record);
   bool EndAfter(const Failure& failure, const Record& record);
   void EndAttempt(const Attempt& attempt, bool complete);
-  Status TimeIsOver() const;
+  Status TimeIsOver(Time now) const;
   void CheckComplete(Time now);
   void End(const Status& status, bool retryable);
   bool AllFinished() const;

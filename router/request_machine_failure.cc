@@ -312,12 +312,12 @@ void RequestMachine::EndAttempt(const Attempt& attempt, bool complete) {
   }
 }
 
-Status RequestMachine::TimeIsOver() const {
+Status RequestMachine::TimeIsOver(Time now) const {
   std::string text = fmt::format("the request's timeout of {:.3f} s has expired",
                                  ToSeconds(spec_->deadline - spec_->arrival));
   const bool no_place = std::ranges::any_of(
       unplaced_, [](const Unplaced& group) { return group.tried || group.waits > 0; });
-  if (no_place) text += "; " + placement_.WhyNoPlace(suspect());
+  if (no_place) text += "; " + placement_.WhyNoPlace(suspect(), now);
   if (!last_setback_.ok()) text += fmt::format("; before that: {}", Message(last_setback_));
   return Status(StatusCode::kDeadlineExceeded, text);
 }

@@ -142,9 +142,10 @@ void RouterCore::Revive(WorkerSlot slot) {
 void RouterCore::Leave(WorkerSlot slot, Time now) {
   now_ = now;
   if (!book_.Has(slot)) return;
+  const bool drained = book_.record(slot).state == WorkerState::kDraining;
   book_.SetState(slot, WorkerState::kLost);
   WorkerLost(slot);
-  book_.Remove(slot);
+  book_.Remove(slot, drained, now);
   placement_.pairs().Forget(slot);
 }
 

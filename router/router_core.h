@@ -96,7 +96,7 @@ class RouterCore final {
   // Replays that run, and finished requests that wait for their replay.
   const Replays& replays() const { return replays_; }
   // OK when a worker that can decode is ready; else Unavailable with the reason.
-  Status Ready() const { return placement_.Ready(); }
+  Status Ready() const { return placement_.Ready(now_); }
 
  private:
   struct Live {

@@ -33,10 +33,12 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
       suspect_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "suspect"}})),
       lost_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "lost"}})),
       draining_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "draining"}})),
-      requests_(registry,
-                "baton_router_requests_total",
-                "Requests that have ended, by outcome: done, cancelled by the client, invalid (an "
-                "error of the client), refused (overload), failed."),
+      requests_(
+          registry,
+          "baton_router_requests_total",
+          "Requests that have ended, by outcome: done, cancelled by the client, invalid (an "
+          "error of the client), refused (overload), deadline (the time limit that the client "
+          "set), failed (any other error, also default_timeout_seconds)."),
       retries_(registry.AddCounter("baton_router_retries_total", "Dispatches after the first.")),
       refusals_(registry.AddCounter("baton_router_handoff_refusals_total",
                                     "Refused hand-offs: the decode worker was full or could not be "
@@ -89,7 +91,8 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
     replays_skipped_.push_back(registry.AddCounter(
         "baton_replay_skipped_total",
         "Finished requests of the sample that were not compared, by reason: no_other_worker, busy, "
-        "not_deterministic, too_long (replay.max_tokens), failed.",
+        "not_deterministic, too_long (replay.max_tokens), worker_left (before the request ended), "
+        "failed.",
         {{"reason", std::string(Name(static_cast<ReplaySkip>(i)))}}));
   }
 }
@@ -126,7 +129,7 @@ void RouterProbe::SetGauges(const RouterGauges& gauges) {
 
 void RouterProbe::OnOutcome(const Outcome& outcome) {
   const RequestAccount& account = outcome.account;
-  CountEnd(outcome.status);
+  CountEnd(outcome.status, outcome.own_deadline);
   if (account.attempts > 1) retries_.Add(account.attempts - 1);
   if (account.refusals > 0) refusals_.Add(account.refusals);
   if (!account.decode_worker.empty() && account.prefill_worker == account.decode_worker) {
@@ -164,7 +167,7 @@ LatencyPercentiles RouterProbe::latencies() const {
 }
 
 void RouterProbe::OnRejected(const Status& status) {
-  CountEnd(status);
+  CountEnd(status, true);
 }
 
 void RouterProbe::OnTokens(Duration gap, int32_t count) {
@@ -172,8 +175,11 @@ void RouterProbe::OnTokens(Duration gap, int32_t count) {
   for (int32_t i = 1; i < count; ++i) itl_.Observe(0);
 }
 
-void RouterProbe::CountEnd(const Status& status) {
-  requests_.Add(OutcomeOf(status));
+// A request that the router's own default ends after a long time tells of a fault of the cluster.
+void RouterProbe::CountEnd(const Status& status, bool own_deadline) {
+  const RequestOutcome outcome = OutcomeOf(status);
+  const bool default_passed = outcome == RequestOutcome::kDeadline && !own_deadline;
+  requests_.Add(default_passed ? RequestOutcome::kFailed : outcome);
   if (status.ok()) return;
   registry_
       .AddCounter("baton_router_errors_total",

@@ -71,7 +71,7 @@ class RouterProbe final {
   LatencyPercentiles latencies() const;
 
  private:
-  void CountEnd(const Status& status);
+  void CountEnd(const Status& status, bool own_deadline);
 
   MetricsRegistry& registry_;
   Gauge running_;

@@ -13,6 +13,7 @@
 
 #include "common/app/rpc_limits.h"
 #include "common/base/hash.h"
+#include "common/cluster/member_id.h"
 #include "common/log/log.h"
 #include "common/model/model_identity.h"
 #include "common/rpc/reflection_service.h"
@@ -347,6 +348,7 @@ StatusOr<std::unique_ptr<Service>> StartRouter(const config::RouterConfig& confi
                                                AppContext& context) {
   BATON_RETURN_IF_ERROR(CheckTimes(config));
   BATON_RETURN_IF_ERROR(CheckAliases(config));
+  BATON_RETURN_IF_ERROR(CheckMemberId("router_id", config.router_id()));
   BATON_RETURN_IF_ERROR(CheckPorts(config, context.security));
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   EnableReflection();

@@ -38,6 +38,7 @@ struct RequestSpec : RequestOptions {
   int32_t samples = 1;
   std::optional<PinnedWorkers> pinned;  // nullopt: the policy chooses
   bool replay = false;                  // made by Replays: no client waits for it
+  bool own_deadline = false;            // `deadline` is the client's, not the router's default
 };
 
 // The workers of one attempt at a request.
@@ -87,6 +88,7 @@ struct Outcome {
   Status status;
   bool retryable = false;
   RequestAccount account;
+  bool own_deadline = false;  // RequestSpec::own_deadline
 };
 
 using ClientEvent = std::variant<OutputToken, Outcome>;

@@ -60,6 +60,7 @@ StatusOr<WorkerSlot> WorkerBook::Add(WorkerInfo info, Time now) {
     };
     const WorkerSlot slot(i);
     slots_.insert(std::ranges::upper_bound(slots_, id_of(slot), {}, id_of), slot);
+    std::erase_if(departures_, [&](const Departure& gone) { return gone.id == id_of(slot); });
     return WorkerSlot(i);
   }
   return MakeStatus(StatusCode::kResourceExhausted,
@@ -68,7 +69,10 @@ StatusOr<WorkerSlot> WorkerBook::Add(WorkerInfo info, Time now) {
                     kMaxWorkers);
 }
 
-void WorkerBook::Remove(WorkerSlot slot) {
+void WorkerBook::Remove(WorkerSlot slot, bool drained, Time now) {
+  const WorkerInfo& info = record(slot).info;
+  departures_.insert(departures_.begin(), {info.id, info.can_decode, drained, now});
+  if (departures_.size() > kMaxDepartures) departures_.pop_back();
   entries_[slot.value()].reset();
   std::erase(slots_, slot);
 }

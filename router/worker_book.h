@@ -51,6 +51,14 @@ struct WorkerRecord {
   std::vector<RankMeans> ranks;
 };
 
+// A worker that has left.
+struct Departure {
+  WorkerId id;
+  bool can_decode = false;
+  bool drained = false;  // it had announced its end; else it was lost
+  Time at{};
+};
+
 // The joined workers: the description, the last heartbeat and the dispatches of each. Booking is
 // idempotent by (request, epoch), and the worker's own counts replace the router's at each
 // heartbeat, so the load can neither drift nor become negative. Owned by RouterCore; not
@@ -59,7 +67,10 @@ class WorkerBook final {
  public:
   // Adds a worker in a free slot. Errors: ResourceExhausted when kMaxWorkers have joined.
   StatusOr<WorkerSlot> Add(WorkerInfo info, Time now);
-  void Remove(WorkerSlot slot);
+  void Remove(WorkerSlot slot, bool drained, Time now);
+  // The latest kMaxDepartures workers that have left and not joined again, the latest first.
+  const std::vector<Departure>& departures() const { return departures_; }
+  static constexpr size_t kMaxDepartures = 4;
 
   bool Has(WorkerSlot slot) const { return slot.value() < kMaxWorkers && entries_[slot.value()]; }
   const WorkerRecord& record(WorkerSlot slot) const { return entries_[slot.value()]->record; }
@@ -109,6 +120,7 @@ class WorkerBook final {
 
   std::array<std::unique_ptr<Entry>, kMaxWorkers> entries_;
   std::vector<WorkerSlot> slots_;
+  std::vector<Departure> departures_;
 };
 
 }  // namespace baton::router

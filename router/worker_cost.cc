@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace baton::router {
 namespace {
@@ -126,6 +127,28 @@ Route MakeRoute(const Candidate* prefill, const Candidate& decode, const RouteQu
     return {nullptr, &decode, PromptMs(decode, query)};
   }
   return {prefill, &decode, PromptMs(*prefill, query)};
+}
+
+double IdlePromptMs(const RouteQuery& query) {
+  double least = std::numeric_limits<double>::infinity();
+  const auto idle = [](const Candidate& worker) {
+    Candidate free = worker;
+    free.load = {.blocks_free = worker.worker->info.blocks};
+    return free;
+  };
+  for (const Candidate& prefill : query.prefill) {
+    least = std::min(least, PromptMs(idle(prefill), query));
+  }
+  for (const Candidate& worker : query.decode) {
+    const Candidate decode = idle(worker);
+    if (query.prefill.empty() || MayServeLocally(decode, query)) {
+      least = std::min(least, PromptMs(decode, query));
+    }
+    for (const Candidate& prefill : query.prefill) {
+      least = std::min(least, ServeAloneMs(decode, idle(prefill), query).value_or(least));
+    }
+  }
+  return least;
 }
 
 double RelativeLoad(const Candidate& worker) {

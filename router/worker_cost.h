@@ -42,6 +42,10 @@ std::optional<double> ServeAloneMs(const Candidate& decode,
 // `prefill` is null, when both are the same worker, or when MayServeLocally is true.
 Route MakeRoute(const Candidate* prefill, const Candidate& decode, const RouteQuery& query);
 
+// Time to compute the prompt if no worker had any load: the least over all routes that `query`
+// allows.
+double IdlePromptMs(const RouteQuery& query);
+
 // Requests per place in the batch (max_sequences): the load measure of the policies that compare
 // load alone.
 double RelativeLoad(const Candidate& worker);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/cluster/member_id.h"
 #include "common/cluster/wire/command_wire.h"
 #include "common/cluster/wire/join_wire.h"
 #include "common/cluster/wire/report_wire.h"
@@ -13,7 +14,11 @@ namespace baton::router {
 namespace {
 
 constexpr size_t kMessageBytes = size_t{4} << 20;
-constexpr size_t kLoggedId = 256;  // logged bytes of a worker id whose length is not checked yet
+
+// The part of a worker id that failed its check which may be logged.
+std::string LoggedId(const std::string& id) {
+  return HasControlCharacter(id) ? "" : id.substr(0, kMaxMemberId);
+}
 
 const Logger kLog("router");
 
@@ -30,8 +35,7 @@ Status WorkerLinkServer::OnMessage(const worker::v1::ToRouter& message) {
 Status WorkerLinkServer::OnJoin(const worker::v1::ToRouter& message) {
   StatusOr<WorkerInfo> info = WorkerInfoFromProto(message);
   if (!info.ok()) {
-    core_.Refuse(
-        WorkerId(message.join().worker_id().substr(0, kLoggedId)), address_, info.status());
+    core_.Refuse(WorkerId(LoggedId(message.join().worker_id())), address_, info.status());
     return info.status();
   }
   worker_id_ = info->id.value();

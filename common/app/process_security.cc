@@ -107,6 +107,10 @@ StatusOr<std::unique_ptr<ProcessSecurity>> ProcessSecurity::Open(
       security->operators_,
       OpenKeys("admin_keys_file", {config.admin_keys_file(), "", {}}, *security->refusals_));
   BATON_RETURN_IF_ERROR(security->OpenTls());
+  const config::TlsConfig& tls = config.tls();
+  const config::ClusterTlsConfig& cluster = config.cluster_tls();
+  security->certificates_ = std::make_unique<CertificateWatch>(std::vector<std::string>{
+      tls.certificate_file(), tls.client_ca_file(), cluster.certificate_file(), cluster.ca_file()});
   return security;
 }
 

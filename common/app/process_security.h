@@ -11,6 +11,7 @@
 #include "common/metrics/metrics.h"
 #include "common/rpc/channel.h"
 #include "common/security/authenticator.h"
+#include "common/security/certificate_watch.h"
 #include "common/security/refusals.h"
 
 namespace baton {
@@ -64,6 +65,7 @@ class ProcessSecurity final {
   std::shared_ptr<HttpStreams> http_streams_;
   std::unique_ptr<Authenticator> clients_;
   std::unique_ptr<Authenticator> operators_;
+  std::unique_ptr<CertificateWatch> certificates_;
 };
 
 }  // namespace baton

@@ -18,6 +18,7 @@
 #include "common/app/admin_endpoints.h"
 #include "common/app/command_documents.h"
 #include "common/app/descriptor_limit.h"
+#include "common/app/heap_trim.h"
 #include "common/app/process_probe.h"
 #include "common/app/signal_waiter.h"
 #include "common/app/version.h"
@@ -182,7 +183,9 @@ void AnnounceReady(const HttpServer& http, const Service& service) {
 
 // Returns OK after a signal or when the service has finished, or the service's Failure().
 Status RunUntilEnd(const Service& service, const SignalWaiter& signals) {
+  HeapTrim heap;
   while (signals.Wait(kSignalPoll) == 0) {
+    heap.Tick(SteadyClock().Now());
     BATON_RETURN_IF_ERROR(service.Failure());
     if (service.Finished()) break;
   }
@@ -240,6 +243,7 @@ int RunService(const ServiceInfo& info,
   }
   Readiness readiness;
   HttpServerOptions http_options = HttpOptionsOf(process, metrics);
+  http_options.starting = true;
   http_options.gate = (*security)->MakeHttpGate(process.http_listen());
   http_options.streams = (*security)->http_streams();
   auto http = HttpServer::Start(http_options);
@@ -257,6 +261,7 @@ int RunService(const ServiceInfo& info,
     kLog.Error("{} cannot start: {}", info.name, Message(service.status()));
     return ExitStatusOf(service.status());
   }
+  (*http)->SetStarted();
   readiness.Set(service->get());
   AnnounceReady(**http, **service);
   const Status failure = RunUntilEnd(**service, signals);

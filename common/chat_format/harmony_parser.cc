@@ -66,12 +66,13 @@ void HarmonyParser::OnText(std::string_view text, ChatEvents& out) {
 // A header begins with a marker, or with the recipient; other text has no header.
 void HarmonyParser::AddToHeader(std::string_view text, ChatEvents& out) {
   header_ += text;
-  std::string_view begin = header_;
-  while (!begin.empty() && IsSpace(begin.front())) begin.remove_prefix(1);
+  while (spaces_ < header_.size() && IsSpace(header_[spaces_])) ++spaces_;
+  const std::string_view begin = std::string_view(header_).substr(spaces_);
   const bool in_header =
       begin.starts_with(kStart) || begin.starts_with(kChannel) || begin.starts_with(kRecipient);
   if (in_header || kRecipient.starts_with(begin)) return;
   phase_ = Phase::kContent;
+  spaces_ = 0;
   out.Content(std::exchange(header_, {}));
 }
 
@@ -98,6 +99,7 @@ void HarmonyParser::BeginMessage(ChatEvents& out) {
     phase_ = channel == "analysis" && options_.reasoning ? Phase::kReasoning : Phase::kContent;
   }
   header_.clear();
+  spaces_ = 0;
 }
 
 void HarmonyParser::AddArguments(std::string_view text, ChatEvents& out) {

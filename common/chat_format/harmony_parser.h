@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -41,6 +42,7 @@ class HarmonyParser final {
   Phase phase_ = Phase::kHeader;
   std::string held_;    // may belong to a marker
   std::string header_;  // with its markers
+  size_t spaces_ = 0;   // white space at the begin of header_, so that each byte is read once
   std::string raw_;     // all of the call under way
   JsonScanner arguments_;
 };

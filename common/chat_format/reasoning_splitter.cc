@@ -25,17 +25,16 @@ std::string ReasoningSplitter::Append(std::string_view text, ChatEvents& out) {
 
 std::string ReasoningSplitter::TakeStart(std::string_view text, ChatEvents& out) {
   held_ += text;
-  size_t begin = 0;
-  while (begin < held_.size() && IsSpace(held_[begin])) ++begin;
-  const std::string_view rest = std::string_view(held_).substr(begin);
+  while (spaces_ < held_.size() && IsSpace(held_[spaces_])) ++spaces_;
+  const std::string_view rest = std::string_view(held_).substr(spaces_);
   if (rest.size() < begin_.size() && begin_.starts_with(rest)) return "";
   std::string all = std::exchange(held_, {});
-  if (!std::string_view(all).substr(begin).starts_with(begin_)) {
+  if (!std::string_view(all).substr(spaces_).starts_with(begin_)) {
     phase_ = Phase::kContent;
     return all;
   }
   phase_ = Phase::kReasoning;
-  return TakeReasoning(std::string_view(all).substr(begin + begin_.size()), out);
+  return TakeReasoning(std::string_view(all).substr(spaces_ + begin_.size()), out);
 }
 
 std::string ReasoningSplitter::TakeReasoning(std::string_view text, ChatEvents& out) {

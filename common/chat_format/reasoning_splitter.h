@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -34,6 +35,7 @@ class ReasoningSplitter final {
   const Markers end_;
   Phase phase_;
   std::string held_;   // may belong to a marker
+  size_t spaces_ = 0;  // kStart: white space at the begin of held_, so that each byte is read once
   std::string space_;  // white space that may be the last of the reasoning
   bool any_ = false;   // some reasoning was written
 };

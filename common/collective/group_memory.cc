@@ -208,6 +208,11 @@ bool GroupMemory::aborted() const {
   return LoadWord(header().aborted) != 0;
 }
 
+std::optional<int> GroupMemory::aborted_by() const {
+  const uint32_t rank = LoadWord(header().aborted);
+  return rank == 0 ? std::nullopt : std::optional(static_cast<int>(rank) - 1);
+}
+
 Status GroupMemory::abort_status() const {
   const Header& h = header();
   const uint32_t rank = LoadWord(h.aborted);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,8 @@ class GroupMemory final {
   // ranks again.
   void Abort(int rank, std::string_view message);
   bool aborted() const;
+  // The rank that the first Abort named; nullopt until then.
+  std::optional<int> aborted_by() const;
   // OK until Abort, then the error that all calls return.
   Status abort_status() const;
 

@@ -109,7 +109,10 @@ Status AcceptOne(int listening, std::span<std::optional<RankSocket>> sockets, Du
 
 }  // namespace
 
-StatusOr<MpirunLeader> AcceptMpirunRanks(const GroupShape& shape, Duration limit) {
+StatusOr<MpirunLeader> AcceptMpirunRanks(
+    const GroupShape& shape,
+    Duration limit,
+    const std::function<void(const std::string& ranks, Duration waited)>& tell) {
   MpirunLeader group;
   BATON_ASSIGN_OR_RETURN(group.world, OpenWorld(shape.ranks(), limit));
   MpiWorld& world = *group.world;
@@ -121,12 +124,19 @@ StatusOr<MpirunLeader> AcceptMpirunRanks(const GroupShape& shape, Duration limit
   BATON_RETURN_IF_ERROR(ShareMemoryPlaces(world, nullptr).status());
   group.sockets.resize(shape.ranks() - 1);
   const SteadyClock clock;
-  const Time deadline = clock.Now() + limit;
+  const Time began = clock.Now();
+  const Time deadline = began + limit;
   const auto here = std::ranges::count(world.first_on_host(), 0);
   for (int i = 1; i < here; ++i) {
     pollfd waiting{listening.get(), POLLIN, 0};
-    const double left = std::clamp(ToMillis(deadline - clock.Now()), 0.0, 1e9);
-    if (::poll(&waiting, 1, static_cast<int>(left)) <= 0) {
+    bool has_come = false;
+    while (!has_come && clock.Now() < deadline) {
+      const Time now = clock.Now();
+      const Duration part = std::min(deadline - now, UntilWaitIsTold(now - began));
+      has_come = ::poll(&waiting, 1, static_cast<int>(ToMillis(part)) + 1) > 0;
+      if (!has_come) tell(Missing(world, group.sockets), clock.Now() - began);
+    }
+    if (!has_come) {
       return MakeStatus(StatusCode::kDeadlineExceeded,
                         "ranks {} have not come within {:.1f} s",
                         Missing(world, group.sockets),

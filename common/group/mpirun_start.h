@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -30,10 +32,14 @@ struct MpirunFollower {
   std::unique_ptr<GroupMemory> memory;  // of the ranks on this host, if the leader is on another
 };
 
-// On rank 0: waits until every other rank has come. Errors: InvalidArgument when mpirun started
+// On rank 0: waits until every other rank has come; while it waits for ranks of this host, it calls
+// `tell` as ReceiveAndTell does, with their numbers. Errors: InvalidArgument when mpirun started
 // another number of ranks than `shape` has; NotFound when OpenMPI or libbaton_mpi.so is missing;
 // DeadlineExceeded naming the ranks that have not come.
-StatusOr<MpirunLeader> AcceptMpirunRanks(const GroupShape& shape, Duration limit);
+StatusOr<MpirunLeader> AcceptMpirunRanks(
+    const GroupShape& shape,
+    Duration limit,
+    const std::function<void(const std::string& ranks, Duration waited)>& tell);
 
 // On another rank: finds rank 0. Errors as above.
 StatusOr<MpirunFollower> ConnectToMpirunLeader(const GroupShape& shape, Duration limit);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -26,5 +27,14 @@ class RankLink {
   // Errors: DeadlineExceeded after `limit`; Unavailable when the other end is closed.
   virtual StatusOr<Message> Receive(Duration limit) = 0;
 };
+
+// The time from `waited` until a wait for another rank is told the next time: after 10 s, then each
+// 30 s.
+Duration UntilWaitIsTold(Duration waited);
+
+// As link.Receive. While it waits, it calls `tell` with the time that it has waited.
+StatusOr<RankLink::Message> ReceiveAndTell(RankLink& link,
+                                           Duration limit,
+                                           const std::function<void(Duration waited)>& tell);
 
 }  // namespace baton

@@ -23,6 +23,21 @@ constexpr size_t kBodyReadBytes = 32 << 10;
 constexpr size_t kMaxChunkLineBytes = 16 << 10;  // a size line with extensions, or all trailers
 constexpr size_t kShortestChunkedBody = 5;       // "0", CR LF, CR LF
 
+// Whether `bytes`, which the parser keeps until more arrive, may become a chunk's size line or the
+// last chunk with its trailer (RFC 9112, section 7.1). The parser looks only for CR LF, so it would
+// wait for the rest of a line that another end, or another first character, has already spoilt.
+// `is_first`: no chunk, whose data ends with CR LF, comes before.
+bool MayBecomeChunk(std::string_view bytes, bool is_first) {
+  for (size_t at = bytes.find('\n'); at != bytes.npos; at = bytes.find('\n', at + 1)) {
+    if (at == 0 || bytes[at - 1] != '\r') return false;
+  }
+  if (!is_first && bytes == "\r") return true;
+  if (!is_first && bytes.starts_with("\r\n")) bytes.remove_prefix(2);
+  const size_t digits = bytes.find_first_not_of("0123456789abcdefABCDEF");
+  if (digits == bytes.npos) return true;
+  return digits > 0 && std::string_view("; \t\r").find(bytes[digits]) != bytes.npos;
+}
+
 }  // namespace
 
 void Http1Session::Start() {
@@ -75,18 +90,27 @@ void Http1Session::Parse() {
   while (HasBytesToParse()) {
     beast::error_code error;
     const size_t used = parser_->put(input.cdata(), error);
-    // The parser takes a header only when all of it is there.
+    // The parser takes a header only when all of it is there, and the last chunk with its trailer.
     const std::string_view taken(static_cast<const char*>(input.cdata().data()), used);
-    const bool folded = phase_ == Phase::kHead && HasFoldedLine(taken);
+    const bool trailer = parser_->chunked() && parser_->is_done();
+    const bool folded = (phase_ == Phase::kHead || trailer) && HasFoldedLine(taken);
     input.consume(used);
     parsed_bytes_ += used;
     const bool need_more = error == http::error::need_more;
     if (error && !need_more) return OnParseError(error);
     if (!CheckSizes(need_more)) return;
-    if (folded) return Refuse({400, "a line of the header begins with a space"});
+    if (folded) return Refuse({400, "a line of the header or trailer begins with a space"});
     if (phase_ == Phase::kHead && parser_->is_header_done() && !OnHead()) return;
     if (parser_->is_done()) return Dispatch();
     if (need_more) break;
+  }
+  if (phase_ == Phase::kBody && parser_->chunked() && input.size() > 0) {
+    const std::string_view waiting(static_cast<const char*>(input.cdata().data()), input.size());
+    if (!MayBecomeChunk(waiting, parsed_bytes_ == 0)) {
+      return Refuse({400,
+                     "a chunk must begin with its size in hexadecimal digits, and each line of the "
+                     "framing must end with CR LF"});
+    }
   }
   Read();
 }
@@ -130,13 +154,15 @@ bool Http1Session::OnHead() {
   request_.client = connection_.slot().address();
   request_.certificate = connection_.stream().certificate_name();
   HttpRefusal refusal = CheckFraming(head);
+  if (refusal.status == 0) refusal = CheckHost(head);
   if (refusal.status == 0) refusal = CheckExpect(request_);
   if (refusal.status != 0) {
     Refuse(refusal);
     return false;
   }
   if (!Admit()) return false;
-  parser_->eager(true);
+  // Of a chunked body the parser takes one chunk at a time, so that Parse sees the trailer alone.
+  parser_->eager(!parser_->chunked());
   if (parser_->is_done()) return true;
   connection_.Arm(shared().options.body_timeout);
   const bool is_new = head.version() >= 11;

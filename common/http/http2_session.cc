@@ -197,6 +197,7 @@ bool Http2Session::OnHead(int32_t id, Http2Stream& stream) {
       stream.refusal = {400, "the header \"host\" is not the same as \":authority\""};
     }
   }
+  if (stream.refusal.status == 0) stream.refusal = CheckHostName(request.header("host"));
   if (stream.refusal.status == 0) stream.refusal = CheckExpect(request);
   if (stream.refusal.status != 0) return true;
   uint64_t stated = 0;  // nghttp2 compares it with the body

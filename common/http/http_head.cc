@@ -1,7 +1,9 @@
 #include "common/http/http_head.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_split.h>
@@ -23,6 +25,34 @@ std::string Text(beast::string_view view) {
   return {view.data(), view.size()};
 }
 
+struct AbsoluteTarget {
+  std::string host;  // with the port
+  std::string path;  // with the query
+};
+
+// The parts of a target in absolute form (RFC 9112, section 3.2.2); nullopt: another form.
+std::optional<AbsoluteTarget> ParseAbsolute(const std::string& target, std::string_view method) {
+  const std::string scheme = absl::AsciiStrToLower(target.substr(0, target.find("://")));
+  if (scheme != "http" && scheme != "https") return std::nullopt;
+  const std::string rest = target.substr(std::min(target.size(), scheme.size() + 3));
+  const size_t end = std::min(rest.find_first_of("/?"), rest.size());
+  AbsoluteTarget parts{rest.substr(0, end), rest.substr(end)};
+  if (parts.path.empty() && method == "OPTIONS") {
+    parts.path = "*";
+  } else if (!parts.path.starts_with('/')) {
+    parts.path.insert(0, "/");
+  }
+  return parts;
+}
+
+// The number of leading characters of `text` that are letters, digits or in `marks`.
+size_t Span(std::string_view text, std::string_view marks) {
+  const auto end = std::ranges::find_if_not(text, [&](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || marks.find(c) != marks.npos;
+  });
+  return static_cast<size_t>(end - text.begin());
+}
+
 bool IsChunked(const std::string& coding) {
   return absl::AsciiStrToLower(absl::StripAsciiWhitespace(coding)) == "chunked";
 }
@@ -33,9 +63,14 @@ HttpRequest ToRequest(const HttpHead& head) {
   HttpRequest request;
   request.id = RequestIdOf(Text(head["x-request-id"]));
   request.method = Text(head.method_string());
-  SetTarget(Text(head.target()), request);
   for (const auto& field : head) {
     request.headers[absl::AsciiStrToLower(Text(field.name_string()))] = Text(field.value());
+  }
+  if (auto absolute = ParseAbsolute(Text(head.target()), request.method)) {
+    SetTarget(absolute->path, request);
+    request.headers["host"] = std::move(absolute->host);
+  } else {
+    SetTarget(Text(head.target()), request);
   }
   return request;
 }
@@ -71,6 +106,37 @@ HttpRefusal CheckFraming(const HttpHead& head) {
     return {400, fmt::format("Transfer-Encoding is '{}'; chunked must come last", Shown(value))};
   }
   return {501, fmt::format("Transfer-Encoding is '{}'; only chunked is known", Shown(value))};
+}
+
+HttpRefusal CheckHost(const HttpHead& head) {
+  const auto hosts = head.count(http::field::host);
+  if (hosts > 1) return {400, "the request has more than one Host"};
+  if (hosts == 0 && head.version() >= 11) return {400, "the request has no Host"};
+  const HttpRefusal refusal = CheckHostName(Text(head[http::field::host]));
+  if (refusal.status != 0) return refusal;
+  const auto absolute = ParseAbsolute(Text(head.target()), Text(head.method_string()));
+  if (!absolute.has_value()) return {};
+  return absolute->host.empty() ? HttpRefusal{400, "the request's target names no host"}
+                                : CheckHostName(absolute->host);
+}
+
+HttpRefusal CheckHostName(std::string_view host) {
+  const HttpRefusal refusal = {
+      400,
+      fmt::format("the host is '{}'; it must be a host, or host:port", Shown(std::string(host)))};
+  std::string_view rest = host;
+  if (rest.starts_with('[')) {  // an IPv6 address
+    rest.remove_prefix(1 + Span(rest.substr(1), ":.-_~!$&'()*+,;="));
+    if (!rest.starts_with(']')) return refusal;
+    rest.remove_prefix(1);
+  } else {
+    rest.remove_prefix(Span(rest, "-._~%!$&'()*+,;="));
+  }
+  if (rest.empty()) return {};
+  const bool port = rest.front() == ':' && std::ranges::all_of(rest.substr(1), [](char c) {
+                      return absl::ascii_isdigit(static_cast<unsigned char>(c));
+                    });
+  return port ? HttpRefusal() : refusal;
 }
 
 HttpRefusal CheckExpect(const HttpRequest& request) {

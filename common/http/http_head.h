@@ -23,12 +23,19 @@ struct HttpRefusal {
 // The request without its body.
 HttpRequest ToRequest(const HttpHead& head);
 
-// Sets the path and the query from `target`, which is a path, or "*" for OPTIONS.
+// Sets the path and the query from `target`, which is a path, or "*" for OPTIONS (ToRequest also
+// takes the absolute form of HTTP/1, "http://host/path").
 void SetTarget(std::string_view target, HttpRequest& request);
 
 // Refuses a request whose body length is ambiguous (RFC 9112, section 6). Two servers in a row may
 // split ambiguous bytes into different requests, so the connection must be closed after a refusal.
 HttpRefusal CheckFraming(const HttpHead& head);
+
+// Refuses a request that states no host (HTTP/1.1), more than one or a malformed one (RFC 9112,
+// section 3.2): two servers in a row may take such a request to different sites.
+HttpRefusal CheckHost(const HttpHead& head);
+// Refuses `host` unless it is a host or host:port (RFC 3986, section 3.2), or empty.
+HttpRefusal CheckHostName(std::string_view host);
 
 // Whether a line of the header begins with a space or tab and so goes on with the value of the line
 // before: RFC 9112, section 5.2, has a server refuse that, because others read it differently.

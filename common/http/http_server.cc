@@ -111,6 +111,8 @@ class HttpServer::Impl final {
     shared_->routes.Add(method, path, std::move(route));
   }
 
+  void SetStarted() { shared_->starting = false; }
+
   const std::string& address() const { return address_; }
 
  private:
@@ -265,6 +267,10 @@ void HttpServer::AddRoute(const std::string& method,
 
 void HttpServer::AddProbe(const std::string& path, Handler handler) {
   impl_->AddRoute("GET", path, {std::move(handler), nullptr, /*is_probe=*/true});
+}
+
+void HttpServer::SetStarted() {
+  impl_->SetStarted();
 }
 
 const std::string& HttpServer::address() const {

@@ -61,8 +61,10 @@ struct HttpServerOptions {
   Duration idle_timeout = std::chrono::seconds(60);    // between requests
   Duration write_timeout = std::chrono::seconds(30);   // for one write to be accepted
   MetricsRegistry* metrics = nullptr;                  // outlives the server; null: no metrics
-  HttpGate gate = nullptr;                             // empty: every request is served
-  std::shared_ptr<HttpStreams> streams = nullptr;      // of the connections; null: no encryption
+  // Until SetStarted, anything but probes is answered with 503, also what has no route yet.
+  bool starting = false;
+  HttpGate gate = nullptr;                         // empty: every request is served
+  std::shared_ptr<HttpStreams> streams = nullptr;  // of the connections; null: no encryption
 };
 
 // The answer to one request, which its handler gives: either one Reply, or Begin, any number of
@@ -106,8 +108,9 @@ class HttpServer final {
   using Runner =
       std::function<void(const std::shared_ptr<HttpExchange>& exchange, std::function<void()> job)>;
 
-  // Listens and answers from now on (with 404 until routes are added). Errors: InvalidArgument for
-  // a bad address, Unavailable that names the address when it cannot be bound.
+  // Listens and answers from now on (with 404, or 503 while it starts, until routes are added).
+  // Errors: InvalidArgument for a bad address, Unavailable that names the address when it cannot be
+  // bound.
   static StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options);
   ~HttpServer();
 
@@ -121,6 +124,9 @@ class HttpServer final {
 
   // Serves GET on `path` even when clients use all connections and handler threads.
   void AddProbe(const std::string& path, Handler handler);
+
+  // All routes are there (HttpServerOptions::starting).
+  void SetStarted();
 
   // "host:port" with the actual port.
   const std::string& address() const;

@@ -46,6 +46,9 @@ HttpAdmission AdmitRequest(HttpShared& shared,
   admission.match = shared.routes.Find(request.method, request.path);
   const bool is_probe = admission.match.route.is_probe;
   if (slot.reserved() && !is_probe) admission.refusal = {503, slot.over_limit()};
+  if (shared.starting && !is_probe && admission.refusal.status == 0) {
+    admission.refusal = {503, "this process is starting; /readyz tells when it is ready"};
+  }
   admission.proven = admission.refusal.status == 0 && !open_to_all && !is_probe;
   return admission;
 }

@@ -9,6 +9,7 @@ HttpShared::HttpShared(const HttpServerOptions& options_in)
              options.max_connections_per_address,
              options.reserved_connections}),
       waiting_bodies(options.max_waiting_body_bytes),
-      handlers(static_cast<size_t>(options.handler_threads)) {}
+      handlers(static_cast<size_t>(options.handler_threads)),
+      starting(options.starting) {}
 
 }  // namespace baton

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -33,7 +34,8 @@ struct HttpShared {
   // Connections in ordinary slots none of whose requests has passed the gate, the oldest first.
   // Used on the io thread.
   std::list<std::weak_ptr<HttpConnection>> strangers;
-  bool draining = false;  // HttpServer::Drain was called. Used on the io thread.
+  std::atomic<bool> starting;  // see HttpServerOptions
+  bool draining = false;       // HttpServer::Drain was called. Used on the io thread.
   std::mutex mutex;
   std::unordered_map<HttpConnection*, std::weak_ptr<HttpConnection>> open;  // guarded by mutex
 };

@@ -5,8 +5,8 @@
 namespace baton {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames = {
-    "done", "cancelled", "invalid", "refused", "failed"};
+constexpr std::array<std::string_view, 6> kNames = {
+    "done", "cancelled", "invalid", "refused", "deadline", "failed"};
 
 }  // namespace
 
@@ -25,6 +25,8 @@ RequestOutcome OutcomeOf(const Status& status) {
       return RequestOutcome::kInvalid;
     case StatusCode::kResourceExhausted:
       return RequestOutcome::kRefused;
+    case StatusCode::kDeadlineExceeded:
+      return RequestOutcome::kDeadline;
     default:
       return RequestOutcome::kFailed;
   }

@@ -17,11 +17,12 @@ enum class RequestOutcome : uint8_t {
   kCancelled,  // by its client
   kInvalid,    // the client's error: this request can never be served
   kRefused,    // RESOURCE_EXHAUSTED
+  kDeadline,   // DEADLINE_EXCEEDED: the request's own time was over
   kFailed,     // any other error; alarms should watch this one
 };
 
 RequestOutcome OutcomeOf(const Status& status);
-// "done", "cancelled", "invalid", "refused", "failed".
+// "done", "cancelled", "invalid", "refused", "deadline", "failed".
 std::string_view Name(RequestOutcome outcome);
 
 // One counter with a series for each outcome. All series exist from the start. Thread-safe.

@@ -14,12 +14,12 @@ namespace baton {
 
 // What the holder of a key may use. 0: no limit.
 struct KeyLimits {
-  int64_t requests_in_flight = 0;
+  int64_t requests_in_flight = 0;  // each prompt of a completions request counts as a request
   double requests_per_second = 0;
   double tokens_per_second = 0;  // of prompts and answers together
   int64_t body_bytes = 0;        // of one HTTP request
-  int64_t prompt_tokens = 0;     // of one request
-  int64_t output_tokens = 0;     // of one request, all samples together
+  int64_t prompt_tokens = 0;     // of one prompt
+  int64_t output_tokens = 0;     // of one request, all prompts and samples together
 };
 
 // A key as the file of keys describes it. The file has the key's hash, not the key.

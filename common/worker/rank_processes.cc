@@ -79,8 +79,14 @@ StatusOr<std::unique_ptr<RankProcesses>> RankProcesses::Start(const Options& opt
 
 Status RankProcesses::Accept() {
   mpirun_ = ::getppid();
-  BATON_ASSIGN_OR_RETURN(MpirunLeader group,
-                         AcceptMpirunRanks(options_.shape, options_.start_limit));
+  BATON_ASSIGN_OR_RETURN(
+      MpirunLeader group,
+      AcceptMpirunRanks(
+          options_.shape, options_.start_limit, [](const std::string& waited_for, Duration waited) {
+            kLog.Info("waiting for ranks {} to start, for {:.0f} s so far",
+                      waited_for,
+                      ToSeconds(waited));
+          }));
   world_ = std::move(group.world);
   std::vector<int> remote;
   for (auto& socket : group.sockets) {
@@ -134,9 +140,20 @@ RankProcesses::~RankProcesses() {
   followers_.clear();
 }
 
+void RankProcesses::TellWait(int rank, const Follower& follower, Duration waited) {
+  const std::string told =
+      fmt::format("waiting for rank {} to start, for {:.0f} s so far", rank, ToSeconds(waited));
+  if (follower.process == nullptr) return kLog.Info("{}", told);
+  const pid_t process = follower.process->pid();
+  if (!IsStopped(process)) return kLog.Info("{} (process {})", told, process);
+  kLog.Warning("{}: a signal has stopped its process {}; SIGCONT continues it", told, process);
+}
+
 StatusOr<RankLink::Message> RankProcesses::ReceiveFrom(int rank) {
   Follower& follower = followers_[rank - 1];
-  auto message = LinkTo(rank).Receive(options_.start_limit);
+  auto message = ReceiveAndTell(LinkTo(rank), options_.start_limit, [&](Duration waited) {
+    TellWait(rank, follower, waited);
+  });
   if (message.ok()) {
     const Status error = ErrorIn(message->text);
     return error.ok() ? std::move(message) : Annotate(error, fmt::format("rank {}", rank));
@@ -237,8 +254,14 @@ void RankProcesses::WatchRemote() {
 }
 
 void RankProcesses::Break(int rank, std::string_view reason) {
-  kLog.Error("rank {} {}: the group ends", rank, reason);
+  // The first rank that aborts is the cause; the others end because of it.
   memory_->Abort(rank, reason);
+  const std::optional<int> cause = memory_->aborted_by();
+  if (cause == rank) {
+    kLog.Error("rank {} {}: the group ends", rank, reason);
+  } else {
+    kLog.Info("rank {} has ended because of rank {}: {}", rank, *cause, reason);
+  }
   if (world_ != nullptr) world_->Abort(rank, reason);
 }
 

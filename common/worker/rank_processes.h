@@ -81,6 +81,8 @@ class RankProcesses final {
   RankLink& LinkTo(int rank);
   // What became of a follower that closed its socket.
   std::string DescribeExit(Follower& follower) const;
+  // Says in the log for which follower the group has waited so long.
+  static void TellWait(int rank, const Follower& follower, Duration waited);
   // The next message of a follower that is still starting.
   StatusOr<RankLink::Message> ReceiveFrom(int rank);
   // Looks for followers that end or report an error, and for an mpirun that ends, which leaves its

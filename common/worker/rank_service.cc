@@ -156,7 +156,13 @@ class Rank {
 
   StatusOr<int32_t> Agree(int32_t blocks) {
     BATON_RETURN_IF_ERROR(leader().Send(HelloOf(config_, rank_, *model_, blocks).ToJson()));
-    BATON_ASSIGN_OR_RETURN(RankLink::Message answer, leader().Receive(kRankStartLimit));
+    BATON_ASSIGN_OR_RETURN(
+        RankLink::Message answer,
+        ReceiveAndTell(leader(), kRankStartLimit, [this](Duration waited) {
+          kLog.Info("rank {} has loaded its part and waits for rank 0, for {:.0f} s so far",
+                    rank_,
+                    ToSeconds(waited));
+        }));
     BATON_ASSIGN_OR_RETURN(const int32_t agreed, BlocksIn(answer.text));
     if (remote_ == nullptr) {
       BATON_ASSIGN_OR_RETURN(ring_, StepRing::Open(std::move(answer.descriptor)));

@@ -388,13 +388,15 @@ WorkerLoad Worker::Load() {
   load.engine = engine_->Stats();
   load.digest = digest_;
   load.digest_sequence = digest_sequence_;
+  uint64_t rejected_messages = 0;
   for (const WorkerRole* role : {prefill_.get(), decode_.get()}) {
     if (role == nullptr) continue;
     for (const auto& [peer, traffic] : role->traffic()) load.peers[peer] += traffic;
     const KvTransferStats transfers = role->transfers();
     for (const auto& [peer, stats] : transfers.by_peer) load.peers[peer] += TrafficOf(stats);
+    rejected_messages += transfers.rejected_messages;
   }
-  probe_.SetPeers(load.peers);
+  probe_.SetPeers(load.peers, rejected_messages);
   load.blocks_quarantined = blocks_quarantined_;
   load.draining = draining_;
   return load;

@@ -42,12 +42,15 @@ WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
       requests_(metrics,
                 "baton_worker_requests_total",
                 "Requests that ended on this worker, by outcome: done, cancelled, invalid, refused "
-                "(no room), failed."),
+                "(no room), deadline, failed."),
       handoffs_done_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "committed"}})),
       handoffs_failed_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "failed"}})),
       handoffs_refused_(metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "refused"}})),
       handoffs_not_needed_(
           metrics.AddCounter(kHandoffs, kHandoffsHelp, {{"outcome", "not_needed"}})),
+      rejected_(metrics.AddCounter("baton_kv_rejected_messages_total",
+                                   "Messages of peers about KV hand-offs that this worker does not "
+                                   "have, for example because they have ended; it refused them.")),
       ttft_(metrics.AddHistogram("baton_worker_ttft_seconds",
                                  "Time from arrival at this worker to the first token.",
                                  LatencyBuckets())),
@@ -137,14 +140,17 @@ void WorkerProbe::RequestEnded(const BookEntry& entry,
   }
 }
 
-void WorkerProbe::SetPeers(const std::map<WorkerId, PeerTraffic>& peers) {
+void WorkerProbe::SetPeers(const std::map<WorkerId, PeerTraffic>& peers,
+                           uint64_t rejected_messages) {
   std::lock_guard lock(peers_mutex_);
   peers_ = peers;
+  rejected_messages_ = rejected_messages;
 }
 
 void WorkerProbe::UpdatePeers() {
   std::lock_guard lock(peers_mutex_);
   for (const auto& [peer, traffic] : peers_) UpdatePeer(peer, traffic);
+  rejected_.RaiseTo(static_cast<double>(rejected_messages_));
 }
 
 void WorkerProbe::UpdatePeer(const WorkerId& peer, const PeerTraffic& traffic) {

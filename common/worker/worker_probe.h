@@ -30,8 +30,9 @@ class WorkerProbe final {
   void SetStalled(Duration stalled) { stalled_.Set(ToSeconds(stalled)); }
   // The number of KV blocks in quarantine now.
   void SetQuarantined(uint32_t blocks) { quarantined_blocks_.Set(blocks); }
-  // The KV transfers with each peer, for the next scrape.
-  void SetPeers(const std::map<WorkerId, PeerTraffic>& peers);
+  // The KV transfers with each peer, and the number of messages about unknown hand-offs since the
+  // start, for the next scrape.
+  void SetPeers(const std::map<WorkerId, PeerTraffic>& peers, uint64_t rejected_messages);
   // Counts a request that ended. `times` is valid only when `status` is OK.
   void RequestEnded(const BookEntry& entry, const Status& status, const RequestTimes& times);
   // `transfer`: time from the last prompt chunk ready to KV committed; zero on the receiver, which
@@ -53,6 +54,7 @@ class WorkerProbe final {
   bool attached_ = false;
   std::mutex peers_mutex_;
   std::map<WorkerId, PeerTraffic> peers_;        // guarded by peers_mutex_
+  uint64_t rejected_messages_ = 0;               // guarded by peers_mutex_
   std::map<WorkerId, MetricLabels> transports_;  // the labels of each peer's present transport
 
   Gauge running_;
@@ -73,6 +75,7 @@ class WorkerProbe final {
   Counter handoffs_failed_;
   Counter handoffs_refused_;
   Counter handoffs_not_needed_;
+  Counter rejected_;
   Histogram ttft_;
   Histogram tpot_;
   Histogram queue_;

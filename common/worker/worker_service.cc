@@ -12,6 +12,7 @@
 #include "common/app/version.h"
 #include "common/base/hash.h"
 #include "common/base/host_port.h"
+#include "common/cluster/member_id.h"
 #include "common/grammar/xgrammar/grammar_compiler.h"
 #include "common/log/log.h"
 #include "common/model/tokenizer_source.h"
@@ -79,6 +80,7 @@ StatusOr<std::unique_ptr<Service>> WorkerService::Start(const config::WorkerConf
     BATON_RETURN_IF_ERROR(context.security.CheckPort(
         "the tcp transport at kv_listen", config.kv_listen(), PortUsers::kKvData));
   }
+  BATON_RETURN_IF_ERROR(CheckMemberId("worker_id", config.worker_id()));
   std::unique_ptr<WorkerService> service(new WorkerService());
   BATON_RETURN_IF_ERROR(service->MakeExecutor(config, kind));
   WorkerOptions options;

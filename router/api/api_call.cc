@@ -65,6 +65,7 @@ void ApiCall::Start(RequestFrontend& frontend, ApiRequest request) {
   std::vector<std::shared_ptr<Generation>> admitted;
   for (size_t i = 0; i < count; ++i) {
     GenerationRequest one = request.generation;
+    one.prompts = static_cast<int32_t>(count);
     one.input = std::move(request.inputs[i]);
     if (count > 1) one.names.text = one.names.tokens = fmt::format("prompt[{}]", i);
     auto generation = frontend.Admit(std::move(one), std::make_shared<Part>(shared_from_this(), i));

@@ -43,9 +43,10 @@ TEST_F(EndToEndTest, AResetEmptiesThePrefixCachesOfAllWorkers) {
   const std::string prompt = PromptOf(5);
   const GenerateAccount first = Ask(prompt, kTokens);
   EXPECT_GT(Ask(prompt, kTokens).cached_tokens, 0);
-  const HttpAnswer answer = HttpSend(http("router"),
-                                     "POST /reset_prefix_cache HTTP/1.1\r\nContent-Length: "
-                                     "0\r\nConnection: close\r\n\r\n");
+  const HttpAnswer answer =
+      HttpSend(http("router"),
+               "POST /reset_prefix_cache HTTP/1.1\r\nHost: t\r\nContent-Length: "
+               "0\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(answer.status, 200) << answer.body;
   const GenerateAccount after = Ask(prompt, kTokens);
   EXPECT_EQ(after.cached_tokens, 0);
@@ -259,7 +260,7 @@ TEST_F(EndToEndTest, GarbageOnEveryPortChangesNothing) {
   for (const auto& member : cluster().members()) {
     for (const auto& [name, address] : member.addresses) {
       for (const std::string& bytes : {garbage,
-                                       std::string("GET / HTTP/1.1\r\n\r\n"),
+                                       std::string("GET / HTTP/1.1\r\nHost: t\r\n\r\n"),
                                        std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + garbage}) {
         RawConnection connection(address);
         if (connection.connected()) connection.Send(bytes);

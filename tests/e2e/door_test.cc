@@ -140,7 +140,7 @@ TEST_F(DoorScanTest, NoPortKeepsAStrangerWhoIsSilentOrSlow) {
   };
   const std::string http2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string(200, '\0');
   const std::string proof = std::string("BHS1\x01\0\0\0", 8) + std::string(200, 'n');
-  const std::string http = "GET /v1/models HTTP/1.1\r\nx: " + std::string(200, 'y');
+  const std::string http = "GET /v1/models HTTP/1.1\r\nHost: t\r\nx: " + std::string(200, 'y');
   std::vector<Stranger> strangers;
   for (const ClusterMember& member : cluster().members()) {
     for (const auto& [port, name] : NamedPorts(member)) {

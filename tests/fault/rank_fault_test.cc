@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -66,6 +67,19 @@ class RankFaultTest : public FaultTest {
   // Fewer than in other tests of faults, because a worker of three ranks on two processors is slow.
   int requests() const override { return 16; }
 
+  // The ranks that end because of the killed one are not told as causes.
+  void ExpectCauseOnly(const std::string& worker, size_t rank) {
+    const std::string cause = fmt::format("rank {} was ended by signal 9: the group ends", rank);
+    std::istringstream log(LogOf(worker));
+    int told = 0;
+    for (std::string line; std::getline(log, line);) {
+      if (!line.ends_with(": the group ends")) continue;
+      ++told;
+      EXPECT_TRUE(line.ends_with(cause)) << line;
+    }
+    EXPECT_EQ(told, 1) << LogOf(worker);
+  }
+
   // Sends `signal` to rank `rank` of `worker` while it computes. Then all its processes must end,
   // and every request must get the tokens of an undisturbed worker.
   void CheckLoss(const RankCounts& prefill,
@@ -87,6 +101,7 @@ class RankFaultTest : public FaultTest {
     ExpectDisturbed();
     EXPECT_NE(process(worker).WaitExit(kGone), std::optional<int>());
     ExpectGone(followers);
+    if (signal == SIGKILL && rank > 0) ExpectCauseOnly(worker, rank);
     std::vector<std::string> living = {"prefill-0", "prefill-1", "decode-0", "decode-1"};
     std::erase(living, worker);
     ExpectNoLeaks(living);

@@ -393,6 +393,14 @@ TEST_F(DoorTest, LimitsOfAKeyAreEnforcedByName) {
   EXPECT_EQ(caller["running"], "0");
   EXPECT_EQ(caller["errors"]["RESOURCE_EXHAUSTED"], "2");
   EXPECT_EQ(caller["errors"]["INVALID_ARGUMENT"], "3");
+
+  const HttpAnswer never = Http("POST",
+                                "/v1/completions",
+                                "x-api-key: key-limited\r\n",
+                                R"({"prompt": ["a", "b"], "max_tokens": 1})");
+  EXPECT_EQ(never.status, 400) << "two prompts never fit into one request in flight";
+  EXPECT_THAT(never.body, AllOf(HasSubstr("requests_in_flight"), HasSubstr("2 prompts")));
+  EXPECT_THAT(never.head, ::testing::Not(HasSubstr("Retry-After")));
 }
 
 TEST_F(DoorTest, ARefusalTellsWhenTheLimitHasRoomAgain) {

@@ -55,13 +55,18 @@ TEST_F(RouterServiceTest, MetricsTellFaultsFromWhatClientsDid) {
   worker.Send(std::move(failure));
   EXPECT_EQ(failing->ReadToEnd().error_code(), grpc::StatusCode::INTERNAL);
 
+  v1::GenerateRequest hasty = Ask("x");
+  hasty.set_timeout_ms(1);
+  EXPECT_EQ(StatusOf(hasty).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+
   EXPECT_EQ(ended("done"), 1);
+  EXPECT_EQ(ended("deadline"), 1);
   EXPECT_EQ(ended("invalid"), 3);
   EXPECT_EQ(ended("failed"), 1);
   EXPECT_EQ(ended("refused"), 0);
   EXPECT_EQ(router_->Metric("baton_router_errors_total{code=\"INVALID_ARGUMENT\"}"), 2);
   EXPECT_EQ(router_->Metric("baton_router_errors_total{code=\"CANCELLED\"}"), 1);
-  EXPECT_EQ(ClusterStatus().requests_total(), 6);
+  EXPECT_EQ(ClusterStatus().requests_total(), 7);
   EXPECT_EQ(ClusterStatus().requests_failed(), 1);
   EXPECT_EQ(router_->Metric("baton_router_request_seconds_count"), 1);
   EXPECT_EQ(router_->Metric("baton_router_itl_seconds_count"), 2)

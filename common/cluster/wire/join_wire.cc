@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "common/cluster/member_id.h"
 #include "common/cluster/wire/micros_wire.h"
 
 namespace baton {
@@ -10,7 +11,6 @@ namespace {
 
 namespace wire = worker::v1;
 
-constexpr size_t kMaxName = 256;
 constexpr size_t kMaxText = 4096;
 
 Status CheckPositive(const char* field, int64_t value) {
@@ -60,10 +60,8 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
     return InvalidArgument("the first message of a worker must carry `join`");
   }
   const wire::Join& in = message.join();
-  if (in.worker_id().empty() || in.worker_id().size() > kMaxName) {
-    return InvalidArgument(
-        "join.worker_id has {} bytes; it must have 1 to {}", in.worker_id().size(), kMaxName);
-  }
+  if (in.worker_id().empty()) return InvalidArgument("join.worker_id is empty");
+  BATON_RETURN_IF_ERROR(CheckMemberId("join.worker_id", in.worker_id()));
   if (in.version() != static_cast<uint32_t>(wire::PROTOCOL_VERSION)) {
     return MakeStatus(StatusCode::kFailedPrecondition,
                       "worker {} speaks protocol version {}, this router version {}",
@@ -132,10 +130,7 @@ StatusOr<Welcome> WelcomeFromProto(const wire::ToWorker& message) {
     return InvalidArgument("the first message of a router must carry `welcome`");
   }
   const wire::Welcome& in = message.welcome();
-  if (in.router_id().size() > kMaxName) {
-    return InvalidArgument(
-        "welcome.router_id has {} bytes; at most {} are allowed", in.router_id().size(), kMaxName);
-  }
+  BATON_RETURN_IF_ERROR(CheckMemberId("welcome.router_id", in.router_id()));
   Welcome out;
   out.router_id = in.router_id();
   out.router_tag = in.router_tag();

@@ -14,6 +14,7 @@
 #include "common/app/descriptor_limit.h"
 #include "common/app/run_service.h"
 #include "common/app/version.h"
+#include "common/base/mapped_file.h"
 #include "tests/support/full_pipe.h"
 #include "tests/support/raw_http.h"
 #include "tests/support/temporary_folder.h"
@@ -77,6 +78,30 @@ TEST_F(AppTest, AnnouncesItsAddressesAndServesProbes) {
   EXPECT_EQ(child_->WaitExit(std::chrono::seconds(0)), std::nullopt);
 }
 
+TEST_F(AppTest, AProcessThatStartsAsksItsClientsToTryAgain) {
+  const TemporaryFolder folder;
+  log_file_ = folder.Write("log", "");
+  LaunchSample("5");
+  const std::string begin = "listens at http://";
+  std::string log;
+  const Time deadline = SteadyClock().Now() + kLimit;
+  while (log.find(begin) == std::string::npos || !log.ends_with('\n')) {
+    ASSERT_LT(SteadyClock().Now(), deadline) << log;
+    log = ReadFile(log_file_).value();
+  }
+  const size_t at = log.find(begin) + begin.size();
+  const std::string http = log.substr(at, log.find('/', at) - at);
+  for (const char* path : {"/v1/models", "/status.json", "/"}) {
+    const HttpAnswer answer = HttpGet(http, path);
+    EXPECT_EQ(answer.status, 503) << path;
+    EXPECT_THAT(answer.head, HasSubstr("Retry-After: 1\r\n"));
+  }
+  EXPECT_EQ(HttpGet(http, "/readyz").status, 503);
+  EXPECT_EQ(HttpGet(http, "/healthz").status, 200);
+  child_->Signal(SIGTERM);
+  EXPECT_EQ(child_->WaitExit(kLimit), 128 + SIGTERM);
+}
+
 TEST_F(AppTest, ReadyzSaysWhatIsMissing) {
   LaunchReady("1");
   const auto answer = HttpGet(addresses_["http"], "/readyz");
@@ -93,7 +118,8 @@ TEST_F(AppTest, HttpLimitsAreSettings) {
   const std::string http = addresses_["http"];
   EXPECT_EQ(HttpGet(http, "/healthz?" + std::string(2100, 'q')).status, 431);
   const auto post = [&](int bytes) {
-    return HttpSend(http, fmt::format("POST /x HTTP/1.1\r\nContent-Length: {}\r\n\r\n", bytes))
+    return HttpSend(http,
+                    fmt::format("POST /x HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n", bytes))
         .status;
   };
   EXPECT_EQ(post(1025), 413);
@@ -101,7 +127,7 @@ TEST_F(AppTest, HttpLimitsAreSettings) {
   RawConnection first(http);
   RawConnection second(http);
   for (RawConnection* const known : {&first, &second}) {
-    ASSERT_TRUE(known->Send("GET /nothing HTTP/1.1\r\n\r\n"));
+    ASSERT_TRUE(known->Send("GET /nothing HTTP/1.1\r\nHost: t\r\n\r\n"));
     EXPECT_THAT(known->ReadUntil("}}"), HasSubstr("HTTP/1.1 404 "));
   }
   EXPECT_EQ(HttpGet(http, "/nothing").status, 503);
@@ -118,7 +144,7 @@ TEST_F(AppTest, TheHttpLimitsOfAnAddressAndOfProbesAreSettings) {
   RawConnection first(http);
   RawConnection second(http);
   for (RawConnection* const known : {&first, &second}) {
-    ASSERT_TRUE(known->Send("GET /nothing HTTP/1.1\r\n\r\n"));
+    ASSERT_TRUE(known->Send("GET /nothing HTTP/1.1\r\nHost: t\r\n\r\n"));
     EXPECT_THAT(known->ReadUntil("}}"), HasSubstr("HTTP/1.1 404 "));
   }
   EXPECT_THAT(HttpGet(http, "/nothing").body, HasSubstr("has 2 connections"));
@@ -130,7 +156,7 @@ TEST_F(AppTest, TheHttpLimitsOfAnAddressAndOfProbesAreSettings) {
 }
 
 TEST_F(AppTest, HttpTimeoutsAreSettings) {
-  const std::string no_end = "GET /healthz HTTP/1.1\r\n";
+  const std::string no_end = "GET /healthz HTTP/1.1\r\nHost: t\r\n";
   const std::string no_body = no_end + "Content-Length: 9\r\n\r\n";
   LaunchReady("4", {"process.http_limits.header_timeout_seconds=0.05"});
   EXPECT_EQ(HttpSend(addresses_["http"], no_end).status, 408);
@@ -253,7 +279,8 @@ TEST_F(AppTest, EveryProcessTellsOfItself) {
 TEST_F(AppTest, TheVersionIsThatOfTheProject) {
   EXPECT_EQ(ExitOf({"--version"}), 0);
   EXPECT_EQ(output_, fmt::format("sample {}\n", Version()));
-  EXPECT_THAT(std::string(Version()), ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+  EXPECT_THAT(std::string(Version()),
+              ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+([-+][-.0-9a-z]+)?"));
 }
 
 TEST_F(AppTest, AFullStderrHoldsUpNothing) {

@@ -44,10 +44,13 @@ void LogMuch() {
   for (int i = 0; i < kManyLines; ++i) log.Info("line {} of {}", i + 1, kManyLines);
 }
 
-StatusOr<std::unique_ptr<Service>> Start(const config::RouterConfig& config, AppContext&) {
+StatusOr<std::unique_ptr<Service>> Start(const config::RouterConfig& config, AppContext& context) {
   if (config.max_attempts() == 3) return Status(StatusCode::kUnavailable, "3: cannot start now");
   if (config.max_attempts() == 12) return InvalidArgument("max_attempts 12 is not liked");
-  if (config.max_attempts() == 5) std::this_thread::sleep_for(std::chrono::seconds(60));
+  if (config.max_attempts() == 5) {
+    Logger("sample").Info("listens at http://{}/", context.http.address());
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+  }
   if (config.max_attempts() >= 7 && config.max_attempts() <= 10) LogMuch();
   if (config.max_attempts() == 8) std::abort();
   BATON_CHECK(config.max_attempts() != 9, "max_attempts is 9");

@@ -1,6 +1,9 @@
 // The golden outputs of tests/data/chat_format, divided in every way.
 #include "common/chat_format/chat_parser.h"
 
+#include <algorithm>
+#include <ctime>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -162,6 +165,39 @@ TEST(ChatParser, ArgumentsNestNoDeeperThanOtherJson) {
   EXPECT_EQ(last_event(59), "end");
   EXPECT_EQ(last_event(60), "content");
   EXPECT_EQ(last_event(100'000), "content");
+}
+
+// Processor time of this thread to parse `pieces` pieces of one line end, in seconds.
+double SecondsOf(const ChatParserOptions& options, int pieces) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 3; ++i) {
+    ChatParser parser(options);
+    timespec before{};
+    timespec after{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+    for (int piece = 0; piece < pieces; ++piece) parser.Append("\n");
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    best = std::min(best,
+                    static_cast<double>(after.tv_sec - before.tv_sec) +
+                        1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec));
+  }
+  return best;
+}
+
+// A client can order white space without end by `logit_bias`, and its pieces share the thread with
+// those of others.
+TEST(ChatParser, LeadingWhiteSpaceTakesTimeInProportionToItsLength) {
+  for (const auto& [name, reasoning] : kReasoningFormats) {
+    for (const bool begun : {false, true}) {
+      ChatParserOptions options;
+      options.reasoning = reasoning;
+      options.in_reasoning = begun;
+      constexpr int kPieces = 10'000;
+      const double once = SecondsOf(options, kPieces);
+      // The square of the length would take 16 times as long.
+      EXPECT_LT(SecondsOf(options, 4 * kPieces), 9 * once) << name << begun;
+    }
+  }
 }
 
 // ---- formats

@@ -237,6 +237,24 @@ TEST(InvalidReportTest, TheFieldAtFaultIsNamed) {
   EXPECT_THAT(why(join), HasSubstr("join"));
 }
 
+// A line end would divide lines of the router's log.
+TEST(InvalidReportTest, AWorkerIdHasNoControlCharacters) {
+  const auto why = [](const std::string& id) {
+    WorkerInfo info = RandomValues(1).Info();
+    info.id = WorkerId(id);
+    return std::string(Message(WorkerInfoFromProto(JoinToProto(info)).status()));
+  };
+  for (const char byte : {'\n', '\r', '\t', '\x1b', '\x7f', '\0'}) {
+    EXPECT_THAT(why(std::string("a") + byte + "b"),
+                HasSubstr(fmt::format("join.worker_id has the control character {:#04x} at byte 1",
+                                      static_cast<int>(byte))));
+  }
+  EXPECT_THAT(why(std::string(257, 'a')), HasSubstr("join.worker_id has 257 bytes"));
+  EXPECT_THAT(why(""), HasSubstr("join.worker_id is empty"));
+  EXPECT_EQ(why(std::string(256, 'a')), "");
+  EXPECT_EQ(why("décode \"0\""), "");
+}
+
 // A worker that is wrong about itself, or lies, does not break the router's arithmetic.
 TEST(InvalidReportTest, NumbersOutOfRangeAreClamped) {
   pb::ToRouter message;

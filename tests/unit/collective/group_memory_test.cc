@@ -45,9 +45,12 @@ TEST(GroupMemoryTest, TheFollowerSeesTheAbortOfTheLeader) {
   const auto follower = GroupMemory::Open(UniqueFd(::dup(leader->fd())), Layout());
   ASSERT_TRUE(follower.ok());
   EXPECT_TRUE((*follower)->abort_status().ok());
+  EXPECT_EQ((*follower)->aborted_by(), std::nullopt);
   leader->Abort(2, "killed");
   (*follower)->Abort(1, "later");
   EXPECT_TRUE((*follower)->aborted());
+  EXPECT_EQ((*follower)->aborted_by(), 2);
+  EXPECT_EQ(leader->aborted_by(), 2);
   EXPECT_EQ(Message((*follower)->abort_status()), "the group is aborted because of rank 2: killed");
 }
 

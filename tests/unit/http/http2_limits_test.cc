@@ -356,6 +356,10 @@ TEST_F(Http2LimitsTest, RequestsThatServersReadDifferentlyAreRefused) {
       };
   EXPECT_THAT(hosts("a", "b", "is not the same"), HasSubstr("is not the same"));
   EXPECT_EQ(served, 0);
+  for (const char* bad : {"a@b", "x:y", "[::1"}) {
+    EXPECT_THAT(hosts(bad, bad, "must be a host"), HasSubstr("must be a host")) << bad;
+  }
+  EXPECT_EQ(served, 0);
   EXPECT_THAT(hosts("a", "a", "served"), HasSubstr("served"));
   EXPECT_EQ(served, 1);
 }

@@ -287,14 +287,14 @@ TEST_F(Http2ServerTest, ThePrefaceMayComeByteByByte) {
                                      1,
                                      http2::Header("GET", "/hello?slow"))));
   EXPECT_THAT(slow.ReadUntil("hello slow"), HasSubstr("hello slow"));
-  for (const std::string no_preface :
-       {"PRI * HTTP/2.0\r\n\r\nSX\r\n\r\n", "PRI / HTTP/1.1\r\nConnection: close\r\n\r\n"}) {
+  for (const std::string no_preface : {"PRI * HTTP/2.0\r\n\r\nSX\r\n\r\n",
+                                       "PRI / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"}) {
     EXPECT_THAT(HttpSend(address(), no_preface).head, StartsWith("HTTP/1.1 4")) << no_preface;
   }
   RawConnection post(address());
   ASSERT_TRUE(post.Send("P"));
   ASSERT_EQ(HttpGet(address(), "/hello").status, 200);
-  ASSERT_TRUE(post.Send("OST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"));
+  ASSERT_TRUE(post.Send("OST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nabc"));
   EXPECT_THAT(post.ReadUntil("abc"), StartsWith("HTTP/1.1 200 OK"));
 }
 

@@ -17,12 +17,11 @@ using ::testing::HasSubstr;
 constexpr auto kLimit = std::chrono::seconds(20);
 constexpr auto kSoon = std::chrono::milliseconds(100);
 
-const std::string kChunked = "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-
 std::string Post(const std::string& body) {
-  return fmt::format("POST /echo HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-                     body.size(),
-                     body);
+  return fmt::format(
+      "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+      body.size(),
+      body);
 }
 
 class RudeClientTest : public HttpServerTest {
@@ -35,67 +34,17 @@ class RudeClientTest : public HttpServerTest {
   }
   // Has a valid request of the connection answered.
   static void BecomeKnown(RawConnection& connection) {
-    ASSERT_TRUE(connection.Send("GET /hello?known HTTP/1.1\r\n\r\n"));
+    ASSERT_TRUE(connection.Send("GET /hello?known HTTP/1.1\r\nHost: t\r\n\r\n"));
     EXPECT_THAT(connection.ReadUntil("hello known"), HasSubstr("HTTP/1.1 200 "));
   }
 };
-
-// None of these requests ends, so an answer proves that the server stopped reading.
-TEST_F(RudeClientTest, ChunkFramingIsBounded) {
-  StartServer();
-  const std::string much(40 << 10, '0');
-  std::string trailers = "0\r\n";
-  while (trailers.size() < much.size()) trailers += "a: b\r\n";
-  for (const std::string& framing : {"1;extension=" + much,
-                                     "1;extension=\"" + much,
-                                     much,
-                                     "1\r\na\r\n" + much,
-                                     trailers,
-                                     "0;extension=" + much}) {
-    SCOPED_TRACE(framing.substr(0, 14));
-    const HttpAnswer answer = HttpSend(address(), kChunked + framing);
-    EXPECT_EQ(answer.status, 400);
-    EXPECT_THAT(ErrorOf(answer),
-                HasSubstr("size line, or the trailer, is over the limit of 16384"));
-  }
-  EXPECT_EQ(HttpSend(address(), "no HTTP\r\n\r\n").status, 400);
-  EXPECT_EQ(Metric("baton_http_refused_total{status=\"400\"}"), 7);
-}
-
-TEST_F(RudeClientTest, TheFramingOfAChunkedBodyCountsAgainstTheLimit) {
-  HttpServerOptions options;
-  options.max_body_bytes = 10'000;
-  StartServer(options);
-  std::string request = kChunked;
-  for (int i = 0; i < 20; ++i) request += "1;x=" + std::string(1000, 'y') + "\r\na\r\n";
-  const HttpAnswer answer = HttpSend(address(), request);
-  EXPECT_EQ(answer.status, 413);
-  EXPECT_THAT(ErrorOf(answer), HasSubstr("limit of 10000 bytes"));
-  // The same number of bytes without such framing is accepted.
-  EXPECT_EQ(HttpSend(address(), Post(std::string(10'000, 'a'))).body.size(), 10'000u);
-  EXPECT_EQ(HttpSend(address(), Post(std::string(10'001, 'a'))).status, 413);
-}
-
-// Each answer on another connection proves that the server has read the piece sent before it.
-TEST_F(RudeClientTest, AChunkedBodyMayComeByteByByte) {
-  StartServer();
-  for (const std::string body : {"0\r\n\r\n", "1\r\na\r\n0\r\n\r\n"}) {
-    RawConnection slow(address());
-    ASSERT_TRUE(slow.Send(kChunked));
-    for (const char byte : body) {
-      ASSERT_TRUE(slow.Send(std::string(1, byte)));
-      ASSERT_EQ(HttpGet(address(), "/hello").status, 200);
-    }
-    EXPECT_THAT(slow.ReadUntil("\r\n\r\n"), HasSubstr("HTTP/1.1 200")) << body;
-  }
-}
 
 TEST_F(RudeClientTest, AHeaderOfManyLinesIsBounded) {
   HttpServerOptions options;
   options.max_header_bytes = 8192;
   StartServer(options);
   const auto header_of = [](size_t bytes) {
-    std::string header = "GET /hello?" + std::string(42, 'q') + " HTTP/1.1\r\n";
+    std::string header = "GET /hello?" + std::string(42, 'q') + " HTTP/1.1\r\nHost: t\r\n";
     while (header.size() < bytes) header += "Name: " + std::string(56, 'v') + "\r\n";
     return header;
   };
@@ -105,95 +54,6 @@ TEST_F(RudeClientTest, AHeaderOfManyLinesIsBounded) {
   EXPECT_EQ(answer.status, 431);
   EXPECT_EQ(ErrorOf(answer), "the header is over the limit of 8192 bytes");
   EXPECT_EQ(HttpSend(address(), header_of(1'000'000)).status, 431);  // a header that never ends
-}
-
-TEST_F(RudeClientTest, RequestsOfDoubtfulLengthAreRefused) {
-  StartServer();
-  struct Case {
-    const char* header;
-    int status;
-  };
-  for (const Case& one : std::vector<Case>{
-           {"Transfer-Encoding: chunked\r\nContent-Length: 3", 400},
-           {"Content-Length: 3\r\nTransfer-Encoding: chunked", 400},
-           {"Transfer-Encoding: gzip\r\nContent-Length: 3", 400},
-           {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", 400},
-           {"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked", 400},
-           {"Transfer-Encoding: chunked, gzip", 400},
-           {"Transfer-Encoding: chunked, chunked", 400},
-           {"Transfer-Encoding:", 501},
-           {"Transfer-Encoding: gzip", 501},
-           {"Transfer-Encoding: gzip, chunked", 501},
-           {"Transfer-Encoding: xchunked", 501},
-           {"Transfer-Encoding: chunked;q=1", 501},
-           {"Transfer-Encoding: \"chunked\"", 501},
-           {"Transfer-Encoding: identity", 501},
-           {"Transfer-Encoding : chunked", 400},
-           {"Transfer-Encoding: \x0b"
-            "chunked",
-            400},
-           {"Content-Length: 3\r\nContent-Length: 4", 400},
-           {"Content-Length: 3, 4", 400},
-           {"Content-Length: +3", 400},
-           {"Content-Length: -1", 400},
-           {"Content-Length: 0x3", 400},
-           {"Content-Length: 99999999999999999999999", 400},
-           {"Expect: 200-ok\r\nContent-Length: 3", 417},
-       }) {
-    SCOPED_TRACE(one.header);
-    // The bytes after the header must never be treated as a second request.
-    const HttpAnswer answer = HttpSend(
-        address(),
-        fmt::format("POST /echo HTTP/1.1\r\n{}\r\n\r\nGET /hello?smuggled HTTP/1.1\r\n\r\n",
-                    one.header));
-    EXPECT_EQ(answer.status, one.status);
-    EXPECT_FALSE(ErrorOf(answer).empty());
-    EXPECT_THAT(answer.head, HasSubstr("Connection: close"));
-  }
-  EXPECT_EQ(HttpSend(address(),
-                     "POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n")
-                .status,
-            400);
-  const std::string right =
-      "POST /echo HTTP/1.1\r\nTransfer-Encoding: Chunked\r\nConnection: close\r\n\r\n"
-      "2;x=y\r\nab\r\n1\r\nc\r\n0\r\nTrailer: t\r\n\r\n";
-  EXPECT_EQ(HttpSend(address(), right).body, "abc");
-}
-
-// Servers in a row may read such a header differently, and then disagree where a request ends.
-TEST_F(RudeClientTest, HeadersThatServersReadDifferentlyAreRefused) {
-  StartServer();
-  for (const std::string& header : {std::string("x: a\r\n b"),  // a folded line
-                                    std::string("Transfer-Encoding:\r\n chunked"),
-                                    std::string("Content-Length: 3\r\n\t"),
-                                    std::string("x: a\nContent-Length: 3"),  // a bare LF
-                                    std::string("x: a\rContent-Length: 3"),  // a bare CR
-                                    std::string("x: a\r\rContent-Length: 3"),
-                                    std::string("x: a\0b", 6),
-                                    std::string("x\0y: a", 6),
-                                    std::string(" Content-Length: 3"),
-                                    std::string("Content-Length\t: 3"),
-                                    std::string("Content_Length : 3"),
-                                    std::string(": 3"),
-                                    std::string("Content-Length: 3\r\nContent-Length: 3"),
-                                    std::string("Content-Length: 3,3"),
-                                    std::string("Content-Length:"),
-                                    std::string("Content-Length: 3 3")}) {
-    SCOPED_TRACE(testing::PrintToString(header));
-    const HttpAnswer answer = HttpSend(
-        address(),
-        "POST /echo HTTP/1.1\r\n" + header + "\r\n\r\nGET /hello?smuggled HTTP/1.1\r\n\r\n");
-    EXPECT_EQ(answer.status, 400) << answer.head << answer.body;
-    EXPECT_THAT(answer.head, HasSubstr("Connection: close"));
-    EXPECT_THAT(answer.body, testing::Not(HasSubstr("smuggled")));
-  }
-  for (const std::string& line : {std::string("GET /hello HTTP/1.1\n\n"),
-                                  std::string("GET /hello\tHTTP/1.1\r\n\r\n"),
-                                  std::string("GET /hello HTTP/1.1 x\r\n\r\n"),
-                                  std::string("GET  /hello HTTP/1.1\r\n\r\n"),
-                                  std::string("GET /hello\0 HTTP/1.1\r\n\r\n", 24)}) {
-    EXPECT_EQ(HttpSend(address(), line).status, 400) << testing::PrintToString(line);
-  }
 }
 
 TEST_F(RudeClientTest, IdleConnectionsKeepNeitherProbesNorAnAnswerAway) {
@@ -212,7 +72,7 @@ TEST_F(RudeClientTest, IdleConnectionsKeepNeitherProbesNorAnAnswerAway) {
   // The oldest connections over the limit were closed for the next ones, with a 503 answer.
   EXPECT_THAT(silent[4]->ReadToEnd().value_or(""), HasSubstr("HTTP/1.1 503 "));
   // The first four connections are still served.
-  ASSERT_TRUE(silent[0]->Send("GET /hello?0 HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(silent[0]->Send("GET /hello?0 HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(silent[0]->ReadUntil("hello 0"), HasSubstr("HTTP/1.1 200 "));
   EXPECT_GE(Metric("baton_http_refused_total{status=\"503\"}"), 2);
   silent.clear();
@@ -234,14 +94,14 @@ TEST_F(RudeClientTest, ProbesAreAnsweredBehindManySilentConnections) {
     taken.set_value(std::move(exchange));
   });
   RawConnection blocker(address());
-  ASSERT_TRUE(blocker.Send("GET /block HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(blocker.Send("GET /block HTTP/1.1\r\nHost: t\r\n\r\n"));
   const auto exchange = taken.get_future().get();
   blocker.Close();
   entered.get_future().wait();
   std::vector<std::unique_ptr<RawConnection>> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(std::make_unique<RawConnection>(address()));
   RawConnection probe(address());
-  ASSERT_TRUE(probe.Send("GET /healthz HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(probe.Send("GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n"));
   release.set_value();
   EXPECT_THAT(probe.ReadUntil("ok"), HasSubstr("HTTP/1.1 200 "));
 }
@@ -257,13 +117,13 @@ TEST_F(RudeClientTest, AConnectionThatIsClosedAlreadyDoesNotGiveWay) {
   RawConnection known(address());
   BecomeKnown(known);
   RawConnection closed(address());
-  ASSERT_TRUE(closed.Send("GET /kept HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(closed.Send("GET /kept HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(closed.ReadUntil("kept"), HasSubstr("HTTP/1.1 200 "));
   closed.Close();
   const auto exchange = kept.get_future().get();
   RawConnection silent(address());
   RawConnection probe(address());
-  ASSERT_TRUE(probe.Send("GET /healthz HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(probe.Send("GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(probe.ReadUntil("ok"), HasSubstr("HTTP/1.1 200 "));
 }
 
@@ -272,7 +132,7 @@ TEST_F(RudeClientTest, TheOldestStrangerGivesWayToANewConnection) {
   RawConnection known(address());
   BecomeKnown(known);
   RawConnection prober(address());
-  ASSERT_TRUE(prober.Send("GET /healthz HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(prober.Send("GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(prober.ReadUntil("ok"), HasSubstr("HTTP/1.1 200 "));  // proves nothing
   RawConnection half(address());
   ASSERT_TRUE(half.Send("GET /hello HTTP/1.1\r\nHo"));
@@ -284,7 +144,7 @@ TEST_F(RudeClientTest, TheOldestStrangerGivesWayToANewConnection) {
     EXPECT_THAT(oldest->ReadToEnd().value_or("it has not given way"), HasSubstr("HTTP/1.1 503 "));
   }
   EXPECT_EQ(Metric("baton_http_evicted_total"), 3);
-  ASSERT_TRUE(known.Send("GET /hello?1 HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(known.Send("GET /hello?1 HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(known.ReadUntil("hello 1"), HasSubstr("HTTP/1.1 200 "));
 }
 
@@ -296,7 +156,7 @@ TEST_F(RudeClientTest, OverTheLimitOfAnAddressOnlyItsOwnStrangersGiveWay) {
   RawConnection silent(address());
   EXPECT_EQ(HttpGet(address(), "/hello").status, 200);
   EXPECT_THAT(silent.ReadToEnd().value_or("it has not given way"), HasSubstr("HTTP/1.1 503 "));
-  ASSERT_TRUE(other.Send("GET /hello?other HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(other.Send("GET /hello?other HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(other.ReadUntil("hello other"), HasSubstr("HTTP/1.1 200 "));
 }
 
@@ -313,7 +173,7 @@ TEST_F(RudeClientTest, OneAddressCannotTakeAllConnections) {
   EXPECT_THAT(ErrorOf(refused), HasSubstr("address 127.0.0.1 has 2 connections"));
   EXPECT_EQ(HttpGet(address(), "/healthz").status, 200);
   RawConnection other(address(), "127.0.0.2");
-  ASSERT_TRUE(other.Send("GET /hello?other HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(other.Send("GET /hello?other HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(other.ReadUntil("hello other"), HasSubstr("HTTP/1.1 200 "));
 }
 
@@ -327,7 +187,8 @@ TEST_F(RudeClientTest, AHeaderOrBodyThatDoesNotComeInTimeGets408) {
   options.header_timeout = kLimit;
   options.body_timeout = kSoon;
   StartServer(options);
-  const HttpAnswer body = HttpSend(address(), "POST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\nab");
+  const HttpAnswer body =
+      HttpSend(address(), "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nab");
   EXPECT_EQ(body.status, 408);
   EXPECT_EQ(ErrorOf(body), "the body did not come in time");
 }
@@ -339,7 +200,7 @@ TEST_F(RudeClientTest, ASlowHeaderHasNoMoreTime) {
   options.max_header_bytes = 2000;  // ends the test if the time-out does not
   StartServer(options);
   RawConnection slow(address());
-  ASSERT_TRUE(slow.Send("GET /hello HTTP/1.1\r\nX: "));
+  ASSERT_TRUE(slow.Send("GET /hello HTTP/1.1\r\nHost: t\r\nX: "));
   std::string answer;
   while (answer.empty() && slow.Send("x")) {
     answer = slow.ReadUntil("\r\n", std::chrono::milliseconds(10));
@@ -357,7 +218,7 @@ TEST_F(RudeClientTest, BodiesThatWaitAreBoundedTogether) {
   });
   const std::string body(600, 'x');
   RawConnection held(address());
-  ASSERT_TRUE(held.Send("POST /hold HTTP/1.1\r\nContent-Length: 600\r\n\r\n" + body));
+  ASSERT_TRUE(held.Send("POST /hold HTTP/1.1\r\nHost: t\r\nContent-Length: 600\r\n\r\n" + body));
   auto exchange = taken.get_future().get();
   const HttpAnswer refused = HttpSend(address(), Post(body));
   EXPECT_EQ(refused.status, 503);
@@ -367,7 +228,8 @@ TEST_F(RudeClientTest, BodiesThatWaitAreBoundedTogether) {
   EXPECT_EQ(HttpSend(address(), Post(body)).body, body);
   // A body that never ends counts, too, as long as its client is connected.
   RawConnection unfinished(address());
-  ASSERT_TRUE(unfinished.Send("POST /echo HTTP/1.1\r\nContent-Length: 700\r\n\r\n" + body));
+  ASSERT_TRUE(
+      unfinished.Send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 700\r\n\r\n" + body));
   Await([&] { return HttpSend(address(), Post(body)).status == 503; }, "a refusal");
   unfinished.Close();
   Await([&] { return HttpSend(address(), Post(body)).status == 200; }, "room for a body");
@@ -378,7 +240,8 @@ TEST_F(RudeClientTest, AnAnswerReachesAClientThatIsStillSending) {
   const std::string body(4 << 20, 'x');
   const HttpAnswer answer = HttpSend(
       address(),
-      fmt::format("POST /nowhere HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+      fmt::format(
+          "POST /nowhere HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
   EXPECT_EQ(answer.status, 404);
   EXPECT_EQ(ErrorOf(answer), "nothing is served at POST /nowhere");
 }
@@ -411,7 +274,7 @@ TEST_F(RudeClientTest, ExceptionsOfHandlersAreAnsweredAndCounted) {
     EXPECT_EQ(ErrorOf(answer), "the server failed to handle this request; its log says why");
   }
   RawConnection late(address());
-  ASSERT_TRUE(late.Send("GET /throw_late HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(late.Send("GET /throw_late HTTP/1.1\r\nHost: t\r\n\r\n"));
   const std::string cut = late.ReadToEnd().value_or("no end");
   EXPECT_THAT(cut, ::testing::Not(HasSubstr("0\r\n\r\n")));
   EXPECT_EQ(Metric("baton_http_exceptions_total"), 4);
@@ -427,7 +290,7 @@ TEST_F(RudeClientTest, AnExceptionOnTheServersOwnThreadEndsOneConnectionOnly) {
     taken.set_value(std::move(exchange));
   });
   RawConnection connection(address());
-  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\nHost: t\r\n\r\n"));
   const auto exchange = taken.get_future().get();
   connection.Close();
   Await([&] { return Metric("baton_http_exceptions_total") == 1; }, "the exception");
@@ -446,7 +309,7 @@ TEST_F(RudeClientTest, ProbesAreAnsweredWhileAllHandlerThreadsAreBusy) {
     exchange->Reply(200, "text/plain", "done");
   });
   RawConnection busy(address());
-  ASSERT_TRUE(busy.Send("GET /busy HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(busy.Send("GET /busy HTTP/1.1\r\nHost: t\r\n\r\n"));
   entered.get_future().wait();
   EXPECT_EQ(HttpGet(address(), "/healthz").body, "ok");
   release.set_value();

@@ -17,14 +17,58 @@ using ::testing::StartsWith;
 
 constexpr auto kLimit = std::chrono::seconds(20);
 
+// RFC 9112, section 3.2.2: a server takes the form in which clients ask proxies.
+TEST_F(HttpServerTest, ServesTargetsInAbsoluteForm) {
+  StartServer();
+  server_->AddRoute("GET", "/", [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->Reply(
+        200, "text/plain", fmt::format("root of {}", exchange->request().header("host")));
+  });
+  const auto get = [&](const std::string& target, const std::string& method = "GET") {
+    return HttpSend(address(),
+                    method + " " + target + " HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+  };
+  EXPECT_EQ(get("http://a:80/hello?x=http://b").body, "hello x=http://b");
+  EXPECT_EQ(get("HTTPS://a/hello").body, "hello ");
+  EXPECT_EQ(get("http://other:1").body, "root of other:1");
+  EXPECT_EQ(get("http://other?q").body, "root of other");
+  EXPECT_EQ(get("http://a", "OPTIONS").status, 204);
+  for (const char* bad : {"http://",
+                          "http:///hello",
+                          "http://user@a/hello",
+                          "http://a b/hello",
+                          "http://a:b/hello"}) {
+    EXPECT_EQ(get(bad).status, 400) << bad;
+  }
+  EXPECT_EQ(get("ftp://a/hello").status, 404);
+  EXPECT_EQ(get("/hello?http://a/").status, 200);
+}
+
+TEST_F(HttpServerTest, AServerThatStartsServesProbesOnly) {
+  HttpServerOptions options;
+  options.starting = true;
+  StartServer(options);
+  for (const char* path : {"/hello", "/v1/models", "/no"}) {
+    const HttpAnswer answer = HttpGet(address(), path);
+    EXPECT_EQ(answer.status, 503) << path;
+    EXPECT_NE(answer.head.find("Retry-After: 1\r\n"), std::string::npos) << answer.head;
+    EXPECT_NE(ErrorOf(answer).find("is starting"), std::string::npos) << answer.body;
+  }
+  EXPECT_EQ(HttpGet(address(), "/healthz").status, 200);
+  server_->SetStarted();
+  EXPECT_EQ(HttpGet(address(), "/hello").status, 200);
+  EXPECT_EQ(HttpGet(address(), "/no").status, 404);
+}
+
 TEST_F(HttpServerTest, ServesRoutesExactly) {
   StartServer();
   EXPECT_EQ(HttpGet(address(), "/hello?a=b").body, "hello a=b");
   EXPECT_EQ(HttpGet(address(), "/hello/").status, 404);
   EXPECT_EQ(HttpGet(address(), "/echo").status, 405);
-  const auto echo = HttpSend(address(),
-                             "POST /echo HTTP/1.1\r\nX-Kind: a\tb\r\nContent-Length: 3\r\n"
-                             "Connection: close\r\n\r\nabc");
+  const auto echo =
+      HttpSend(address(),
+               "POST /echo HTTP/1.1\r\nHost: t\r\nX-Kind: a\tb\r\nContent-Length: 3\r\n"
+               "Connection: close\r\n\r\nabc");
   EXPECT_EQ(echo.status, 200);
   EXPECT_EQ(echo.body, "abc");
   EXPECT_THAT(echo.head, HasSubstr("X-Kind: a b"));
@@ -39,7 +83,8 @@ TEST_F(HttpServerTest, KeepsTheConnectionForSeveralRequests) {
     EXPECT_THAT(connection.ReadUntil(marker), HasSubstr(marker));
   }
   // Two pipelined requests are answered in order.
-  ASSERT_TRUE(connection.Send("GET /hello?x HTTP/1.1\r\n\r\nGET /hello?y HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(connection.Send(
+      "GET /hello?x HTTP/1.1\r\nHost: t\r\n\r\nGET /hello?y HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(connection.ReadUntil("hello y"), HasSubstr("hello x"));
 }
 
@@ -51,7 +96,7 @@ TEST_F(HttpServerTest, StreamsFromAnotherThread) {
     taken.set_value(std::move(exchange));
   });
   RawConnection connection(address());
-  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\nConnection: close\r\n\r\n"));
+  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"));
   auto exchange = taken.get_future().get();
   EXPECT_TRUE(exchange->Write("data: 1\n\n"));
   EXPECT_THAT(connection.ReadUntil("data: 1\n\n\r\n"),
@@ -79,7 +124,7 @@ TEST_F(HttpServerTest, TheHeadOfAStreamAndItsFirstEventAreOneSegment) {
     taken.set_value(std::move(exchange));
   });
   RawConnection connection(address());
-  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(connection.ReadUntil("data: 1\n\n\r\n"), HasSubstr("200 OK"));
   EXPECT_EQ(ReceivedSegments(connection.fd()), 1u);
   taken.get_future().get()->Finish("");
@@ -92,7 +137,7 @@ TEST_F(HttpServerTest, TheLastBytesOfAStreamAndItsEndAreOneSegment) {
     exchange->Finish("data: 1\n\n");
   });
   RawConnection connection(address());
-  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(connection.ReadUntil("\r\n0\r\n\r\n"), HasSubstr("\r\n9\r\ndata: 1\n\n\r\n"));
   EXPECT_EQ(ReceivedSegments(connection.fd()), 1u);
 }
@@ -107,7 +152,7 @@ TEST_F(HttpServerTest, TellsWhenTheClientGoesAway) {
     taken.set_value(std::move(exchange));
   });
   RawConnection connection(address());
-  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(connection.Send("GET /stream HTTP/1.1\r\nHost: t\r\n\r\n"));
   auto exchange = taken.get_future().get();
   connection.Close();
   ASSERT_EQ(gone.get_future().wait_for(kLimit), std::future_status::ready);
@@ -127,7 +172,7 @@ TEST_F(HttpServerTest, AStreamThatNobodyReadsIsDropped) {
     taken.set_value(std::move(exchange));
   });
   RawConnection connection(address());
-  ASSERT_TRUE(connection.Send("GET /flood HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(connection.Send("GET /flood HTTP/1.1\r\nHost: t\r\n\r\n"));
   auto exchange = taken.get_future().get();
   const std::string chunk(64 << 10, 'x');
   int written = 0;
@@ -147,12 +192,13 @@ TEST_F(HttpServerTest, RefusesWhatIsNotHttpOrTooBig) {
   StartServer(options);
   EXPECT_EQ(HttpSend(address(), "garbage\r\n\r\n").status, 400);
   EXPECT_EQ(HttpSend(address(), std::string(64, '\xff') + "\r\n\r\n").status, 400);
-  const auto big =
-      HttpSend(address(), "POST /echo HTTP/1.1\r\nContent-Length: 11\r\n\r\nabcdefghijk");
+  const auto big = HttpSend(
+      address(), "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 11\r\n\r\nabcdefghijk");
   EXPECT_EQ(big.status, 413);
   EXPECT_THAT(big.body, HasSubstr("limit of 10 bytes"));
   const auto headers =
-      HttpSend(address(), "GET /hello HTTP/1.1\r\nX: " + std::string(100 << 10, 'a') + "\r\n\r\n");
+      HttpSend(address(),
+               "GET /hello HTTP/1.1\r\nHost: t\r\nX: " + std::string(100 << 10, 'a') + "\r\n\r\n");
   EXPECT_EQ(headers.status, 431);
   EXPECT_EQ(HttpGet(address(), "/hello?still").body, "hello still");
 }
@@ -162,13 +208,14 @@ TEST_F(HttpServerTest, IdleConnectionsAreClosed) {
   options.idle_timeout = std::chrono::milliseconds(50);
   StartServer(options);
   RawConnection idle(address());
-  ASSERT_TRUE(idle.Send("GET /hello?idle HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(idle.Send("GET /hello?idle HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_THAT(idle.ReadToEnd().value_or("no end"), ::testing::EndsWith("hello idle"));
 }
 
 TEST_F(HttpServerTest, HeadIsGetWithoutTheBody) {
   StartServer();
-  const auto head = HttpSend(address(), "HEAD /hello?abc HTTP/1.1\r\nConnection: close\r\n\r\n");
+  const auto head =
+      HttpSend(address(), "HEAD /hello?abc HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(head.status, 200);
   EXPECT_THAT(head.head, HasSubstr("Content-Length: 9"));
   EXPECT_EQ(head.body, "");
@@ -178,10 +225,12 @@ TEST_F(HttpServerTest, HeadIsGetWithoutTheBody) {
     exchange->Finish("");
   });
   RawConnection connection(address());
-  ASSERT_TRUE(connection.Send("HEAD /stream HTTP/1.1\r\n\r\nGET /hello?next HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(connection.Send(
+      "HEAD /stream HTTP/1.1\r\nHost: t\r\n\r\nGET /hello?next HTTP/1.1\r\nHost: t\r\n\r\n"));
   const std::string both = connection.ReadUntil("hello next");
   EXPECT_THAT(both, HasSubstr("Transfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK"));
-  EXPECT_EQ(HttpSend(address(), "HEAD /no HTTP/1.1\r\nConnection: close\r\n\r\n").body, "");
+  EXPECT_EQ(HttpSend(address(), "HEAD /no HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").body,
+            "");
 }
 
 TEST_F(HttpServerTest, WrongMethodsAndOptionsNameTheRightOnes) {
@@ -197,11 +246,14 @@ TEST_F(HttpServerTest, WrongMethodsAndOptionsNameTheRightOnes) {
   for (const auto& [path, allow] : {std::pair("/hello", "Allow: GET, HEAD, OPTIONS"),
                                     std::pair("*", "Allow: GET, HEAD, POST, OPTIONS")}) {
     const auto options =
-        HttpSend(address(), fmt::format("OPTIONS {} HTTP/1.1\r\nConnection: close\r\n\r\n", path));
+        HttpSend(address(),
+                 fmt::format("OPTIONS {} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", path));
     EXPECT_EQ(options.status, 204);
     EXPECT_THAT(options.head, HasSubstr(allow));
   }
-  EXPECT_EQ(HttpSend(address(), "OPTIONS /no HTTP/1.1\r\nConnection: close\r\n\r\n").status, 404);
+  EXPECT_EQ(
+      HttpSend(address(), "OPTIONS /no HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").status,
+      404);
 }
 
 TEST_F(HttpServerTest, APathWithAStarServesAllBelowIt) {
@@ -223,15 +275,17 @@ TEST_F(HttpServerTest, AClientThatExpectsContinueIsToldToGoOnOrWhyNot) {
   options.max_body_bytes = 10;
   StartServer(options);
   RawConnection connection(address());
-  ASSERT_TRUE(
-      connection.Send("POST /echo HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 3\r\n\r\n"));
+  ASSERT_TRUE(connection.Send(
+      "POST /echo HTTP/1.1\r\nHost: t\r\nExpect: 100-Continue\r\nContent-Length: 3\r\n\r\n"));
   EXPECT_EQ(connection.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   ASSERT_TRUE(connection.Send("abc"));
   EXPECT_THAT(connection.ReadUntil("abc"), StartsWith("HTTP/1.1 200 OK"));
   // These requests are refused before the body is sent.
   for (const auto& [request, status] :
-       {std::pair("POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 11", 413),
-        std::pair("POST /no HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3", 404)}) {
+       {std::pair("POST /echo HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 11",
+                  413),
+        std::pair("POST /no HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 3",
+                  404)}) {
     EXPECT_EQ(HttpSend(address(), std::string(request) + "\r\n\r\n").status, status);
   }
 }
@@ -240,8 +294,9 @@ TEST_F(HttpServerTest, EveryAnswerHasADateAndARequestId) {
   StartServer();
   const auto with_id = [&](const std::string& id) {
     return HttpSend(address(),
-                    fmt::format(
-                        "GET /hello HTTP/1.1\r\nX-Request-ID: {}\r\nConnection: close\r\n\r\n", id))
+                    fmt::format("GET /hello HTTP/1.1\r\nHost: t\r\nX-Request-ID: {}\r\nConnection: "
+                                "close\r\n\r\n",
+                                id))
         .head;
   };
   EXPECT_THAT(with_id("trace-1/a=b"), HasSubstr("\r\nx-request-id: trace-1/a=b\r\n"));
@@ -262,7 +317,7 @@ TEST_F(HttpServerTest, StopLeavesHeldExchangesInert) {
     taken.set_value(std::move(exchange));
   });
   RawConnection connection(address());
-  ASSERT_TRUE(connection.Send("GET /hold HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(connection.Send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n"));
   auto exchange = taken.get_future().get();
   server_.reset();
   EXPECT_FALSE(exchange->Write("x"));

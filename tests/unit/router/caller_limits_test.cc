@@ -134,6 +134,55 @@ TEST_F(CallerLimitsTest, AnAnswerWithoutMaxTokensIsShortened) {
   EXPECT_THAT(std::string(Message(ticket->Apply(spec, true))), HasSubstr("output_tokens"));
 }
 
+// 50 prompts never fit, so that a client which tries again would do so for ever.
+TEST_F(CallerLimitsTest, MorePromptsThanALimitEverAdmitsAreInvalid) {
+  const auto refusal = [&](int32_t prompts) {
+    const Status status = limits_->Admit("t/k", prompts).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_FALSE(RetryAfterOf(status).has_value());
+    EXPECT_EQ(MemberOf(status), "prompt");
+    return std::string(Message(status));
+  };
+  Allow({.requests_in_flight = 4});
+  EXPECT_THAT(refusal(5),
+              AllOf(HasSubstr("5 prompts"), HasSubstr("requests_in_flight"), HasSubstr("is 4")));
+  EXPECT_TRUE(limits_->Admit("t/k", 4).ok());
+  Allow({.requests_per_second = 2.5});
+  EXPECT_THAT(refusal(3), AllOf(HasSubstr("requests_per_second"), HasSubstr("is 2.5")));
+  EXPECT_TRUE(limits_->Admit("t/k", 2).ok());
+  Allow({.requests_per_second = 0.1});
+  EXPECT_THAT(refusal(2), HasSubstr("requests_per_second"));
+  EXPECT_TRUE(limits_->Admit("t/k").ok());
+}
+
+// A prompt with more tokens than the budget holds is served, and those that follow wait.
+TEST_F(CallerLimitsTest, APromptOverTheBudgetOfTokensIsServed) {
+  Allow({.tokens_per_second = 10});
+  const auto ticket = *limits_->Admit("t/k");
+  RequestSpec spec;
+  spec.prompt = std::vector<TokenId>(1000, 1);
+  EXPECT_TRUE(ticket->Apply(spec, true).ok());
+  EXPECT_THAT(Refusal(), HasSubstr("tokens_per_second"));
+}
+
+TEST_F(CallerLimitsTest, OutputTokensAreThoseOfAllPromptsAndSamples) {
+  Allow({.output_tokens = 50});
+  const auto ticket = *limits_->Admit("t/k", 5);
+  RequestSpec spec;
+  spec.samples = 2;
+  spec.max_tokens = 1000;
+  ASSERT_TRUE(ticket->Apply(spec, false).ok());
+  EXPECT_EQ(spec.max_tokens, 5);
+  spec.max_tokens = 6;
+  EXPECT_THAT(
+      std::string(Message(ticket->Apply(spec, true))),
+      AllOf(HasSubstr("max_tokens is 6 for each of 10 answers"), HasSubstr("output_tokens")));
+  const auto many = *limits_->Admit("t/k", 26);
+  const Status none = many->Apply(spec, false);
+  EXPECT_EQ(none.code(), StatusCode::kInvalidArgument) << "52 answers need 52 tokens";
+  EXPECT_THAT(std::string(Message(none)), HasSubstr("52 answers"));
+}
+
 TEST_F(CallerLimitsTest, UsageIsCountedByCaller) {
   Allow({.requests_in_flight = 1});
   const auto ticket = *limits_->Admit("t/k");

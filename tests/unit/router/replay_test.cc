@@ -130,6 +130,18 @@ TEST(ReplayTest, WhatADeviceThatIsNotDeterministicComputedIsNotCompared) {
   }
 }
 
+// A worker that is gone was not less deterministic.
+TEST(ReplayTest, WhatAWorkerComputedThatHasLeftIsNotCompared) {
+  FakeCluster cluster(Replaying(), {}, 4);
+  AddPool(cluster, 1, 3);
+  for (uint64_t i = 1; i <= 30; ++i) cluster.Submit(Seeded(i, cluster.now(), 1, 400));
+  for (int step = 0; step < 300; ++step) cluster.Step();
+  cluster.Kill("p0", 100'000);
+  RunAll(cluster);
+  EXPECT_GT(Skipped(cluster, ReplaySkip::kWorkerLeft), 0) << "p0 served none to its end";
+  EXPECT_EQ(Skipped(cluster, ReplaySkip::kNotDeterministic), 0);
+}
+
 TEST(ReplayTest, AWorkerLostInTheMiddleEndsOnlyTheReplay) {
   FakeCluster cluster(Replaying(), {}, 5);
   AddPool(cluster, 1, 3);

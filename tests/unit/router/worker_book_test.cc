@@ -112,13 +112,27 @@ TEST_F(WorkerBookTest, EstimatesAreNeverNegative) {
   EXPECT_EQ(book_.Estimate(slot_).blocks_free, 1000);
 }
 
+TEST_F(WorkerBookTest, RemembersTheLatestWorkersThatLeft) {
+  for (int i = 1; i <= 6; ++i) {
+    const WorkerSlot slot = *book_.Add(Info(fmt::format("w{}", i)), kStart);
+    book_.Remove(slot, i % 2 == 0, After(i));
+  }
+  ASSERT_EQ(book_.departures().size(), WorkerBook::kMaxDepartures);
+  EXPECT_EQ(book_.departures()[0].id, WorkerId("w6"));
+  EXPECT_TRUE(book_.departures()[0].drained);
+  EXPECT_EQ(book_.departures()[0].at, After(6));
+  EXPECT_EQ(book_.departures()[3].id, WorkerId("w3"));
+  ASSERT_TRUE(book_.Add(Info("w6"), After(7)).ok());
+  EXPECT_EQ(book_.departures()[0].id, WorkerId("w5")) << "a worker that is back has not left";
+}
+
 TEST_F(WorkerBookTest, RefusesMoreWorkersThanItHasSlots) {
   for (int i = 1; i < kMaxWorkers; ++i) {
     ASSERT_TRUE(book_.Add(Info(fmt::format("w{}", i)), kStart).ok());
   }
   const auto refused = book_.Add(Info("one too many"), kStart);
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
-  book_.Remove(WorkerSlot(5));
+  book_.Remove(WorkerSlot(5), false, kStart);
   EXPECT_EQ(*book_.Add(Info("again"), kStart), WorkerSlot(5));
 }
 
