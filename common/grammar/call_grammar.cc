@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/grammar/schema_references.h"
+
 namespace baton {
 namespace {
 
@@ -150,16 +152,6 @@ Json Calls(const CallSyntax& syntax, const std::vector<CallableTool>& tools, boo
           {"stop_after_first", one}};
 }
 
-// A property's schema as a schema of its own, with the definitions that its references lead to.
-Json PropertySchema(const Json& root, const Json& property) {
-  Json schema = property;
-  if (!schema.is_object()) return schema;
-  for (const char* name : {"$defs", "definitions"}) {
-    if (root.contains(name) && !schema.contains(name)) schema[name] = root[name];
-  }
-  return schema;
-}
-
 // f(a="x", b=1): the required arguments, then any of the others in order.
 Json PythonCall(const CallableTool& tool) {
   const Json& schema = tool.parameters;
@@ -169,7 +161,7 @@ Json PythonCall(const CallableTool& tool) {
   const Json properties = schema.value("properties", Json::object());
   for (const auto& [name, property] : properties.items()) {
     const bool must = std::ranges::find(names, Json(name)) != names.end();
-    (must ? required : others).push_back(Json::array({name, PropertySchema(schema, property)}));
+    (must ? required : others).push_back(Json::array({name, SchemaOfPart(schema, property)}));
   }
   const auto argument = [](const Json& one, bool first) {
     const std::string key = (first ? "" : ", ") + one[0].get<std::string>() + "=";

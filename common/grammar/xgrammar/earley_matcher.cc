@@ -40,25 +40,33 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   bool Accept(TokenId token) override {
     bool accepted = false;
     Guarded([&] { accepted = Take(token); });
-    return accepted && !failed_;
+    return accepted && failure_.ok();
   }
 
   void FillMask(std::span<uint32_t> mask) override {
     std::ranges::fill(mask, 0);
     if (stopped_) return;
     Guarded([&] { Fill(mask); });
-    if (failed_) std::ranges::fill(mask, 0);
+    if (!failure_.ok()) std::ranges::fill(mask, 0);
   }
+
+  Status failure() const override { return failure_; }
 
  private:
   // Calls the parser. After an error, or too many visits, the state is lost and nothing may follow.
   template <class Call>
   void Guarded(const Call& call) {
-    if (failed_) return;
+    if (!failure_.ok()) return;
     visits_ = 0;
     const SteadyClock clock;
     const Time begin = clock.Now();
-    failed_ = !CallXGrammar(call).ok();
+    failure_ = CallXGrammar(call);
+    if (!failure_.ok() && visits_ > kMaxVisits) {
+      failure_ = InvalidArgument(
+          "the grammar is too ambiguous for this output: one token or one mask may visit {} states "
+          "of the parser at most",
+          kMaxVisits);
+    }
     calls_->Note(clock.Now() - begin);
   }
 
@@ -87,7 +95,7 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
     // The parser searches among the calls that it makes.
     const int64_t calls = rule_id_to_completable_states_.Back().size();
     visits_ += calls + calls * calls / 64;
-    if (visits_ > kMaxVisits) throw std::runtime_error("the grammar is too ambiguous");
+    if (visits_ > kMaxVisits) throw std::runtime_error("too many visits");
     return true;
   }
 
@@ -163,7 +171,7 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   const std::shared_ptr<RecentCalls> calls_;
   const std::vector<TokenId> stop_tokens_;
   bool stopped_ = false;
-  bool failed_ = false;
+  Status failure_;
   int64_t visits_ = 0;
   // Used by Fill.
   std::vector<StateMasks::Key> states_;

@@ -11,6 +11,8 @@
 #include <tuple>
 #include <vector>
 
+#include "common/grammar/xgrammar/rule_facts.h"
+
 namespace baton {
 namespace {
 
@@ -171,6 +173,8 @@ StatusOr<xgrammar::Grammar> Optimised(const xgrammar::Grammar& parsed) {
   grammar->allow_empty_rule_ids = xgrammar::AllowEmptyRuleAnalyzer::Apply(grammar);
   xgrammar::RepetitionNormalizer::Apply(&grammar);
   xgrammar::GrammarFSMBuilder::Apply(&grammar);
+  BATON_RETURN_IF_ERROR(RemoveDeadEnds(grammar));
+  FindEmptyRules(grammar);
   CountRepeatedRules(grammar);
   grammar->optimized = true;
   const int64_t bytes = int64_t{grammar->complete_fsm.NumStates()} * grammar->NumRules();

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "common/base/check.h"
 
@@ -45,8 +44,10 @@ constexpr Encoding kEncodings[] = {{2, {{{0xC2, 0xDF}, kAny}}},
 
 RuleAutomaton::RuleAutomaton(const xgrammar::Grammar& grammar)
     : grammar_(grammar), nullable_(static_cast<size_t>(grammar->NumRules())) {
+  for (const int32_t rule : grammar->allow_empty_rule_ids) {
+    nullable_[static_cast<size_t>(rule)] = true;
+  }
   FindCallers();
-  FindNullable();
   Clear();
 }
 
@@ -77,45 +78,6 @@ void RuleAutomaton::FindCallers() {
       }
     }
   }
-}
-
-// XGrammar's own list of the rules that may be empty lacks some that repeat a rule.
-void RuleAutomaton::FindNullable() {
-  std::vector<int32_t> rules(nullable_.size());
-  std::iota(rules.begin(), rules.end(), 0);
-  while (!rules.empty()) {
-    std::erase_if(rules, [&](int32_t rule) {
-      return nullable_[static_cast<size_t>(rule)] || !MayEndWithoutByte(rule);
-    });
-    absl::flat_hash_set<int32_t> next;
-    for (const int32_t rule : rules) {
-      nullable_[static_cast<size_t>(rule)] = true;
-      for (const Caller& caller : callers_[static_cast<size_t>(rule)]) next.insert(caller.rule);
-    }
-    rules.assign(next.begin(), next.end());
-  }
-}
-
-bool RuleAutomaton::MayEndWithoutByte(int32_t rule) const {
-  const auto& fsm = grammar_->complete_fsm;
-  absl::flat_hash_set<int32_t> seen;
-  std::vector<int32_t> waiting = {StartOf(rule)};
-  while (!waiting.empty()) {
-    const int32_t state = waiting.back();
-    waiting.pop_back();
-    if (!seen.insert(state).second) continue;
-    if (IsEnd(rule, state)) return true;
-    for (const auto& edge : fsm.GetEdges(state)) {
-      bool empty = edge.IsEpsilon();
-      if (edge.IsRuleRef()) empty = nullable_[static_cast<size_t>(edge.GetRefRuleId())];
-      if (edge.IsRepeatRef()) {
-        const auto repeat = fsm.GetRepeatEdgeInfo(edge.GetAuxIndex());
-        empty = repeat.Lower() == 0 || nullable_[static_cast<size_t>(repeat.RuleId())];
-      }
-      if (empty) waiting.push_back(edge.target);
-    }
-  }
-  return false;
 }
 
 void RuleAutomaton::Clear() {

@@ -125,8 +125,6 @@ class RuleAutomaton final {
   };
 
   void FindCallers();
-  void FindNullable();
-  bool MayEndWithoutByte(int32_t rule) const;
   Id Compute(Id id, uint8_t byte);
   Id Intern(Config config);
   Stack Push(const Frame& frame);
