@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -27,6 +29,8 @@ using Json = nlohmann::ordered_json;
 
 // Bytes of a client's text that an error repeats.
 constexpr size_t kMaxQuoted = 64;
+// Bytes of a path. A path is built for each schema.
+constexpr size_t kMaxPath = 4096;
 
 // Keywords that constrain nothing.
 constexpr std::string_view kAnnotations[] = {"title",
@@ -116,7 +120,8 @@ bool WritesRaw(std::string_view pattern) {
 
 class Checker {
  public:
-  Checker(const Json& root, const GrammarLimits& limits) : root_(root), limits_(limits) {}
+  Checker(const Json& root, const GrammarLimits& limits)
+      : root_(root), limits_(limits), references_(root) {}
 
   StatusOr<Json> Check() {
     Json out = root_;
@@ -130,6 +135,7 @@ class Checker {
   // All checks of one schema; `path` is a JSON pointer.
   Status CheckSchema(Json& schema, const std::string& path) {
     BATON_RETURN_IF_ERROR(Count(path));
+    if (path.size() > kMaxPath) return Refuse(path, "its path is longer than 4096 bytes");
     references_.AddPlace(path);
     if (schema.is_boolean()) {
       if (schema.get<bool>()) return OkStatus();
@@ -162,9 +168,8 @@ class Checker {
 
   // The path of a member of the value at `path` (RFC 6901).
   static std::string At(const std::string& path, std::string_view name) {
-    std::string at = path + '/';
-    for (const char c : name) at += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-    return at;
+    return absl::StrCat(
+        path, "/", absl::StrReplaceAll({name.data(), name.size()}, {{"~", "~0"}, {"/", "~1"}}));
   }
 
   static Status Refuse(const std::string& path, std::string_view why) {
@@ -418,6 +423,10 @@ class Checker {
     }
     if (const auto required = schema.find("required"); required != schema.end()) {
       if (!required->is_array()) return Refuse(path + "/required", "must be an array of strings");
+      std::set<std::string_view> declared;
+      if (declares) {
+        for (const auto& [name, value] : properties->items()) declared.insert(name);
+      }
       std::set<std::string_view> names;
       for (const Json& name : *required) {
         if (!name.is_string()) return Refuse(path + "/required", "must be an array of strings");
@@ -426,10 +435,9 @@ class Checker {
           return Refuse(path + "/required",
                         fmt::format("'{}' occurs twice", Shortened(text, kMaxQuoted)));
         }
-        if (declares && properties->contains(name.get<std::string>())) continue;
+        if (declared.contains(text)) continue;
         return Refuse(path + "/required",
-                      fmt::format("'{}' is not among the properties",
-                                  Shortened(name.get<std::string>(), kMaxQuoted)));
+                      fmt::format("'{}' is not among the properties", Shortened(text, kMaxQuoted)));
       }
     }
     const auto additional = schema.find("additionalProperties");

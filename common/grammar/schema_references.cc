@@ -37,6 +37,17 @@ void Retarget(Json& schema, const std::map<std::string, std::string>& targets) {
   VisitInner(schema, [&](Json& inner) { Retarget(inner, targets); });
 }
 
+// Adds the targets of all that looks like a reference, as paths.
+void AddTargets(const Json& value, std::set<std::string>& targets) {
+  if (!value.is_structured()) return;
+  const auto found = value.find("$ref");
+  if (found != value.end() && found->is_string()) {
+    const auto& target = found->get_ref<const std::string&>();
+    if (target.starts_with(kWhole)) targets.insert(target.substr(kWhole.size()));
+  }
+  for (const Json& inner : value) AddTargets(inner, targets);
+}
+
 void DropDefinitions(Json& schema) {
   if (!schema.is_object()) return;
   for (const char* keyword : kDefinitionKeywords) schema.erase(keyword);
@@ -69,6 +80,10 @@ std::string ShownPath(const std::string& path) {
 
 Status SchemaError(const std::string& path, std::string_view why) {
   return InvalidArgument("{}: {}", path.empty() ? "the schema" : ShownPath(path), why);
+}
+
+SchemaReferences::SchemaReferences(const Json& root) {
+  AddTargets(root, wanted_);
 }
 
 Status SchemaReferences::CheckTargets() const {
@@ -174,6 +189,11 @@ Json SchemaOfPart(const Json& root, const Json& part) {
   }
   if (!definitions.empty()) schema["$defs"] = std::move(definitions);
   return schema;
+}
+
+Json SchemaOfTarget(const Json& reference) {
+  const auto name = reference["$ref"].get<std::string>().substr(kDefinitions.size());
+  return SchemaOfPart(reference, reference["$defs"][name]);
 }
 
 }  // namespace baton

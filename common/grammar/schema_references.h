@@ -15,8 +15,13 @@ namespace baton {
 // it visits the schema. What it has not visited, such as a default value, is never a schema.
 class SchemaReferences final {
  public:
+  // `root`: the whole schema.
+  explicit SchemaReferences(const nlohmann::ordered_json& root);
+
   // Paths are JSON pointers (RFC 6901), "" for the whole schema.
-  void AddPlace(const std::string& path) { places_.insert(path); }
+  void AddPlace(const std::string& path) {
+    if (wanted_.contains(path)) places_.insert(path);
+  }
   void AddReference(std::string at, std::string target) {
     references_.push_back({std::move(at), std::move(target)});
   }
@@ -39,6 +44,7 @@ class SchemaReferences final {
   static Status CheckCircles(const std::vector<nlohmann::ordered_json>& schemas,
                              const std::vector<const Reference*>& firsts);
 
+  std::set<std::string> wanted_;  // all that could be targets, so that few places are kept
   std::set<std::string> places_;
   std::vector<Reference> references_;
 };
@@ -47,6 +53,9 @@ class SchemaReferences final {
 // to which its references lead.
 nlohmann::ordered_json SchemaOfPart(const nlohmann::ordered_json& root,
                                     const nlohmann::ordered_json& part);
+
+// The definition to which the resolved schema `reference` leads, as a schema of its own.
+nlohmann::ordered_json SchemaOfTarget(const nlohmann::ordered_json& reference);
 
 // An error about the schema at `path`. It repeats the end of a long path only.
 Status SchemaError(const std::string& path, std::string_view why);
