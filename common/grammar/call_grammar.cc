@@ -185,7 +185,7 @@ StatusOr<PythonArguments> ReadArguments(const CallableTool& tool, size_t& writte
     if (written <= kMaxPythonBytes) continue;
     return InvalidArgument(
         "the parameters of the tool '{}' are too large for the calls of this model: with all that "
-        "may follow each other, they have more than {} bytes. Fewer optional parameters would be right",
+        "may follow each other, they have more than {} bytes; use fewer optional parameters",
         tool.name.substr(0, 64),
         kMaxPythonBytes);
   }
