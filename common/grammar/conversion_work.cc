@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMaxExpressions = 400'000;
+constexpr int64_t kMaxExpressions = 250'000;
 constexpr int64_t kMaxCopiedBytes = 40'000'000;
 constexpr int64_t kMaxComparedPairs = 20'000'000;
 
@@ -30,7 +30,7 @@ constexpr int64_t kPerCountedPair = 14;  // of properties beside minProperties o
 constexpr int64_t kPerArray = 96;
 constexpr int64_t kPerPrefixItem = 32;
 constexpr int64_t kPerFormat = 320;
-constexpr int64_t kPerTextByte = 4;  // of regular expressions and EBNF
+constexpr int64_t kPerTextByte = 3;  // of regular expressions and EBNF
 constexpr int64_t kPerRemainder = 36;
 constexpr int64_t kMaxMultiplesRange = 10'000;
 // Of a node of a JSON value, beside its bytes.

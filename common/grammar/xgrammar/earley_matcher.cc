@@ -131,10 +131,10 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
       only = &caller;
     }
     if (only == nullptr || only->rule_id < 0) return {};
-    const auto& fsm = grammar_->complete_fsm;
-    const auto edges = fsm.GetEdges(only->element_id);
+    const auto& caller = grammar_->per_rule_fsms[static_cast<size_t>(only->rule_id)]->GetFsm();
+    const auto edges = caller.GetFsm().GetEdges(only->element_id);
     if (edges.size() != 1 || !edges[0].IsRepeatRef()) return {};
-    const auto repeat = fsm.GetRepeatEdgeInfo(edges[0].GetAuxIndex());
+    const auto repeat = grammar_->complete_fsm.GetRepeatEdgeInfo(edges[0].GetAuxIndex());
     if (repeat.RuleId() != state.rule_id) return {};
     return masks_->Shared(
         {only->rule_id, only->element_id, only->repeat_count}, repeat.Lower(), repeat.Upper());

@@ -44,6 +44,11 @@ constexpr Encoding kEncodings[] = {{2, {{{0xC2, 0xDF}, kAny}}},
 
 RuleAutomaton::RuleAutomaton(const xgrammar::Grammar& grammar)
     : grammar_(grammar), nullable_(static_cast<size_t>(grammar->NumRules())) {
+  int32_t states = 0;
+  for (const auto& of_rule : grammar->per_rule_fsms) {
+    first_states_.push_back(states);
+    states += of_rule->GetNodeNum();
+  }
   for (const int32_t rule : grammar->allow_empty_rule_ids) {
     nullable_[static_cast<size_t>(rule)] = true;
   }
@@ -114,10 +119,16 @@ size_t RuleAutomaton::bytes() const {
 }
 
 RuleAutomaton::Id RuleAutomaton::Start(int32_t rule, int32_t state, const Repetition& caller) {
-  const Stack stack = caller.rule < 0
-                          ? -1 - rule
-                          : Push({caller.rule, caller.state, caller.count, -1 - caller.rule});
-  return Intern(Config{{Position{rule, state, 0, stack, true}}, true, false, false});
+  const auto in_grammar = [&](int32_t of_rule, int32_t own) {
+    return first_states_[static_cast<size_t>(of_rule)] + own;
+  };
+  Stack stack = -1 - rule;
+  if (caller.rule >= 0) {
+    const int32_t behind = in_grammar(caller.rule, caller.state);
+    stack = Push({caller.rule, behind, caller.count, -1 - caller.rule});
+  }
+  const Position position = {rule, in_grammar(rule, state), 0, stack, true};
+  return Intern(Config{{position}, true, false, false});
 }
 
 RuleAutomaton::Id RuleAutomaton::Intern(Config config) {
@@ -296,11 +307,13 @@ void RuleAutomaton::ReturnTo(const Frame& frame, bool certain) {
 }
 
 bool RuleAutomaton::IsEnd(int32_t rule, int32_t state) const {
-  return grammar_->per_rule_fsms[static_cast<size_t>(rule)]->GetFsm().IsEndState(state);
+  const int32_t own = state - first_states_[static_cast<size_t>(rule)];
+  return grammar_->per_rule_fsms[static_cast<size_t>(rule)]->GetFsm().IsEndState(own);
 }
 
 int32_t RuleAutomaton::StartOf(int32_t rule) const {
-  return grammar_->per_rule_fsms[static_cast<size_t>(rule)]->GetFsm().GetStart();
+  return first_states_[static_cast<size_t>(rule)] +
+         grammar_->per_rule_fsms[static_cast<size_t>(rule)]->GetFsm().GetStart();
 }
 
 bool RuleAutomaton::AllAllow(const std::vector<Id>& from,
