@@ -14,10 +14,6 @@
 namespace baton {
 namespace {
 
-// States that one token or one mask may visit, about 0.1 µs each. Only ambiguous grammars come
-// near.
-constexpr int64_t kMaxVisits = 4'000'000;
-
 bool Has(std::span<const uint32_t> mask, TokenId token) {
   return (mask[static_cast<size_t>(token) / 32] >> token % 32 & 1) != 0;
 }
@@ -30,12 +26,15 @@ void Set(std::span<uint32_t> mask, TokenId token, bool value) {
 
 class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParser {
  public:
-  EarleyMatcher(const MatchedGrammar& grammar, std::span<const TokenId> stop_tokens)
+  EarleyMatcher(const MatchedGrammar& grammar,
+                std::span<const TokenId> stop_tokens,
+                int64_t max_visits)
       : EarleyParser(grammar.grammar),
         trie_(grammar.trie),
         masks_(grammar.masks),
         calls_(grammar.calls),
-        stop_tokens_(stop_tokens.begin(), stop_tokens.end()) {}
+        stop_tokens_(stop_tokens.begin(), stop_tokens.end()),
+        max_visits_(max_visits) {}
 
   bool Accept(TokenId token) override {
     bool accepted = false;
@@ -61,11 +60,11 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
     const SteadyClock clock;
     const Time begin = clock.Now();
     failure_ = CallXGrammar(call);
-    if (!failure_.ok() && visits_ > kMaxVisits) {
+    if (!failure_.ok() && visits_ > max_visits_) {
       failure_ = InvalidArgument(
           "the grammar is too ambiguous for this output: one token or one mask may visit {} states "
           "of the parser at most",
-          kMaxVisits);
+          max_visits_);
     }
     calls_->Note(clock.Now() - begin);
   }
@@ -95,7 +94,7 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
     // The parser searches among the calls that it makes.
     const int64_t calls = rule_id_to_completable_states_.Back().size();
     visits_ += calls + calls * calls / 64;
-    if (visits_ > kMaxVisits) throw std::runtime_error("too many visits");
+    if (visits_ > max_visits_) throw std::runtime_error("too many visits");
     return true;
   }
 
@@ -170,6 +169,7 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   const std::shared_ptr<StateMasks> masks_;
   const std::shared_ptr<RecentCalls> calls_;
   const std::vector<TokenId> stop_tokens_;
+  const int64_t max_visits_;
   bool stopped_ = false;
   Status failure_;
   int64_t visits_ = 0;
@@ -181,8 +181,9 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
 }  // namespace
 
 std::unique_ptr<GrammarMatcher> NewEarleyMatcher(const MatchedGrammar& grammar,
-                                                 std::span<const TokenId> stop_tokens) {
-  return std::make_unique<EarleyMatcher>(grammar, stop_tokens);
+                                                 std::span<const TokenId> stop_tokens,
+                                                 int64_t max_visits) {
+  return std::make_unique<EarleyMatcher>(grammar, stop_tokens, max_visits);
 }
 
 }  // namespace baton

@@ -14,7 +14,9 @@
 #include "common/grammar/call_grammar.h"
 #include "common/grammar/grammar_spec.h"
 #include "common/grammar/schema_check.h"
+#include "common/grammar/xgrammar/earley_matcher.h"
 #include "common/grammar/xgrammar/grammar_compiler.h"
+#include "common/grammar/xgrammar/grammar_passes.h"
 #include "tests/support/byte_tokenizer.h"
 #include "tests/unit/grammar/grammar_walk.h"
 
@@ -131,6 +133,25 @@ TEST_F(DeadEnds, EndlessOptionalPropertiesAreNeverWritten) {
   EXPECT_TRUE(Accepts(*grammar, "{\"p\":null}"));
   EXPECT_EQ(After(*grammar, "{\""), "p");
   EXPECT_THAT(After(*grammar, "{\"p\":null"), testing::Not(HasSubstr(",")));
+}
+
+// The parser's bound is an error of its own, and nothing may follow then.
+TEST(EarleyMatcher, AnOutputBeyondTheParserNamesItsBound) {
+  std::vector<std::string> texts(128);
+  for (size_t i = 1; i < texts.size(); ++i) texts[i] = std::string(1, static_cast<char>(i));
+  const auto trie = std::make_shared<const TokenTrie>(TokenTrie::Make(texts));
+  const auto grammar = Optimised(xgrammar::Grammar::FromEBNF("root ::= root root | \"a\"")).value();
+  const MatchedGrammar matched = {
+      grammar, trie, std::make_shared<StateMasks>(grammar, trie), std::make_shared<RecentCalls>()};
+  const auto matcher = NewEarleyMatcher(matched, {}, /*max_visits=*/300);
+  std::vector<uint32_t> mask(4);
+  int taken = 0;
+  while (taken < 1000 && matcher->Accept('a')) ++taken;
+  EXPECT_GT(taken, 5);
+  EXPECT_EQ(matcher->failure().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(Message(matcher->failure())), HasSubstr("300 states of the parser"));
+  matcher->FillMask(mask);
+  EXPECT_EQ(mask, std::vector<uint32_t>(4));
 }
 
 // A random grammar whose rules are choices of sequences of few elements.
