@@ -31,6 +31,7 @@ void GrammarQueue::Add(Request request) {
   }
   compiler_->Compile(waiting.grammar,
                      waiting.client_tag,
+                     at->second.wanted,
                      [gate = gate_, key, output = OutputOf(waiting)](CompiledGrammar grammar) {
                        OnCompiled(gate, key, output, std::move(grammar));
                      });
@@ -76,6 +77,10 @@ std::optional<StatusOr<GrammarQueue::Ready>> GrammarQueue::Take(Inbox::Compiled 
   Waiting waiting = std::move(found->second);
   waiting_.erase(found);
   if (!compiled.constraint.ok()) return StatusOr<Ready>(compiled.constraint.status());
+  const auto& first_mask = compiled.constraint->first_mask;
+  if (first_mask != nullptr && !first_mask->failure.ok()) {
+    return StatusOr<Ready>(first_mask->failure);
+  }
   return StatusOr<Ready>(Ready{
       std::move(waiting.request), *std::move(compiled.constraint), std::move(waiting.stopped)});
 }

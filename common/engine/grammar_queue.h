@@ -43,7 +43,7 @@ class GrammarQueue final {
   // Starts the compilation of the grammar of `request`. The inbox receives Inbox::Compiled.
   void Add(Request request);
   // Takes the request of a compiled grammar out. Nothing when it is no longer waiting; a failure
-  // when the grammar does not compile.
+  // when the grammar does not compile or allows no first token.
   std::optional<StatusOr<Ready>> Take(Inbox::Compiled compiled);
   // Removes a request; whether it was waiting.
   bool Cancel(const RequestKey& key) { return waiting_.erase(key) > 0; }
@@ -56,6 +56,8 @@ class GrammarQueue final {
   struct Waiting {
     Request request;
     std::vector<int32_t> stopped;
+    // Expires with the request, so that the compiler does not compile for nobody.
+    std::shared_ptr<const bool> wanted = std::make_shared<const bool>(true);
   };
   // What callbacks use, which may come after the end of the queue.
   struct Gate {

@@ -111,7 +111,7 @@ class Scheduler final {
   Status CheckRoom(const ActiveRequest& active) const;
   void Refuse(const RequestKey& key, const Status& status);
   void Fail(ActiveRequest& active, const Status& status);
-  void FailWithoutToken(ActiveRequest& active);
+  void FailWithoutToken(const Sequence& sequence);
   void Finish(Sequence& sequence);
   void Drop(Sequence& sequence);
   void Reap();

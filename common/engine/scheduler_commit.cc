@@ -3,6 +3,7 @@
 
 #include "common/base/check.h"
 #include "common/engine/scheduler.h"
+#include "common/engine/sequence_masks.h"
 
 namespace baton {
 
@@ -34,7 +35,7 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
     // All samples of a row come from the same logits, so either all of them have a token or none.
     if (!tokens.empty() && tokens[0].token == kNoToken) {
-      FailWithoutToken(active);
+      FailWithoutToken(sequence);
       continue;
     }
     if (!active.forked) {
@@ -54,12 +55,17 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
   step.Clear();
 }
 
-// Fails one request: its activations or the weights are bad. The device works, and all other
-// requests continue.
-void Scheduler::FailWithoutToken(ActiveRequest& active) {
+// Fails one request: its grammar allows no token, or its activations or the weights are bad. The
+// device works, and all other requests continue.
+void Scheduler::FailWithoutToken(const Sequence& sequence) {
+  ActiveRequest& active = *sequence.request;
   std::erase_if(store_later_, [&](const Sequence* stored) { return stored->request == &active; });
+  const SequenceMask* mask = sequence.mask.get();
+  if (mask != nullptr && mask->mask.WaitUntil(Time()) && !mask->failure.ok()) {
+    return Fail(active, mask->failure);
+  }
   // A request that found this KV in the prefix cache would fail as well.
-  for (const Sequence& sequence : active.sequences) cache_.Forget(sequence.table);
+  for (const Sequence& one : active.sequences) cache_.Forget(one.table);
   Fail(active,
        MakeStatus(StatusCode::kInternal,
                   "the model gives no token: all {} logits are NaN or -inf",

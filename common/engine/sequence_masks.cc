@@ -8,16 +8,29 @@
 namespace baton {
 namespace {
 
-// A token that the grammar does not allow was never sampled under its mask. The empty mask then
-// ends the request with an error.
+// Why a mask that allows no token does so. All of these are the request's own fault, except a token
+// that its grammar does not allow, which was never sampled under a mask.
+Status WhyNothing(const GrammarMatcher& matcher, bool accepted) {
+  if (!matcher.failure().ok()) return matcher.failure();
+  if (!accepted) {
+    return MakeStatus(StatusCode::kInternal, "the output so far does not match its grammar");
+  }
+  return InvalidArgument(
+      "no token of the model can continue the output as its grammar demands, and it cannot end");
+}
+
+// An empty mask ends the request with the error `state.failure`.
 void Compute(SequenceMask& state, const std::vector<TokenId>& tokens) {
+  const auto words = state.mask.words();
   const bool accepted =
       std::ranges::all_of(tokens, [&](TokenId token) { return state.matcher->Accept(token); });
   if (accepted) {
-    state.matcher->FillMask(state.mask.words());
+    state.matcher->FillMask(words);
   } else {
-    std::ranges::fill(state.mask.words(), 0);
+    std::ranges::fill(words, 0);
   }
+  const bool empty = std::ranges::all_of(words, [](uint32_t word) { return word == 0; });
+  state.failure = empty ? WhyNothing(*state.matcher, accepted) : OkStatus();
   state.mask.Finish();
 }
 

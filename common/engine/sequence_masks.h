@@ -27,6 +27,7 @@ struct SequenceMask {
   std::unique_ptr<GrammarMatcher> matcher;
   size_t given = 0;    // output tokens that the matcher has, or will have when the mask is computed
   bool begun = false;  // `mask` is, or will be, that of the token after these
+  Status failure;      // why `mask` allows no token; to be read when the mask is computed
 };
 
 // Computes the masks of constrained sequences on threads of its own, while steps run. A mask is a

@@ -2,13 +2,20 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
+
+#include "common/grammar/schema_references.h"
 
 namespace baton {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Bytes of the schemas of calls in Python's syntax.
+constexpr size_t kMaxPythonBytes = size_t{1} << 20;
 
 constexpr std::string_view kHarmonyReasoning = "<|channel|>analysis<|message|>";
 constexpr std::string_view kHarmonyNext = "<|end|><|start|>assistant";
@@ -150,27 +157,44 @@ Json Calls(const CallSyntax& syntax, const std::vector<CallableTool>& tools, boo
           {"stop_after_first", one}};
 }
 
-// A property's schema as a schema of its own, with the definitions that its references lead to.
-Json PropertySchema(const Json& root, const Json& property) {
-  Json schema = property;
-  if (!schema.is_object()) return schema;
-  for (const char* name : {"$defs", "definitions"}) {
-    if (root.contains(name) && !schema.contains(name)) schema[name] = root[name];
-  }
+// The schema of a tool's arguments, which may be a reference to a definition.
+Json ArgumentsOf(const CallableTool& tool) {
+  Json schema = tool.parameters;
+  while (schema.contains("$ref")) schema = SchemaOfTarget(schema);
   return schema;
 }
 
-// f(a="x", b=1): the required arguments, then any of the others in order.
-Json PythonCall(const CallableTool& tool) {
-  const Json& schema = tool.parameters;
+// The arguments of calls in Python's syntax, each a name and a schema.
+struct PythonArguments {
   Json required = Json::array();
   Json others = Json::array();
-  const Json names = schema.value("required", Json::array());
+};
+
+// `written`: the bytes of schemas that are written for all tools so far. Where no argument is
+// required, each is written once more for each argument with which a call may begin before it.
+StatusOr<PythonArguments> ReadArguments(const CallableTool& tool, size_t& written) {
+  const Json schema = ArgumentsOf(tool);
+  std::set<std::string> required;
+  for (const Json& name : schema.value("required", Json::array())) required.insert(name);
   const Json properties = schema.value("properties", Json::object());
+  PythonArguments out;
   for (const auto& [name, property] : properties.items()) {
-    const bool must = std::ranges::find(names, Json(name)) != names.end();
-    (must ? required : others).push_back(Json::array({name, PropertySchema(schema, property)}));
+    Json& list = required.contains(name) ? out.required : out.others;
+    list.push_back(Json::array({name, SchemaOfPart(schema, property)}));
+    written += list.back().dump().size() * (required.empty() ? list.size() : 1);
+    if (written <= kMaxPythonBytes) continue;
+    return InvalidArgument(
+        "the parameters of the tool '{}' are too large for the calls of this model: with all that "
+        "may follow each other, they have more than {} bytes; use fewer optional parameters",
+        tool.name.substr(0, 64),
+        kMaxPythonBytes);
   }
+  return out;
+}
+
+// f(a="x", b=1): the required arguments, then any of the others in order.
+Json PythonCall(const CallableTool& tool, const PythonArguments& arguments) {
+  const auto& [required, others] = arguments;
   const auto argument = [](const Json& one, bool first) {
     const std::string key = (first ? "" : ", ") + one[0].get<std::string>() + "=";
     return Sequence(Json::array({Text(key), JsonSchemaOf(one[1])}));
@@ -198,9 +222,13 @@ Json PythonCall(const CallableTool& tool) {
   return Sequence(std::move(elements));
 }
 
-Json PythonCalls(const std::vector<CallableTool>& tools, bool one) {
+StatusOr<GrammarPart> PythonCalls(const std::vector<CallableTool>& tools, bool one) {
   Json calls = Json::array();
-  for (const CallableTool& tool : tools) calls.push_back(PythonCall(tool));
+  size_t written = 0;
+  for (const CallableTool& tool : tools) {
+    BATON_ASSIGN_OR_RETURN(const PythonArguments arguments, ReadArguments(tool, written));
+    calls.push_back(PythonCall(tool, arguments));
+  }
   const Json call = Or(std::move(calls));
   Json elements = Json::array({Text("["), call});
   if (!one) {

@@ -23,6 +23,9 @@ class GrammarMatcher {
   // Sets bit t % 32 of mask[t / 32] to whether token t may follow, for the tokens of the model. A
   // stop token may follow where the output is complete. After a stop token nothing may follow.
   virtual void FillMask(std::span<uint32_t> mask) = 0;
+  // Why nothing may follow any more: InvalidArgument when the output is beyond what the parser of
+  // grammars supports. OK where the output goes on, and after a stop token.
+  virtual Status failure() const = 0;
 };
 
 // A compiled grammar. Immutable, thread-safe.
@@ -48,11 +51,14 @@ class GrammarCompiler {
   virtual ~GrammarCompiler() = default;
   // Compiles `spec` (grammar_spec.h) for `client` (RequestOptions::client_tag), so that the mask of
   // an empty output is known, too. Clients take turns: a grammar waits at most for one other
-  // grammar of each other client. Calls `done` once: at once on this thread when the grammar is
+  // grammar of each other client. A grammar whose turn comes when `wanted` has expired for all who
+  // wait for it is not compiled. Calls `done` once: at once on this thread when the grammar is
   // known or the client has too many waiting, else later on another thread. Errors: InvalidArgument
-  // when the spec cannot be compiled; ResourceExhausted when the client has reached its limit.
+  // when the spec cannot be compiled; ResourceExhausted when the client has reached its limit;
+  // Cancelled when the grammar is no longer wanted.
   virtual void Compile(const std::string& spec,
                        uint64_t client,
+                       std::weak_ptr<const void> wanted,
                        std::function<void(CompiledGrammar)> done) = 0;
 };
 

@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/base/shortened.h"
 #include "common/grammar/grammar_spec.h"
+#include "common/grammar/schema_places.h"
+#include "common/grammar/schema_references.h"
 #include "common/grammar/shared_schemas.h"
 #include "common/grammar/text_check.h"
 
@@ -24,6 +29,8 @@ using Json = nlohmann::ordered_json;
 
 // Bytes of a client's text that an error repeats.
 constexpr size_t kMaxQuoted = 64;
+// Bytes of a path. A path is built for each schema.
+constexpr size_t kMaxPath = 4096;
 
 // Keywords that constrain nothing.
 constexpr std::string_view kAnnotations[] = {"title",
@@ -113,11 +120,13 @@ bool WritesRaw(std::string_view pattern) {
 
 class Checker {
  public:
-  Checker(const Json& root, const GrammarLimits& limits) : root_(root), limits_(limits) {}
+  Checker(const Json& root, const GrammarLimits& limits)
+      : root_(root), limits_(limits), references_(root) {}
 
   StatusOr<Json> Check() {
     Json out = root_;
     BATON_RETURN_IF_ERROR(CheckSchema(out, ""));
+    BATON_RETURN_IF_ERROR(references_.Resolve(out));
     ShareEqualSchemas(out);
     return out;
   }
@@ -126,12 +135,15 @@ class Checker {
   // All checks of one schema; `path` is a JSON pointer.
   Status CheckSchema(Json& schema, const std::string& path) {
     BATON_RETURN_IF_ERROR(Count(path));
+    if (path.size() > kMaxPath) return Refuse(path, "its path is longer than 4096 bytes");
+    references_.AddPlace(path);
     if (schema.is_boolean()) {
       if (schema.get<bool>()) return OkStatus();
       return Refuse(path, "the schema `false` allows no value");
     }
     if (!schema.is_object()) return Refuse(path, "a schema must be an object or true");
     BATON_RETURN_IF_ERROR(CheckKeywords(schema, path));
+    DropAnnotations(schema);
     BATON_RETURN_IF_ERROR(CheckDefinitions(schema, path));
     for (const std::string_view whole : kWhole) {
       const auto found = schema.find(whole);
@@ -154,21 +166,14 @@ class Checker {
                               limits_.max_schema_values));
   }
 
-  // The path of a member of the schema at `path`.
+  // The path of a member of the value at `path` (RFC 6901).
   static std::string At(const std::string& path, std::string_view name) {
-    return fmt::format("{}/{}", path, name);
+    return absl::StrCat(
+        path, "/", absl::StrReplaceAll({name.data(), name.size()}, {{"~", "~0"}, {"/", "~1"}}));
   }
 
   static Status Refuse(const std::string& path, std::string_view why) {
-    return InvalidArgument("{}: {}", path.empty() ? "the schema" : ShownPath(path), why);
-  }
-
-  // The end of a path says where the fault is.
-  static std::string ShownPath(const std::string& path) {
-    if (path.size() <= kMaxQuoted) return path;
-    size_t begin = path.size() - kMaxQuoted;
-    while ((path[begin] & 0xC0) == 0x80) ++begin;  // to the beginning of a character
-    return "…" + path.substr(begin);
+    return SchemaError(path, why);
   }
 
   static Status CheckKeywords(const Json& schema, const std::string& path) {
@@ -184,13 +189,21 @@ class Checker {
     return OkStatus();
   }
 
+  // What constrains nothing is not passed on. Two schemas that differ in it are equal then.
+  static void DropAnnotations(Json& schema) {
+    for (const std::string_view name : kAnnotations) {
+      if (!In(kDefinitionKeywords, name)) schema.erase(std::string(name));
+    }
+    schema.erase("uniqueItems");
+  }
+
   Status CheckDefinitions(Json& schema, const std::string& path) {
-    for (const char* name : {"$defs", "definitions"}) {
+    for (const char* name : kDefinitionKeywords) {
       const auto found = schema.find(name);
       if (found == schema.end()) continue;
       if (!found->is_object()) return Refuse(At(path, name), "must be an object");
       for (auto& [key, definition] : found->items()) {
-        BATON_RETURN_IF_ERROR(CheckSchema(definition, fmt::format("{}/{}/{}", path, name, key)));
+        BATON_RETURN_IF_ERROR(CheckSchema(definition, At(At(path, name), key)));
       }
     }
     return OkStatus();
@@ -208,7 +221,11 @@ class Checker {
                       fmt::format("the keyword {} is not supported beside {}", name, whole));
       }
     }
-    if (whole == "$ref") return CheckRef(value, at);
+    if (whole == "$ref") {
+      if (!value.is_string()) return Refuse(at, "must be a string");
+      references_.AddReference(at, value.get<std::string>());
+      return OkStatus();
+    }
     if (whole == "const" || whole == "enum") return CheckValues(schema, whole, value, at);
     if (!value.is_array() || value.empty()) return Refuse(at, "must be an array of schemas");
     if (whole == "allOf" && value.size() > 1) {
@@ -238,63 +255,6 @@ class Checker {
     return OkStatus();
   }
 
-  // Follows the references from `value` as long as they lead to each other, because such a circle
-  // would describe no value.
-  Status CheckRef(const Json& value, const std::string& at) const {
-    if (!value.is_string()) return Refuse(at, "must be a string");
-    std::vector<std::string> waiting = {value.get<std::string>()};
-    std::set<std::string> seen;
-    while (!waiting.empty()) {
-      const std::string target = std::move(waiting.back());
-      waiting.pop_back();
-      if (!seen.insert(target).second) {
-        return Refuse(
-            at,
-            fmt::format("the reference {} leads back to itself", Shortened(target, kMaxQuoted)));
-      }
-      const Json* schema = Resolve(target);
-      if (schema == nullptr) {
-        return Refuse(at,
-                      fmt::format("the reference {} is not supported: it must be # or lead to a "
-                                  "part of this schema, as #/$defs/name",
-                                  Shortened(target, kMaxQuoted)));
-      }
-      if (!schema->is_object()) continue;
-      if (const auto next = schema->find("$ref"); next != schema->end() && next->is_string()) {
-        waiting.push_back(next->get<std::string>());
-      }
-      for (const char* name : {"anyOf", "oneOf", "allOf"}) {
-        const auto found = schema->find(name);
-        if (found == schema->end() || !found->is_array()) continue;
-        for (const Json& option : *found) {
-          if (option.is_object() && option.contains("$ref") && option["$ref"] == target) {
-            return Refuse(at,
-                          fmt::format("the reference {} leads back to itself",
-                                      Shortened(target, kMaxQuoted)));
-          }
-        }
-      }
-    }
-    return OkStatus();
-  }
-
-  // XGrammar decodes neither ~0, ~1 nor percent signs, and looks only into objects.
-  const Json* Resolve(const std::string& target) const {
-    if (target == "#") return &root_;
-    if (!target.starts_with("#/") || target.find_first_of("~%") != std::string::npos) {
-      return nullptr;
-    }
-    const Json* at = &root_;
-    for (size_t begin = 2; begin <= target.size();) {
-      const size_t end = std::min(target.find('/', begin), target.size());
-      const std::string part = target.substr(begin, end - begin);
-      if (part.empty() || !at->is_object() || !at->contains(part)) return nullptr;
-      at = &(*at)[part];
-      begin = end + 1;
-    }
-    return at;
-  }
-
   static Status CheckType(const Json& schema, const std::string& path) {
     const auto type = schema.find("type");
     const auto known = [](const Json& one) {
@@ -312,11 +272,14 @@ class Checker {
       }
       return OkStatus();
     }
-    const bool valid =
-        type->is_array() ? !type->empty() && std::ranges::all_of(*type, known) : known(*type);
-    if (valid) return OkStatus();
+    // XGrammar writes a schema out for each of its types.
+    const auto once = [&](const Json& one) { return std::ranges::count(*type, one) == 1; };
+    const bool several = type->is_array() && !type->empty() && type->size() <= std::size(kTypes) &&
+                         std::ranges::all_of(*type, known) && std::ranges::all_of(*type, once);
+    if (several || known(*type)) return OkStatus();
     return Refuse(path + "/type",
-                  fmt::format("must be one of {}, or an array of these", fmt::join(kTypes, ", ")));
+                  fmt::format("must be one of {}, or an array of different ones of these",
+                              fmt::join(kTypes, ", ")));
   }
 
   Status CheckString(const Json& schema, const std::string& path) {
@@ -455,17 +418,26 @@ class Checker {
         }
       }
       for (auto& [name, value] : properties->items()) {
-        BATON_RETURN_IF_ERROR(CheckSchema(value, fmt::format("{}/properties/{}", path, name)));
+        BATON_RETURN_IF_ERROR(CheckSchema(value, At(path + "/properties", name)));
       }
     }
     if (const auto required = schema.find("required"); required != schema.end()) {
       if (!required->is_array()) return Refuse(path + "/required", "must be an array of strings");
+      std::set<std::string_view> declared;
+      if (declares) {
+        for (const auto& [name, value] : properties->items()) declared.insert(name);
+      }
+      std::set<std::string_view> names;
       for (const Json& name : *required) {
         if (!name.is_string()) return Refuse(path + "/required", "must be an array of strings");
-        if (declares && properties->contains(name.get<std::string>())) continue;
+        const auto& text = name.get_ref<const std::string&>();
+        if (!names.insert(text).second) {
+          return Refuse(path + "/required",
+                        fmt::format("'{}' occurs twice", Shortened(text, kMaxQuoted)));
+        }
+        if (declared.contains(text)) continue;
         return Refuse(path + "/required",
-                      fmt::format("'{}' is not among the properties",
-                                  Shortened(name.get<std::string>(), kMaxQuoted)));
+                      fmt::format("'{}' is not among the properties", Shortened(text, kMaxQuoted)));
       }
     }
     const auto additional = schema.find("additionalProperties");
@@ -486,6 +458,7 @@ class Checker {
   int64_t pattern_work_ = 0;
   int64_t counted_properties_work_ = 0;
   int64_t multiples_ = 0;
+  SchemaReferences references_;
 };
 
 }  // namespace

@@ -9,26 +9,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/grammar/schema_places.h"
+
 namespace baton {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kDefinitions = "$defs";
-
-// Calls `visit` for each schema inside of `schema`, and not for values such as those of `enum`.
-template <class Visit>
-void VisitInner(Json& schema, const Visit& visit) {
-  for (auto& [name, value] : schema.items()) {
-    if (name == "properties" || name == kDefinitions || name == "definitions") {
-      for (auto& [key, inner] : value.items()) visit(inner);
-    } else if (name == "items" || name == "additionalProperties") {
-      visit(value);
-    } else if (name == "anyOf" || name == "oneOf" || name == "allOf" || name == "prefixItems") {
-      for (Json& inner : value) visit(inner);
-    }
-  }
-}
 
 bool IsBounded(const Json& schema) {
   return std::ranges::any_of(
@@ -71,22 +59,13 @@ class Sharer {
     if (found == known_.end() || found->second.count < 2) return;
     std::string& name = found->second.name;
     if (name.empty()) {
-      name = FreeName();
+      name = fmt::format("shared-{}", ++names_);  // the others are numbers
       added_[name] = schema;
     }
     schema = {{"$ref", fmt::format("#/{}/{}", kDefinitions, name)}};
   }
 
-  std::string FreeName() {
-    std::string name;
-    do {
-      name = fmt::format("shared-{}", ++names_);
-    } while (taken_.contains(name));
-    return name;
-  }
-
   Json& root_;
-  const Json taken_ = root_.value(kDefinitions, Json::object());
   std::map<std::string, Known> known_;  // by the text of the schema
   std::map<std::string, Json> added_;   // definitions by name
   int names_ = 0;

@@ -56,7 +56,9 @@ void Check(const StatusOr<GrammarPart>& part) {
   const std::string spec = GrammarSpec(*part);
   if (!CheckGrammar(spec).ok()) return;
   std::promise<CompiledGrammar> done;
-  compiler->Compile(spec, 0, [&](CompiledGrammar grammar) { done.set_value(std::move(grammar)); });
+  const auto wanted = std::make_shared<const bool>(true);
+  compiler->Compile(
+      spec, 0, wanted, [&](CompiledGrammar grammar) { done.set_value(std::move(grammar)); });
   const CompiledGrammar grammar = done.get_future().get();
   if (grammar.ok()) Generate(**grammar, tokenizer, spec.size());
 }

@@ -14,10 +14,6 @@
 namespace baton {
 namespace {
 
-// States that one token or one mask may visit, about 0.1 µs each. Only ambiguous grammars come
-// near.
-constexpr int64_t kMaxVisits = 4'000'000;
-
 bool Has(std::span<const uint32_t> mask, TokenId token) {
   return (mask[static_cast<size_t>(token) / 32] >> token % 32 & 1) != 0;
 }
@@ -30,35 +26,46 @@ void Set(std::span<uint32_t> mask, TokenId token, bool value) {
 
 class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParser {
  public:
-  EarleyMatcher(const MatchedGrammar& grammar, std::span<const TokenId> stop_tokens)
+  EarleyMatcher(const MatchedGrammar& grammar,
+                std::span<const TokenId> stop_tokens,
+                int64_t max_visits)
       : EarleyParser(grammar.grammar),
         trie_(grammar.trie),
         masks_(grammar.masks),
         calls_(grammar.calls),
-        stop_tokens_(stop_tokens.begin(), stop_tokens.end()) {}
+        stop_tokens_(stop_tokens.begin(), stop_tokens.end()),
+        max_visits_(max_visits) {}
 
   bool Accept(TokenId token) override {
     bool accepted = false;
     Guarded([&] { accepted = Take(token); });
-    return accepted && !failed_;
+    return accepted && failure_.ok();
   }
 
   void FillMask(std::span<uint32_t> mask) override {
     std::ranges::fill(mask, 0);
     if (stopped_) return;
     Guarded([&] { Fill(mask); });
-    if (failed_) std::ranges::fill(mask, 0);
+    if (!failure_.ok()) std::ranges::fill(mask, 0);
   }
+
+  Status failure() const override { return failure_; }
 
  private:
   // Calls the parser. After an error, or too many visits, the state is lost and nothing may follow.
   template <class Call>
   void Guarded(const Call& call) {
-    if (failed_) return;
+    if (!failure_.ok()) return;
     visits_ = 0;
     const SteadyClock clock;
     const Time begin = clock.Now();
-    failed_ = !CallXGrammar(call).ok();
+    failure_ = CallXGrammar(call);
+    if (!failure_.ok() && visits_ > max_visits_) {
+      failure_ = InvalidArgument(
+          "the grammar is too ambiguous for this output: one token or one mask may visit {} states "
+          "of the parser at most",
+          max_visits_);
+    }
     calls_->Note(clock.Now() - begin);
   }
 
@@ -87,7 +94,7 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
     // The parser searches among the calls that it makes.
     const int64_t calls = rule_id_to_completable_states_.Back().size();
     visits_ += calls + calls * calls / 64;
-    if (visits_ > kMaxVisits) throw std::runtime_error("the grammar is too ambiguous");
+    if (visits_ > max_visits_) throw std::runtime_error("too many visits");
     return true;
   }
 
@@ -123,10 +130,10 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
       only = &caller;
     }
     if (only == nullptr || only->rule_id < 0) return {};
-    const auto& fsm = grammar_->complete_fsm;
-    const auto edges = fsm.GetEdges(only->element_id);
+    const auto& caller = grammar_->per_rule_fsms[static_cast<size_t>(only->rule_id)]->GetFsm();
+    const auto edges = caller.GetFsm().GetEdges(only->element_id);
     if (edges.size() != 1 || !edges[0].IsRepeatRef()) return {};
-    const auto repeat = fsm.GetRepeatEdgeInfo(edges[0].GetAuxIndex());
+    const auto repeat = grammar_->complete_fsm.GetRepeatEdgeInfo(edges[0].GetAuxIndex());
     if (repeat.RuleId() != state.rule_id) return {};
     return masks_->Shared(
         {only->rule_id, only->element_id, only->repeat_count}, repeat.Lower(), repeat.Upper());
@@ -162,8 +169,9 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   const std::shared_ptr<StateMasks> masks_;
   const std::shared_ptr<RecentCalls> calls_;
   const std::vector<TokenId> stop_tokens_;
+  const int64_t max_visits_;
   bool stopped_ = false;
-  bool failed_ = false;
+  Status failure_;
   int64_t visits_ = 0;
   // Used by Fill.
   std::vector<StateMasks::Key> states_;
@@ -173,8 +181,9 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
 }  // namespace
 
 std::unique_ptr<GrammarMatcher> NewEarleyMatcher(const MatchedGrammar& grammar,
-                                                 std::span<const TokenId> stop_tokens) {
-  return std::make_unique<EarleyMatcher>(grammar, stop_tokens);
+                                                 std::span<const TokenId> stop_tokens,
+                                                 int64_t max_visits) {
+  return std::make_unique<EarleyMatcher>(grammar, stop_tokens, max_visits);
 }
 
 }  // namespace baton

@@ -22,9 +22,11 @@
 #include "common/base/round_robin_queue.h"
 #include "common/base/work_threads.h"
 #include "common/chat_format/chat_format.h"
+#include "common/grammar/conversion_work.h"
 #include "common/grammar/xgrammar/earley_matcher.h"
 #include "common/grammar/xgrammar/grammar_passes.h"
 #include "common/grammar/xgrammar/library_calls.h"
+#include "common/grammar/xgrammar/rule_facts.h"
 #include "common/grammar/xgrammar/state_masks.h"
 #include "common/grammar/xgrammar/token_trie.h"
 #include "common/text/metaspace.h"
@@ -136,6 +138,7 @@ std::variant<xgrammar::Grammar, xgrammar::StructuralTagError> Read(const std::st
 StatusOr<xgrammar::Grammar> ParsedGrammar(const std::string& spec) {
   BATON_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson("grammar", spec));
   if (!json.is_object()) return InvalidArgument("the grammar is not valid: it is not an object");
+  BATON_RETURN_IF_ERROR(CheckConversionWork(json));
   std::optional<std::string> error;
   std::optional<xgrammar::Grammar> grammar;
   BATON_RETURN_IF_ERROR(CallXGrammar([&] {
@@ -162,6 +165,7 @@ class XGrammarCompiler final : public GrammarCompiler {
 
   void Compile(const std::string& spec,
                uint64_t client,
+               std::weak_ptr<const void> wanted,
                std::function<void(CompiledGrammar)> done) override {
     const Hash128 key = Xxh3Wide(std::as_bytes(std::span(spec)));
     CompiledGrammar answer = std::shared_ptr<const Grammar>();
@@ -170,7 +174,9 @@ class XGrammarCompiler final : public GrammarCompiler {
       answer = Find(key);
       if (*answer == nullptr) {
         const Status queued = Enqueue({key, spec}, client);
-        if (queued.ok()) return waiting_[key].done.push_back(std::move(done));
+        if (queued.ok()) {
+          return waiting_[key].callers.push_back({std::move(wanted), std::move(done)});
+        }
         answer = queued;
       }
     }
@@ -182,9 +188,13 @@ class XGrammarCompiler final : public GrammarCompiler {
     Hash128 key;
     std::string spec;
   };
+  struct Caller {
+    std::weak_ptr<const void> wanted;
+    std::function<void(CompiledGrammar)> done;
+  };
   // The callers that wait for one grammar.
   struct Waiting {
-    std::vector<std::function<void(CompiledGrammar)>> done;
+    std::vector<Caller> callers;
     std::set<uint64_t> clients;  // each has a job in the queue; the first one to come compiles
   };
   struct Entry {
@@ -233,12 +243,18 @@ class XGrammarCompiler final : public GrammarCompiler {
   // Runs once for each job. A job whose grammar was compiled for another client has no effect.
   void CompileNext() {
     Job job;
+    bool wanted = false;
     {
       std::lock_guard lock(mutex_);
       job = queue_.Pop();
-      if (!waiting_.contains(job.key)) return;
+      const auto found = waiting_.find(job.key);
+      if (found == waiting_.end()) return;
+      wanted = std::ranges::any_of(found->second.callers,
+                                   [](const Caller& one) { return !one.wanted.expired(); });
     }
-    const CompiledGrammar grammar = CompileNow(job.spec);
+    const CompiledGrammar grammar =
+        wanted ? CompileNow(job.spec)
+               : MakeStatus(StatusCode::kCancelled, "no request waits for the grammar any more");
     Waiting waiting;
     {
       std::lock_guard lock(mutex_);
@@ -246,7 +262,7 @@ class XGrammarCompiler final : public GrammarCompiler {
       waiting = std::move(waiting_[job.key]);
       waiting_.erase(job.key);
     }
-    for (const auto& done : waiting.done) done(grammar);
+    for (const Caller& caller : waiting.callers) caller.done(grammar);
   }
 
   CompiledGrammar CompileNow(const std::string& spec) const {
@@ -260,14 +276,16 @@ class XGrammarCompiler final : public GrammarCompiler {
         compiled = grammar.status();
       }
     }));
-    if (compiled.ok()) FillFirstMask(**compiled);
+    if (compiled.ok()) BATON_RETURN_IF_ERROR(FillFirstMask(**compiled));
     return compiled;
   }
 
   // The grammar keeps the masks of its first state, so that no step waits for them.
-  void FillFirstMask(const Grammar& grammar) const {
+  Status FillFirstMask(const Grammar& grammar) const {
     std::vector<uint32_t> mask(MaskWords(options_.vocabulary));
-    grammar.NewMatcher({})->FillMask(mask);
+    const auto matcher = grammar.NewMatcher({});
+    matcher->FillMask(mask);
+    return matcher->failure();
   }
 
   const std::shared_ptr<const TokenTrie> trie_;
@@ -294,7 +312,8 @@ StatusOr<std::unique_ptr<GrammarCompiler>> MakeGrammarCompiler(
 }
 
 Status CheckGrammar(const std::string& spec) {
-  return ParsedGrammar(spec).status();
+  BATON_ASSIGN_OR_RETURN(const xgrammar::Grammar parsed, ParsedGrammar(spec));
+  return CheckAllowsOutput(parsed);
 }
 
 }  // namespace baton

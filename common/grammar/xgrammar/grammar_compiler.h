@@ -25,8 +25,8 @@ struct GrammarCompilerOptions {
 StatusOr<std::unique_ptr<GrammarCompiler>> MakeGrammarCompiler(
     const Tokenizer& tokenizer, const GrammarCompilerOptions& options);
 
-// Checks that `spec` (grammar_spec.h) is a grammar, without compiling it for a vocabulary. Errors:
-// InvalidArgument with the reason; Unimplemented as above. Thread-safe.
+// Checks that `spec` (grammar_spec.h) is a grammar that allows an output, without compiling it for
+// a vocabulary. Errors: InvalidArgument with the reason; Unimplemented as above. Thread-safe.
 Status CheckGrammar(const std::string& spec);
 
 }  // namespace baton

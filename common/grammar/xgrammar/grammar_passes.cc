@@ -9,7 +9,10 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
+
+#include "common/grammar/xgrammar/rule_facts.h"
 
 namespace baton {
 namespace {
@@ -26,9 +29,6 @@ constexpr int64_t kMaxInlined = 100'000;
 // each time visits all. It does not merge those of a rule with more than kMaxMergedStates.
 constexpr int64_t kMaxMerged = 2'000'000;
 constexpr int64_t kMaxMergedStates = 100'000;
-// The rules of an optimised grammar times all states, bytes that one parser needs in the worst
-// case.
-constexpr int64_t kMaxParserBytes = int64_t{512} << 20;
 
 Status TooLarge(const char* what, int64_t size, int64_t limit) {
   return InvalidArgument(
@@ -158,6 +158,32 @@ void CountRepeatedRules(xgrammar::Grammar& grammar) {
   }
 }
 
+// Gives each rule an automaton of its own, whose states count from 0. A parser keeps a byte for
+// each state of the automaton of each rule that it has met: with one automaton for all rules, their
+// number times all states.
+void SeparateRules(xgrammar::Grammar& grammar) {
+  int32_t first = 0;
+  for (auto& of_rule : grammar->per_rule_fsms) {
+    const int32_t states = of_rule->GetNodeNum();
+    xgrammar::Compact2DArray<xgrammar::FSMEdge> edges;
+    for (int32_t state = first; state < first + states; ++state) {
+      std::vector<xgrammar::FSMEdge> own;
+      for (xgrammar::FSMEdge edge : grammar->complete_fsm.GetEdges(state)) {
+        edge.target -= first;
+        own.push_back(edge);
+      }
+      edges.PushBack(own);
+    }
+    std::vector<int32_t> ends = of_rule->GetFsm().GetEnds();
+    for (int32_t& end : ends) end -= first;
+    const xgrammar::CompactFSMWithStartEnd separate(xgrammar::CompactFSM(std::move(edges)),
+                                                    of_rule->GetFsm().GetStart() - first,
+                                                    std::move(ends));
+    of_rule.emplace(separate, of_rule->GetEdgeNum(), states);
+    first += states;
+  }
+}
+
 }  // namespace
 
 StatusOr<xgrammar::Grammar> Optimised(const xgrammar::Grammar& parsed) {
@@ -168,15 +194,12 @@ StatusOr<xgrammar::Grammar> Optimised(const xgrammar::Grammar& parsed) {
   xgrammar::RuleInliner::Apply(&grammar);
   if (HasRepetitions(grammar)) grammar = RepetitionRules().Apply(grammar);
   grammar = xgrammar::DeadCodeEliminator::Apply(grammar);
-  grammar->allow_empty_rule_ids = xgrammar::AllowEmptyRuleAnalyzer::Apply(grammar);
-  xgrammar::RepetitionNormalizer::Apply(&grammar);
   xgrammar::GrammarFSMBuilder::Apply(&grammar);
+  BATON_RETURN_IF_ERROR(RemoveDeadEnds(grammar));
+  FindEmptyRules(grammar);
   CountRepeatedRules(grammar);
+  SeparateRules(grammar);
   grammar->optimized = true;
-  const int64_t bytes = int64_t{grammar->complete_fsm.NumStates()} * grammar->NumRules();
-  if (bytes > kMaxParserBytes) {
-    return TooLarge("rules times states", bytes, kMaxParserBytes);
-  }
   return grammar;
 }
 

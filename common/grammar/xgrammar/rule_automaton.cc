@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "common/base/check.h"
 
@@ -45,8 +44,15 @@ constexpr Encoding kEncodings[] = {{2, {{{0xC2, 0xDF}, kAny}}},
 
 RuleAutomaton::RuleAutomaton(const xgrammar::Grammar& grammar)
     : grammar_(grammar), nullable_(static_cast<size_t>(grammar->NumRules())) {
+  int32_t states = 0;
+  for (const auto& of_rule : grammar->per_rule_fsms) {
+    first_states_.push_back(states);
+    states += of_rule->GetNodeNum();
+  }
+  for (const int32_t rule : grammar->allow_empty_rule_ids) {
+    nullable_[static_cast<size_t>(rule)] = true;
+  }
   FindCallers();
-  FindNullable();
   Clear();
 }
 
@@ -77,45 +83,6 @@ void RuleAutomaton::FindCallers() {
       }
     }
   }
-}
-
-// XGrammar's own list of the rules that may be empty lacks some that repeat a rule.
-void RuleAutomaton::FindNullable() {
-  std::vector<int32_t> rules(nullable_.size());
-  std::iota(rules.begin(), rules.end(), 0);
-  while (!rules.empty()) {
-    std::erase_if(rules, [&](int32_t rule) {
-      return nullable_[static_cast<size_t>(rule)] || !MayEndWithoutByte(rule);
-    });
-    absl::flat_hash_set<int32_t> next;
-    for (const int32_t rule : rules) {
-      nullable_[static_cast<size_t>(rule)] = true;
-      for (const Caller& caller : callers_[static_cast<size_t>(rule)]) next.insert(caller.rule);
-    }
-    rules.assign(next.begin(), next.end());
-  }
-}
-
-bool RuleAutomaton::MayEndWithoutByte(int32_t rule) const {
-  const auto& fsm = grammar_->complete_fsm;
-  absl::flat_hash_set<int32_t> seen;
-  std::vector<int32_t> waiting = {StartOf(rule)};
-  while (!waiting.empty()) {
-    const int32_t state = waiting.back();
-    waiting.pop_back();
-    if (!seen.insert(state).second) continue;
-    if (IsEnd(rule, state)) return true;
-    for (const auto& edge : fsm.GetEdges(state)) {
-      bool empty = edge.IsEpsilon();
-      if (edge.IsRuleRef()) empty = nullable_[static_cast<size_t>(edge.GetRefRuleId())];
-      if (edge.IsRepeatRef()) {
-        const auto repeat = fsm.GetRepeatEdgeInfo(edge.GetAuxIndex());
-        empty = repeat.Lower() == 0 || nullable_[static_cast<size_t>(repeat.RuleId())];
-      }
-      if (empty) waiting.push_back(edge.target);
-    }
-  }
-  return false;
 }
 
 void RuleAutomaton::Clear() {
@@ -152,10 +119,16 @@ size_t RuleAutomaton::bytes() const {
 }
 
 RuleAutomaton::Id RuleAutomaton::Start(int32_t rule, int32_t state, const Repetition& caller) {
-  const Stack stack = caller.rule < 0
-                          ? -1 - rule
-                          : Push({caller.rule, caller.state, caller.count, -1 - caller.rule});
-  return Intern(Config{{Position{rule, state, 0, stack, true}}, true, false, false});
+  const auto in_grammar = [&](int32_t of_rule, int32_t own) {
+    return first_states_[static_cast<size_t>(of_rule)] + own;
+  };
+  Stack stack = -1 - rule;
+  if (caller.rule >= 0) {
+    const int32_t behind = in_grammar(caller.rule, caller.state);
+    stack = Push({caller.rule, behind, caller.count, -1 - caller.rule});
+  }
+  const Position position = {rule, in_grammar(rule, state), 0, stack, true};
+  return Intern(Config{{position}, true, false, false});
 }
 
 RuleAutomaton::Id RuleAutomaton::Intern(Config config) {
@@ -334,11 +307,13 @@ void RuleAutomaton::ReturnTo(const Frame& frame, bool certain) {
 }
 
 bool RuleAutomaton::IsEnd(int32_t rule, int32_t state) const {
-  return grammar_->per_rule_fsms[static_cast<size_t>(rule)]->GetFsm().IsEndState(state);
+  const int32_t own = state - first_states_[static_cast<size_t>(rule)];
+  return grammar_->per_rule_fsms[static_cast<size_t>(rule)]->GetFsm().IsEndState(own);
 }
 
 int32_t RuleAutomaton::StartOf(int32_t rule) const {
-  return grammar_->per_rule_fsms[static_cast<size_t>(rule)]->GetFsm().GetStart();
+  return first_states_[static_cast<size_t>(rule)] +
+         grammar_->per_rule_fsms[static_cast<size_t>(rule)]->GetFsm().GetStart();
 }
 
 bool RuleAutomaton::AllAllow(const std::vector<Id>& from,

@@ -45,7 +45,8 @@ class RuleAutomaton final {
 
   explicit RuleAutomaton(const xgrammar::Grammar& grammar);
 
-  // The configuration of a scannable state. Only the edges of bytes of the state count.
+  // The configuration of a scannable state of the rule's own automaton. Only the edges of bytes of
+  // the state count.
   Id Start(int32_t rule, int32_t state, const Repetition& caller);
   // The configuration after `byte`.
   Id Next(Id id, uint8_t byte) {
@@ -125,8 +126,6 @@ class RuleAutomaton final {
   };
 
   void FindCallers();
-  void FindNullable();
-  bool MayEndWithoutByte(int32_t rule) const;
   Id Compute(Id id, uint8_t byte);
   Id Intern(Config config);
   Stack Push(const Frame& frame);
@@ -145,6 +144,7 @@ class RuleAutomaton final {
   void Clear();
 
   const xgrammar::Grammar grammar_;
+  std::vector<int32_t> first_states_;         // of each rule, in the automaton of the grammar
   std::vector<bool> nullable_;                // of each rule: whether it may be empty
   std::vector<std::vector<Caller>> callers_;  // of each rule
 

@@ -177,6 +177,40 @@ TEST_P(ConstrainedTest, ATokenAgainstTheGrammarFailsItsRequest) {
   EXPECT_TRUE(harness.log(resumed).Tokens(0).empty());
 }
 
+// Where a grammar allows no token, the request fails by its own fault and by itself: no worker is
+// to try it again, no step fails, and the KV of its prompt is good.
+TEST_P(ConstrainedTest, AnOutputThatItsGrammarCannotContinueFailsByItself) {
+  const Status ambiguous = InvalidArgument("the grammar is too ambiguous");
+  for (const Status& failure : {ambiguous, OkStatus()}) {
+    for (const size_t length : {0, 3}) {
+      EngineHarness harness(Options(&compiler_), Shape());
+      compiler_.EndAt({length, failure});
+      const Request bad = Constrained(1);
+      const Request free = MakeRequest(2, 6, 2, 12);
+      harness.Submit(bad);
+      harness.Submit(free);
+      ASSERT_TRUE(harness.RunUntilIdle());
+      const Status status = harness.log(bad).failure.value();
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
+      EXPECT_TRUE(failure.ok() || status == failure) << status;
+      EXPECT_EQ(harness.log(bad).Tokens(0).size(), length);
+      ExpectTokens(harness, free);
+      EXPECT_EQ(harness.engine().Stats().failed_steps, 0);
+      EXPECT_EQ(harness.engine().Stats().blocks_cached, length > 0 ? 6 : 4);
+    }
+  }
+}
+
+TEST_P(ConstrainedTest, ARequestWithoutAFirstTokenTakesPartInNoStep) {
+  EngineHarness harness(Options(&compiler_), Shape());
+  compiler_.EndAt({0, InvalidArgument("the grammar is too ambiguous")});
+  const Request request = Constrained(1);
+  harness.Submit(request);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_TRUE(harness.log(request).failure.has_value());
+  EXPECT_EQ(harness.engine().Stats().steps, 0);
+}
+
 TEST_P(ConstrainedTest, ARequestWaitsAloneForItsGrammar) {
   EngineHarness harness(Options(&compiler_), Shape());
   compiler_.Hold();
@@ -191,6 +225,9 @@ TEST_P(ConstrainedTest, ARequestWaitsAloneForItsGrammar) {
   while (!harness.log(free).ended()) ASSERT_TRUE(harness.Step());
   EXPECT_EQ(harness.log(cancelled).failure.value().code(), StatusCode::kCancelled);
   EXPECT_EQ(harness.log(late).failure.value().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(compiler_.wanted(0));
+  EXPECT_FALSE(compiler_.wanted(1)) << "cancelled";
+  EXPECT_FALSE(compiler_.wanted(2)) << "late";
   EXPECT_FALSE(harness.log(waits).begun());
   EXPECT_EQ(harness.engine().Stats().waiting, 1);
   EXPECT_FALSE(harness.engine().WaitUntilIdle(std::chrono::milliseconds(1)));

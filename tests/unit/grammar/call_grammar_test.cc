@@ -1,5 +1,6 @@
 #include "common/grammar/call_grammar.h"
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <string>
@@ -171,6 +172,47 @@ INSTANTIATE_TEST_SUITE_P(AllFormats,
                                            ToolCallFormat::kGlm,
                                            ToolCallFormat::kKimi,
                                            ToolCallFormat::kHarmony));
+
+// Calls in Python's syntax divide the schema of the arguments; references in its parts lead to the
+// same schemas as before.
+TEST(CallGrammar, ArgumentsInPythonSyntaxKeepTheirReferences) {
+  const Tokenizer tokenizer = BytesAnd({});
+  const auto compiler = CompilerFor(tokenizer);
+  for (const char* parameters :
+       {R"({"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}, "self": {"$ref": "#"}},
+            "required": ["a"], "$defs": {"b": {"enum": [1, 2]}}})",
+        R"({"$ref": "#/definitions/o", "definitions": {"b": {"enum": [1, 2]},
+            "o": {"type": "object", "properties": {"a": {"$ref": "#/definitions/b"},
+                  "self": {"$ref": "#"}}, "required": ["a"]}}})"}) {
+    const Json checked = CheckedSchema(Json::parse(parameters), GrammarLimits()).value();
+    const auto part = CallsPart(ToolCallFormat::kPythonic, {{"f", checked}}, true);
+    const auto grammar = CompileNow(*compiler, GrammarSpec(part.value()));
+    const auto accepts = [&](std::string_view text) {
+      const auto matcher = grammar->NewMatcher(tokenizer.spec().eos);
+      return std::ranges::all_of(text, [&](char c) { return matcher->Accept(c); });
+    };
+    EXPECT_TRUE(accepts("[f(a=2)]"));
+    EXPECT_FALSE(accepts("[f(a=3")) << "the definition of a";
+    EXPECT_FALSE(accepts("[f()"));
+    EXPECT_TRUE(accepts(R"([f(a=1, self={"a":1,"self":{"a":2}})])"));
+    EXPECT_FALSE(accepts(R"([f(a=1, self={"a":3)"));
+    EXPECT_FALSE(accepts(R"([f(a=1, self=1)")) << "self is the whole schema";
+  }
+}
+
+// Each optional argument is written once for each argument that may stand before it.
+TEST(CallGrammar, BoundsWhatIsWrittenOutForPythonSyntax) {
+  const auto part = [](int count) {
+    Json schema = {{"type", "object"}, {"properties", Json::object()}};
+    for (int i = 0; i < count; ++i) {
+      schema["properties"][fmt::format("p{}", i)] = {{"type", "string"}, {"maxLength", 9}};
+    }
+    const Json checked = CheckedSchema(schema, GrammarLimits()).value();
+    return CallsPart(ToolCallFormat::kPythonic, {{"f", checked}}, true);
+  };
+  EXPECT_TRUE(part(60).ok());
+  EXPECT_EQ(part(600).status().code(), StatusCode::kInvalidArgument);
+}
 
 TEST(CallGrammar, AModelWithoutAFormatCannotBeForced) {
   EXPECT_EQ(CallsPart(ToolCallFormat::kNone, {}, true).status().code(),

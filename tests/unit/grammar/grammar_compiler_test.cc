@@ -167,7 +167,7 @@ class CompileQueueTest : public GrammarCompilerTest {
             MakeGrammarCompiler(tokenizer_, {.vocabulary = vocabulary_, .max_waiting = kMaxWaiting})
                 .value()) {
     std::promise<void> begun;
-    fair_->Compile(Spec("held"), kGreedy, [&](const CompiledGrammar&) {
+    fair_->Compile(Spec("held"), kGreedy, wanted_, [&](const CompiledGrammar&) {
       begun.set_value();
       release_.get_future().wait();
     });
@@ -182,7 +182,7 @@ class CompileQueueTest : public GrammarCompilerTest {
   // Asks for a grammar; `name` is noted when the answer comes.
   void Ask(const std::string& pattern, uint64_t client, const std::string& name) {
     ++asked_;
-    fair_->Compile(Spec(pattern), client, [this, name](const CompiledGrammar& grammar) {
+    fair_->Compile(Spec(pattern), client, wanted_, [this, name](const CompiledGrammar& grammar) {
       std::lock_guard lock(mutex_);
       answers_.emplace_back(name, grammar.ok() ? OkStatus() : grammar.status());
       answered_.notify_all();
@@ -200,6 +200,7 @@ class CompileQueueTest : public GrammarCompilerTest {
 
   static constexpr uint64_t kGreedy = 1;
   static constexpr uint64_t kOther = 2;
+  std::shared_ptr<const bool> wanted_ = std::make_shared<const bool>(true);
   bool released_ = false;
   std::promise<void> release_;
   std::mutex mutex_;
@@ -252,6 +253,23 @@ TEST_F(CompileQueueTest, TheFirstTurnOfSeveralClientsCompilesAGrammar) {
   EXPECT_EQ(answers_[1].first, "other");
 }
 
+TEST_F(CompileQueueTest, AGrammarThatNobodyWantsIsNotCompiled) {
+  Ask("gone", kGreedy, "gone");
+  Ask("shared", kGreedy, "shared, gone");
+  wanted_ = std::make_shared<const bool>(true);
+  Ask("shared", kOther, "shared");
+  Release();
+  ASSERT_EQ(answers_.size(), 3u);
+  for (const auto& [name, status] : answers_) {
+    EXPECT_EQ(status.code(), name == "gone" ? StatusCode::kCancelled : StatusCode::kOk) << name;
+  }
+  Ask("gone", kOther, "wanted again");
+  std::unique_lock lock(mutex_);
+  EXPECT_TRUE(answered_.wait_for(
+      lock, std::chrono::seconds(60), [&] { return answers_.size() == asked_; }));
+  EXPECT_TRUE(answers_.back().second.ok());
+}
+
 // No step waits for the first mask of a fresh output.
 TEST_F(GrammarCompilerTest, TheFirstMaskIsPartOfTheGrammar) {
   const auto grammar = Compile(RegexPart("[ab]x+[cd]y"));
@@ -271,7 +289,8 @@ TEST_F(GrammarCompilerTest, KnownGrammarsAreGivenAtOnceAndTheLeastUsedForgotten)
   const auto known_at_once = [&](const std::string& spec) {
     bool called = false;
     std::promise<void> done;
-    compiler->Compile(spec, 0, [&](const CompiledGrammar&) {
+    const auto wanted = std::make_shared<const bool>(true);
+    compiler->Compile(spec, 0, wanted, [&](const CompiledGrammar&) {
       called = true;
       done.set_value();
     });

@@ -30,7 +30,9 @@ std::unique_ptr<GrammarCompiler> CompilerFor(const Tokenizer& tokenizer) {
 StatusOr<std::shared_ptr<const Grammar>> TryCompile(GrammarCompiler& compiler,
                                                     const std::string& spec) {
   std::promise<CompiledGrammar> done;
-  compiler.Compile(spec, 0, [&](CompiledGrammar grammar) { done.set_value(std::move(grammar)); });
+  const auto wanted = std::make_shared<const bool>(true);
+  compiler.Compile(
+      spec, 0, wanted, [&](CompiledGrammar grammar) { done.set_value(std::move(grammar)); });
   return done.get_future().get();
 }
 

@@ -81,7 +81,6 @@ TEST(SchemaCheck, RefusesByNameWhatXGrammarIgnores) {
       {R"({"type": "string", "maxLength": -1})", "/maxLength"},
       {R"({"$ref": "https://example.org/schema"})", "/$ref"},
       {R"({"$ref": "#/$defs/none"})", "/$ref"},
-      {R"({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {}}})", "/$ref"},
       {R"({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})", "leads back"},
       {R"({"anyOf": [{"type": "null"}, {"$ref": "#"}]})", "leads back"},
       {R"({"type": "array", "items": [{}]})", "/items"},
@@ -91,6 +90,123 @@ TEST(SchemaCheck, RefusesByNameWhatXGrammarIgnores) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << schema;
     EXPECT_THAT(std::string(Message(status)), HasSubstr(named)) << schema;
   }
+}
+
+// What stands in an annotation or a value is not checked, so it is never a schema.
+TEST(SchemaCheck, ReferencesLeadOnlyToSchemasThatWereChecked) {
+  const auto with_target = [](const std::string& target) {
+    Json schema = Json::parse(R"({
+      "type": "object", "title": "T", "required": ["a"], "example": {"type": "null"},
+      "default": {"type": "object", "properties": {"x": {"not": {}}}},
+      "properties": {
+        "a": {"const": {"type": "null"}, "examples": [{"type": "null"}]},
+        "e": {"enum": [{"type": "null"}]},
+        "o": {"anyOf": [{"type": "null"}, {"type": "array", "items": true, "prefixItems": [{}]}]},
+        "r": {}},
+      "$defs": {"b/c~d": {"type": "boolean"}, "p%q": {}, "default": {"type": "integer"},
+                "n": {"type": "object", "additionalProperties": {"type": "null"},
+                      "definitions": {"m": {"type": "string"}}}}})");
+    schema["properties"]["r"] = {{"$ref", target}};
+    return schema;
+  };
+  for (const char* target : {"#/default",
+                             "#/default/properties/x",
+                             "#/example",
+                             "#/title",
+                             "#/required",
+                             "#/properties",
+                             "#/$defs",
+                             "#/$defs/n/definitions",
+                             "#/properties/a/const",
+                             "#/properties/a/examples/0",
+                             "#/properties/e/enum",
+                             "#/properties/e/enum/0",
+                             "#/properties/o/anyOf",
+                             "#/properties/o/anyOf/2",
+                             "#/properties/o/anyOf/00",
+                             "#/$defs/b/c~d",
+                             "#/$defs/p%q",
+                             "#/$defs/p%25q",
+                             "#/",
+                             "#//",
+                             "",
+                             "/$defs/n",
+                             "n",
+                             "https://example.org/#/$defs/n"}) {
+    const Status status = CheckedSchema(with_target(target), GrammarLimits()).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << target;
+    EXPECT_THAT(std::string(Message(status)), HasSubstr("/properties/r/$ref: the reference"));
+    EXPECT_THAT(std::string(Message(status)), HasSubstr("#/$defs/name"));
+  }
+  const std::pair<const char*, Json> places[] = {
+      {"#/$defs/b~1c~0d", {{"type", "boolean"}}},
+      {"#/$defs/default", {{"type", "integer"}}},
+      {"#/$defs/n/definitions/m", {{"type", "string"}}},
+      {"#/$defs/n/additionalProperties", {{"type", "null"}}},
+      {"#/properties/a", {{"const", {{"type", "null"}}}}},
+      {"#/properties/o/anyOf/0", {{"type", "null"}}},
+      {"#/properties/o/anyOf/1/items", true},
+      {"#/properties/o/anyOf/1/prefixItems/0", Json::object()}};
+  for (const auto& [target, schema] : places) {
+    const auto checked = CheckedSchema(with_target(target), GrammarLimits());
+    ASSERT_TRUE(checked.ok()) << checked.status();
+    EXPECT_EQ((*checked)["properties"]["r"], Json({{"$ref", "#/$defs/1"}})) << target;
+    EXPECT_EQ((*checked)["$defs"], Json({{"1", schema}})) << target;
+    EXPECT_EQ(CheckGrammar(GrammarSpec(JsonSchemaOf(*checked))), OkStatus()) << target;
+  }
+}
+
+TEST(SchemaCheck, ReferencesThatLeadBackWithoutAValueBetweenAreRefused) {
+  for (const char* schema :
+       {R"({"$ref": "#"})",
+        R"({"anyOf": [{"type": "null"}, {"anyOf": [{"$ref": "#"}]}]})",
+        R"({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, {}]},
+            "b": {"allOf": [{"$ref": "#/$defs/c"}]}, "c": {"oneOf": [{"$ref": "#/$defs/a"}]}}})",
+        R"({"type": "array", "items": {"$ref": "#/items"}})"}) {
+    EXPECT_THAT(std::string(Message(Check(schema))), HasSubstr("leads back to itself")) << schema;
+  }
+  EXPECT_EQ(Check(R"({"$ref": "#/$defs/a", "$defs": {
+                      "a": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/a"}}, {}]}}})"),
+            OkStatus());
+}
+
+// Neither what constrains nothing nor names of definitions come to XGrammar, which names its rules
+// after definitions.
+TEST(SchemaCheck, OnlyWhatConstrainsIsPassedOn) {
+  const std::string name(3000, 'n');
+  const Json schema = {
+      {"$schema", "s"},
+      {"title", "t"},
+      {"type", "object"},
+      {"properties",
+       {{"title", {{"$ref", "#/$defs/" + name}, {"description", "d"}}},
+        {"u", {{"type", "array"}, {"items", {{"default", 1}}}, {"uniqueItems", false}}}}},
+      {"$defs", {{name, {{"type", "null"}, {"examples", {1}}}}, {"unused", {{"type", "string"}}}}}};
+  const Json expected = {
+      {"type", "object"},
+      {"properties",
+       {{"title", {{"$ref", "#/$defs/1"}}}, {"u", {{"type", "array"}, {"items", Json::object()}}}}},
+      {"additionalProperties", false},
+      {"$defs", {{"1", {{"type", "null"}}}}}};
+  EXPECT_EQ(CheckedSchema(schema, GrammarLimits()).value(), expected);
+}
+
+// The definition would be written out for each of the types.
+TEST(SchemaCheck, RefusesWhatIsNamedTwice) {
+  EXPECT_THAT(std::string(Message(Check(R"({"type": ["object", "null", "object"]})"))),
+              HasSubstr("/type: must be one of"));
+  EXPECT_THAT(std::string(Message(
+                  Check(R"({"type": "object", "properties": {"a": {}}, "required": ["a", "a"]})"))),
+              HasSubstr("/required: 'a' occurs twice"));
+}
+
+TEST(SchemaCheck, BoundsThePaths) {
+  Json schema = {{"type", "null"}};
+  for (int i = 0; i < 20; ++i) {
+    schema = {{"type", "object"}, {"properties", {{std::string(250, 'n'), schema}}}};
+  }
+  EXPECT_THAT(std::string(Message(CheckedSchema(schema, GrammarLimits()).status())),
+              HasSubstr("longer than 4096 bytes"));
 }
 
 TEST(SchemaCheck, ObjectsThatDeclarePropertiesAreClosed) {
@@ -111,7 +227,7 @@ TEST(SchemaCheck, ObjectsThatDeclarePropertiesAreClosed) {
 // path, as whole characters.
 TEST(SchemaCheck, ErrorsRepeatLittleOfTheSchema) {
   std::string name;
-  while (name.size() < 100'000) name += "\u00e9";
+  while (name.size() < 3'000) name += "\u00e9";
   const Json faults[] = {{{"not", Json::object()}},
                          {{"type", "string"}, {"pattern", std::string(100, '(')}},
                          {{"type", "string"}, {"format", name}},
@@ -167,16 +283,18 @@ TEST(SchemaCheck, EqualStringsAndNumbersShareOneDefinition) {
                        {"properties",
                         {{"a", email},
                          {"b", {{"anyOf", {email, {{"const", email}}}}}},
-                         {"c", {{"type", "string"}, {"format", "uuid"}}}}},
+                         {"c", {{"type", "string"}, {"format", "uuid"}}},
+                         {"d", {{"$ref", "#/$defs/shared-1"}}}}},
                        {"$defs", {{"shared-1", {{"type", "null"}}}}}};
   const Json checked = CheckedSchema(schema, GrammarLimits()).value();
-  const Json reference = {{"$ref", "#/$defs/shared-2"}};
+  const Json reference = {{"$ref", "#/$defs/shared-1"}};
   EXPECT_EQ(checked["properties"]["a"], reference);
   EXPECT_EQ(checked["properties"]["b"]["anyOf"][0], reference);
   EXPECT_EQ(checked["properties"]["b"]["anyOf"][1]["const"], email) << "a value, not a schema";
   EXPECT_EQ(checked["properties"]["c"]["format"], "uuid") << "occurs once";
-  EXPECT_EQ(checked["$defs"]["shared-1"]["type"], "null");
-  EXPECT_EQ(checked["$defs"]["shared-2"], email);
+  EXPECT_EQ(checked["properties"]["d"], Json({{"$ref", "#/$defs/1"}}));
+  EXPECT_EQ(checked["$defs"]["1"]["type"], "null");
+  EXPECT_EQ(checked["$defs"]["shared-1"], email);
 }
 
 }  // namespace

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace baton {
+
+// The keywords under which definitions stand.
+inline constexpr const char* kDefinitionKeywords[] = {"$defs", "definitions"};
+
+// Calls `visit` for each schema directly inside of the checked schema `schema`, and not for values
+// such as those of `enum`.
+template <class Schema, class Visit>
+void VisitInner(Schema& schema, const Visit& visit) {
+  if (!schema.is_object()) return;
+  for (auto& [name, value] : schema.items()) {
+    if (name == "properties" || name == "$defs" || name == "definitions") {
+      for (auto& [key, inner] : value.items()) visit(inner);
+    } else if (name == "items" || name == "additionalProperties") {
+      visit(value);
+    } else if (name == "anyOf" || name == "oneOf" || name == "allOf" || name == "prefixItems") {
+      for (auto& inner : value) visit(inner);
+    }
+  }
+}
+
+}  // namespace baton
