@@ -18,7 +18,7 @@ namespace {
 // at once, but not for each of thousands of requests a second.
 constexpr double kResetBurst = 200;
 constexpr double kResetsPerSecond = 50;
-// What a header that is too large costs of that budget: as much work as so many requests.
+// What a header that is too large costs of that budget: as much work as ten requests.
 constexpr double kLargeHeaderResets = 10;
 // Frames that bring no request, no part of one and no room for an answer.
 constexpr double kIdleFrameBurst = 500;

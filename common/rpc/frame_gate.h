@@ -32,9 +32,7 @@ class FrameGate final {
   static constexpr std::string_view kTooManyResets = "too many requests were reset";
   static constexpr std::string_view kTooManyFrames = "it sent too many frames without use";
   static constexpr std::string_view kTooMuchMemory =
-      "the clients of this port of which no request was accepted hold too much memory, and it "
-      "holds "
-      "the most";
+      "the clients of this port that have proven nothing hold too much memory, this one the most";
 
   // `client`, `strangers` outlive the gate. `end` ends the connection when the port's strangers
   // hold too much.

@@ -23,7 +23,7 @@ class StrangerLoad final {
     ~Share();
     Share(const Share&) = delete;
 
-    // The connection holds so many more bytes. May end any connection of the port.
+    // The connection holds `bytes` more. May end any connection of the port.
     void Add(size_t bytes);
     void Remove(size_t bytes);
 
