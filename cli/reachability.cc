@@ -54,7 +54,7 @@ Status ExplainUnreachable(const Status& status,
                       address,
                       why);
   }
-  const bool closed = Mentions(status, {"Socket closed"});
+  const bool closed = Mentions(status, {"Socket closed", "Endpoint read failed"});
   if (closed && !endpoint.tls && SpeaksTls(endpoint)) {
     return MakeStatus(
         StatusCode::kUnavailable,

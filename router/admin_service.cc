@@ -7,6 +7,7 @@
 
 #include "common/app/version.h"
 #include "common/log/log.h"
+#include "common/rpc/remote_client.h"
 #include "common/rpc/rpc_status.h"
 #include "router/operator_generation_service.h"
 #include "router/request_error.h"
@@ -202,7 +203,7 @@ grpc::ServerUnaryReactor* AdminService::DrainWorker(grpc::CallbackServerContext*
               Shown(request->worker_id()),
               request->keep() ? " (keep)" : "",
               *operator_id,
-              context->peer());
+              ClientOf(*context)->address());
   core_.Post(
       [reactor, id = WorkerId(request->worker_id()), keep = request->keep()](
           RouterCore& core, Time now) { reactor->Finish(ToGrpc(core.Drain(id, keep, now))); });
@@ -222,7 +223,7 @@ grpc::ServerUnaryReactor* AdminService::GenerateOn(grpc::CallbackServerContext* 
               Shown(request->prefill_worker()),
               Shown(request->decode_worker()),
               *operator_id,
-              context->peer());
+              ClientOf(*context)->address());
   return OperatorGeneration::Begin(*context, *request, *response, frontend_);
 }
 

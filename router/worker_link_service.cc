@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "common/rpc/remote_client.h"
+
 namespace baton::router {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr size_t kUnsentMessages = 4096;
 
 grpc::ServerBidiReactor<worker::v1::ToRouter, worker::v1::ToWorker>* WorkerLinkService::Open(
     grpc::CallbackServerContext* context) {
-  auto link = std::make_shared<WorkerLinkServer>(welcome_, core_, context->peer());
+  auto link = std::make_shared<WorkerLinkServer>(welcome_, core_, ClientOf(*context)->address());
   StreamHandler<worker::v1::ToRouter> handler;
   handler.on_message = [link](const worker::v1::ToRouter& message) {
     return link->OnMessage(message);

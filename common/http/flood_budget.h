@@ -14,16 +14,16 @@ class FloodBudget final {
   FloodBudget(double burst, double per_second)
       : burst_(burst), per_second_(per_second), left_(burst) {}
 
-  // Counts an event at `now`. False when there were too many.
-  bool Take(Time now) {
+  // Counts an event at `now`, as `cost` of them. False when there were too many.
+  bool Take(Time now, double cost = 1) {
     const double seconds = ToSeconds(now - std::exchange(last_, now));
-    left_ = std::min(burst_, left_ + seconds * per_second_) - 1;
+    left_ = std::min(burst_, left_ + seconds * per_second_) - cost;
     return left_ >= 0;
   }
 
  private:
-  const double burst_;
-  const double per_second_;
+  double burst_;
+  double per_second_;
   double left_;
   Time last_;
 };

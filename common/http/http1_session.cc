@@ -267,7 +267,7 @@ void Http1Session::OnWritten(size_t bytes, bool all) {
   if (!answer_complete_) return;
   answer_complete_ = false;
   ++exchange_number_;  // ends WatchForDisconnect of this exchange
-  if (!keep_alive_) return connection_.Linger();
+  if (!keep_alive_) return connection_.Linger(HttpConnection::kLingerTime);
   NextRequest(shared().options.idle_timeout);
 }
 

@@ -18,16 +18,22 @@ namespace {
 // at once, but not for each of thousands of requests a second.
 constexpr double kResetBurst = 200;
 constexpr double kResetsPerSecond = 50;
+// What a header that is too large costs of that budget: as much work as ten requests.
+constexpr double kLargeHeaderResets = 10;
 // Frames that bring no request, no part of one and no room for an answer.
 constexpr double kIdleFrameBurst = 500;
 constexpr double kIdleFramesPerSecond = 50;
+// Frames with so little of a body that they cost more than they bring. A client writes its body in
+// larger parts, but may do so as it makes them.
+constexpr size_t kSmallDataBytes = 64;
+constexpr double kSmallDataBurst = 2000;
+constexpr double kSmallDataPerSecond = 500;
 // A client updates its windows while it reads an answer: so often for each frame with a part of an
 // answer, and at most as often as for this number of frames it has read before. Other updates bring
 // nothing.
 constexpr int kUpdatesPerDataFrame = 4;
 constexpr int kMaxExpectedUpdates = 4000;
-constexpr int kFirstExtensionType = 10;  // RFC 9113 defines the types below
-constexpr int kMaxContinuations = 6;     // each frame has up to 16 KiB of a header
+constexpr int kMaxContinuations = 6;  // each frame has up to 16 KiB of a header
 // A header of this multiple of the limit is not answered with 431: the connection ends.
 constexpr size_t kHopelessHeader = 4;
 constexpr size_t kHeaderLineBytes = 32;  // of each line, beside its name and value
@@ -65,13 +71,6 @@ struct Http2Callbacks {
 
   static bool IsRequest(const nghttp2_frame& frame) {
     return frame.hd.type == NGHTTP2_HEADERS && frame.headers.cat == NGHTTP2_HCAT_REQUEST;
-  }
-
-  static int OnBeginFrame(nghttp2_session*, const nghttp2_frame_hd* head, void* self) {
-    return Guarded(self, [head](Http2Codec& codec) {
-      codec.OnFrameBegins(head->type,
-                          head->length == 0 && (head->flags & NGHTTP2_FLAG_END_STREAM) == 0);
-    });
   }
 
   static int OnBeginHeaders(nghttp2_session* session, const nghttp2_frame* frame, void* self) {
@@ -116,7 +115,11 @@ struct Http2Callbacks {
     return Guarded(self, [frame](Http2Codec& codec) {
       const int32_t stream = frame->hd.stream_id;
       const bool ends = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
-      if (IsRequest(*frame)) codec.events_.OnHeaderEnds(stream, codec.header_is_too_large());
+      const bool too_large = codec.header_is_too_large();
+      if (IsRequest(*frame)) codec.events_.OnHeaderEnds(stream, too_large);
+      if (too_large && frame->hd.type == NGHTTP2_HEADERS) {
+        codec.Charge(codec.resets_, "resets", kLargeHeaderResets);
+      }
       if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) return;
       if (ends) return codec.events_.OnRequestEnds(stream);
       const bool padding_only = frame->hd.type == NGHTTP2_DATA && frame->hd.length > 0 &&
@@ -138,11 +141,6 @@ struct Http2Callbacks {
 
   static int OnStreamClose(nghttp2_session*, int32_t stream, uint32_t, void* self) {
     return Guarded(self, [stream](Http2Codec& codec) { codec.events_.OnStreamClosed(stream); });
-  }
-
-  // The payload of a frame of an unknown type is ignored (RFC 9113, section 5.5).
-  static int IgnoreExtension(nghttp2_session*, void**, const nghttp2_frame_hd*, void*) {
-    return NGHTTP2_ERR_CANCEL;
   }
 
   static int OnFrameSent(nghttp2_session* session, const nghttp2_frame* frame, void* self) {
@@ -189,7 +187,6 @@ struct Http2Callbacks {
     nghttp2_session* session = nullptr;
     BATON_CHECK(nghttp2_session_callbacks_new(&functions) == 0, "no memory for HTTP/2");
     BATON_CHECK(nghttp2_option_new(&options) == 0, "no memory for HTTP/2");
-    nghttp2_session_callbacks_set_on_begin_frame_callback(functions, &OnBeginFrame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(functions, &OnBeginHeaders);
     nghttp2_session_callbacks_set_on_header_callback(functions, &OnHeader);
     nghttp2_session_callbacks_set_on_invalid_header_callback(functions, &OnInvalidHeader);
@@ -198,11 +195,6 @@ struct Http2Callbacks {
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(functions, &OnData);
     nghttp2_session_callbacks_set_on_stream_close_callback(functions, &OnStreamClose);
     nghttp2_session_callbacks_set_on_frame_send_callback(functions, &OnFrameSent);
-    // nghttp2 reports a frame of an unknown type only when it is told of the type.
-    nghttp2_session_callbacks_set_unpack_extension_callback(functions, &IgnoreExtension);
-    for (int type = kFirstExtensionType; type <= 0xff; ++type) {
-      nghttp2_option_set_user_recv_extension_type(options, static_cast<uint8_t>(type));
-    }
     nghttp2_option_set_no_closed_streams(options, 1);
     const int failed = nghttp2_session_server_new2(&session, functions, &codec, options);
     nghttp2_option_del(options);
@@ -221,7 +213,8 @@ Http2Codec::Http2Codec(Http2Events& events, size_t max_header_bytes)
       max_header_bytes_(max_header_bytes),
       session_(Http2Callbacks::NewSession(*this)),
       resets_(kResetBurst, kResetsPerSecond),
-      idle_frames_(kIdleFrameBurst, kIdleFramesPerSecond) {
+      idle_frames_(kIdleFrameBurst, kIdleFramesPerSecond),
+      small_data_(kSmallDataBurst, kSmallDataPerSecond) {
   const std::array<nghttp2_settings_entry, 4> settings = {{
       {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, kMaxStreams},
       {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, kStreamWindowBytes},
@@ -238,6 +231,11 @@ Http2Codec::~Http2Codec() = default;
 void Http2Codec::Receive(std::string_view bytes, Time now) {
   now_ = now;
   if (broken_ || !failure_.empty()) return;
+  // nghttp2 itself does not report all frames that it ignores.
+  const size_t preface = std::min(bytes.size(), preface_left_);
+  preface_left_ -= preface;
+  FrameCounter counter{*this};
+  bytes = bytes.substr(0, preface + frames_.Scan(bytes.substr(preface), counter));
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   const ssize_t used = nghttp2_session_mem_recv(session_.get(), data, bytes.size());
   if (used < 0 && failure_.empty()) {
@@ -270,29 +268,36 @@ size_t Http2Codec::waiting_frames() const {
   return nghttp2_session_get_outbound_queue_size(session_.get());
 }
 
-void Http2Codec::Charge(FloodBudget& budget, std::string_view failure) {
-  if (!budget.Take(now_) && failure_.empty()) failure_ = failure;
+void Http2Codec::Charge(FloodBudget& budget, std::string_view failure, double cost) {
+  if (!budget.Take(now_, cost) && failure_.empty()) failure_ = failure;
 }
 
-void Http2Codec::OnFrameBegins(uint8_t type, bool empty) {
-  switch (type) {
-    case NGHTTP2_HEADERS:
+bool Http2Codec::FrameCounter::OnFrame(const FrameHead& head) {
+  codec.CountFrame(head);
+  return codec.failure_.empty();
+}
+
+void Http2Codec::CountFrame(const FrameHead& head) {
+  switch (head.type) {
+    case FrameHead::kHeaders:
       continuations_ = 0;
       return;
-    case NGHTTP2_CONTINUATION:
+    case FrameHead::kContinuation:
       if (++continuations_ > kMaxContinuations && failure_.empty()) failure_ = "header";
       return;
-    case NGHTTP2_DATA:
-      if (empty) Charge(idle_frames_, "frames");
+    case FrameHead::kData:
+      if (head.has(FrameHead::kEndStream)) return;
+      if (head.length == 0) Charge(idle_frames_, "frames");
+      if (head.length < kSmallDataBytes) Charge(small_data_, "frames");
       return;
-    case NGHTTP2_WINDOW_UPDATE:
+    case FrameHead::kWindowUpdate:
       if (expected_updates_ > 0) {
         --expected_updates_;
       } else {
         Charge(idle_frames_, "frames");
       }
       return;
-    case NGHTTP2_RST_STREAM:
+    case FrameHead::kResetStream:
       Charge(resets_, "resets");
       return;
     default:

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/http/flood_budget.h"
+#include "common/http/frame_scanner.h"
 #include "common/http/http2_events.h"
 #include "common/http/http_answer_writer.h"
 
@@ -65,10 +66,15 @@ class Http2Codec final {
     void operator()(nghttp2_session* session) const;
   };
 
+  struct FrameCounter {
+    Http2Codec& codec;
+    bool OnFrame(const FrameHead& head);
+    bool OnPayload(const FrameHead&, std::string_view, bool) { return true; }
+  };
+
   // The connection ends with `failure` when the budget is used up.
-  void Charge(FloodBudget& budget, std::string_view failure);
-  // `empty`: the frame neither has bytes nor ends its stream.
-  void OnFrameBegins(uint8_t type, bool empty);
+  void Charge(FloodBudget& budget, std::string_view failure, double cost = 1);
+  void CountFrame(const FrameHead& head);
   // Counts a line of a header. False when the line must be left out.
   bool CountHeader(size_t bytes);
   bool header_is_too_large() const { return header_bytes_ > max_header_bytes_; }
@@ -77,9 +83,12 @@ class Http2Codec final {
   Http2Events& events_;
   const size_t max_header_bytes_;
   std::unique_ptr<nghttp2_session, FreeSession> session_;
+  size_t preface_left_ = 24;  // bytes before the first frame (RFC 9113, section 3.4)
+  FrameScanner frames_;
   Time now_;
   FloodBudget resets_;
   FloodBudget idle_frames_;
+  FloodBudget small_data_;
   size_t header_bytes_ = 0;   // of the header that is being received
   int continuations_ = 0;     // frames of that header after the first
   int expected_updates_ = 0;  // of windows, for parts of answers that were sent

@@ -301,7 +301,8 @@ void Http2Session::Flush() {
   ended_ = true;
   if (stopping_) return connection_.Close();
   OnClosed();
-  connection_.Linger();
+  connection_.Linger(codec_.failure().empty() ? HttpConnection::kLingerTime
+                                              : HttpConnection::kFloodLingerTime);
 }
 
 void Http2Session::OnWriteBegins() {

@@ -19,7 +19,6 @@ using boost::system::error_code;
 constexpr size_t kFirstReadBytes = 4 << 10;
 constexpr size_t kDiscardBytes = 32 << 10;
 constexpr size_t kMaxParts = 64;  // buffers of one write
-constexpr Duration kLingerTime = std::chrono::seconds(2);
 // The first bytes of a client that speaks HTTP/2 (RFC 9113, section 3.4).
 constexpr std::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -156,9 +155,9 @@ void HttpConnection::OnWritten(error_code error) {
   session_->OnWritten(bytes, all);
 }
 
-void HttpConnection::Linger() {
+void HttpConnection::Linger(Duration limit) {
   phase_ = Phase::kLinger;
-  Arm(kLingerTime);
+  Arm(limit);
   input_.clear();
   stream_->AsyncShutdown([self = shared_from_this()](error_code) {
     if (self->phase_ != Phase::kLinger) return;

@@ -66,8 +66,11 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   // A request has passed the gate, or the connection is closed: it is no stranger any more.
   void EndStranger();
   // Sends the end, and closes when the client has had time to read the answer, because a TCP reset
-  // would discard it.
-  void Linger();
+  // would discard it. `limit` is that time.
+  void Linger(Duration limit);
+  static constexpr Duration kLingerTime = std::chrono::seconds(2);
+  // Of a client that floods the server.
+  static constexpr Duration kFloodLingerTime = std::chrono::milliseconds(250);
 
  private:
   enum class Phase { kHandshake, kProtocol, kServe, kLinger, kClosed };

@@ -1,8 +1,9 @@
 #include "common/rpc/call_gate.h"
 
-#include <grpc/grpc_security_constants.h>
+#include <memory>
 
 #include "common/base/host_port.h"
+#include "common/rpc/remote_client.h"
 
 namespace baton {
 namespace {
@@ -13,23 +14,22 @@ std::string MetadataOf(const grpc::ServerContextBase& context, const char* name)
   return found == all.end() ? "" : std::string(found->second.data(), found->second.size());
 }
 
-// The common name in the caller's certificate, which the handshake has verified; empty: none.
-std::string CertificateOf(const grpc::ServerContextBase& context) {
-  const auto peer = context.auth_context();
-  if (peer == nullptr || !peer->IsPeerAuthenticated()) return "";
-  const auto names = peer->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
-  return names.empty() ? "" : std::string(names.front().data(), names.front().size());
-}
-
 }  // namespace
 
 StatusOr<std::string> CallGate::Admit(const grpc::ServerContextBase& context) const {
-  std::string address = HostOfPeer(context.peer());
-  if (callers_ == nullptr) return address;
+  const std::shared_ptr<RemoteClient> client = ClientOf(context);
+  std::string address = HostOfPeer(client->address());
+  if (callers_ == nullptr) {
+    client->SetProven();
+    return address;
+  }
   std::string key = MetadataOf(context, "x-api-key");
   if (key.empty()) key = KeyOfAuthorization(MetadataOf(context, "authorization"));
-  StatusOr<Caller> caller = callers_->Authenticate(key, CertificateOf(context));
-  if (caller.ok()) return std::move(caller->id);
+  StatusOr<Caller> caller = callers_->Authenticate(key, client->certificate());
+  if (caller.ok()) {
+    client->SetProven();
+    return std::move(caller->id);
+  }
   refusals_->Add(port_, address, caller.status());
   return caller.status();
 }

@@ -21,6 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/peer_proof.h"
 #include "common/base/status.h"
+#include "common/rpc/remote_client.h"
 #include "common/rpc/rpc_status.h"
 
 namespace baton {
@@ -118,6 +119,8 @@ class DuplexStream : public Base {
   bool has_proofs() const { return proofs_ != nullptr; }
   // The address of the other end, for messages.
   virtual std::string PeerName() const = 0;
+  // The other end has proven itself.
+  virtual void OnProven() {}
 
   // Called when gRPC does not use the reactor any more.
   void Ended(const Status& transport_status) {
@@ -176,6 +179,7 @@ class DuplexStream : public Base {
   void OnHandshake(const std::string& message) {
     const StatusOr<std::string> answer = proof_->OnMessage(message);
     if (!answer.ok()) return RefusePeer(answer.status());
+    if (proof_->done()) OnProven();
     Action action;
     {
       std::lock_guard lock(mutex_);
@@ -373,9 +377,12 @@ class ServerStream final : public DuplexStream<grpc::ServerBidiReactor<In, Out>,
                std::shared_ptr<const PeerProofs> proofs)
       : Stream(std::move(handler), capacity, std::move(proofs)),
         context_(context),
-        peer_(context->peer()) {}
+        client_(ClientOf(*context)) {
+    if (!this->has_proofs()) client_->SetProven();
+  }
 
-  std::string PeerName() const override { return peer_; }
+  std::string PeerName() const override { return client_->address(); }
+  void OnProven() override { client_->SetProven(); }
   void OnProofLimit() {
     this->RefusePeer(MakeStatus(StatusCode::kUnauthenticated,
                                 "the peer did not prove that it knows the cluster's secret within "
@@ -391,7 +398,7 @@ class ServerStream final : public DuplexStream<grpc::ServerBidiReactor<In, Out>,
   }
 
   grpc::CallbackServerContext* const context_;
-  const std::string peer_;
+  const std::shared_ptr<RemoteClient> client_;
   grpc::Alarm proof_limit_;
 };
 

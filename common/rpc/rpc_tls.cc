@@ -63,17 +63,14 @@ Status CheckTls(const RpcTls& tls) {
       "the key in '{}' is not that of the certificate '{}'", tls.key_file, tls.certificate_file);
 }
 
-std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const RpcTls& tls) {
-  grpc::experimental::TlsServerCredentialsOptions options(Watch(tls));
-  options.watch_identity_key_cert_pairs();
-  if (!tls.ca_file.empty()) {
-    options.watch_root_certs();
-    if (!tls.crl_folder.empty()) options.set_crl_directory(tls.crl_folder);
-    options.set_cert_request_type(tls.certificate_is_optional
-                                      ? GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY
-                                      : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  }
-  return grpc::experimental::TlsServerCredentials(options);
+TlsFiles ServerFilesOf(const RpcTls& tls) {
+  TlsFiles files;
+  files.certificate = tls.certificate_file;
+  files.key = tls.key_file;
+  files.client_ca = tls.ca_file;
+  files.client_crl_folder = tls.crl_folder;
+  files.certificate_is_required = !tls.certificate_is_optional;
+  return files;
 }
 
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const RpcTls& tls) {

@@ -4,14 +4,14 @@
 #include <string>
 
 #include <grpcpp/security/credentials.h>
-#include <grpcpp/security/server_credentials.h>
 
 #include "common/base/status.h"
+#include "common/http/tls/tls_context.h"
 
 namespace baton {
 
-// The PEM files of one end of encrypted connections. gRPC reads changed files again within a
-// second; running connections go on.
+// The PEM files of one end of encrypted connections. Changed files are read again within a second;
+// running connections go on.
 struct RpcTls {
   std::string certificate_file;  // empty at a client that has no certificate
   std::string key_file;
@@ -29,7 +29,8 @@ struct RpcTls {
 // To be called before the credentials are made: gRPC itself only logs such faults.
 Status CheckTls(const RpcTls& tls);
 
-std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const RpcTls& tls);
+// What a server's TLS needs. gRPC has no part in it (ConnectionAcceptor).
+TlsFiles ServerFilesOf(const RpcTls& tls);
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const RpcTls& tls);
 
 }  // namespace baton

@@ -9,10 +9,10 @@
 namespace baton {
 namespace {
 
-using Socket = boost::asio::ip::tcp::socket;
+using Descriptor = std::function<int()>;
 
 int FdOf(BIO* bio) {
-  return static_cast<Socket*>(BIO_get_data(bio))->native_handle();
+  return (*static_cast<const Descriptor*>(BIO_get_data(bio)))();
 }
 
 bool MayRetry() {
@@ -42,7 +42,8 @@ long Control(BIO* bio, int command, long, void*) {
 // Lives as long as the process.
 const BIO_METHOD* SocketMethod() {
   static const BIO_METHOD* const method = [] {
-    BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "asio socket");
+    BIO_METHOD* made =
+        BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket without SIGPIPE");
     BATON_CHECK(made != nullptr, "OpenSSL has no memory for a kind of BIO");
     BIO_meth_set_read(made, &Read);
     BIO_meth_set_write(made, &Write);
@@ -54,10 +55,10 @@ const BIO_METHOD* SocketMethod() {
 
 }  // namespace
 
-BIO* MakeSocketBio(Socket& socket) {
+BIO* MakeSocketBio(const Descriptor& descriptor) {
   BIO* bio = BIO_new(SocketMethod());
   BATON_CHECK(bio != nullptr, "OpenSSL has no memory for a BIO");
-  BIO_set_data(bio, &socket);
+  BIO_set_data(bio, const_cast<Descriptor*>(&descriptor));  // only read
   BIO_set_init(bio, 1);
   return bio;
 }

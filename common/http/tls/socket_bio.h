@@ -2,13 +2,13 @@
 
 #include <openssl/bio.h>
 
-#include <boost/asio/ip/tcp.hpp>
+#include <functional>
 
 namespace baton {
 
-// A BIO through which OpenSSL reads from and writes to `socket` without blocking and without
-// SIGPIPE. The socket outlives the BIO. The caller owns the BIO. When the socket has been closed,
-// every operation fails.
-BIO* MakeSocketBio(boost::asio::ip::tcp::socket& socket);
+// A BIO through which OpenSSL reads from and writes to a socket without blocking and without
+// SIGPIPE. `descriptor` gives the socket, and outlives the BIO. The caller owns the BIO. While
+// `descriptor` gives -1, because the socket has been closed, every operation fails.
+BIO* MakeSocketBio(const std::function<int()>& descriptor);
 
 }  // namespace baton

@@ -3,15 +3,14 @@
 #include <openssl/err.h>
 
 #include <cerrno>
-#include <string_view>
 #include <utility>
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
 
-#include "common/base/check.h"
 #include "common/http/tls/socket_bio.h"
+#include "common/http/tls/tls_peer.h"
 
 namespace baton {
 namespace {
@@ -25,34 +24,19 @@ constexpr size_t kDiscardBytes = 16 << 10;
 
 }  // namespace
 
-TlsStream::TlsStream(Socket socket, SSL_CTX* context)
-    : socket_(std::move(socket)), ssl_(SSL_new(context)) {
-  BATON_CHECK(ssl_ != nullptr, "OpenSSL has no memory for a connection");
-  BIO* bio = MakeSocketBio(socket_);
+TlsStream::TlsStream(Socket socket, std::unique_ptr<SSL, FreeWith<SSL_free>> ssl)
+    : socket_(std::move(socket)), ssl_(std::move(ssl)) {
+  BIO* bio = MakeSocketBio(descriptor_);
   SSL_set_bio(ssl_.get(), bio, bio);
   SSL_set_read_ahead(ssl_.get(), 1);  // one recv for a record, instead of one for its head, too
 }
 
 bool TlsStream::is_http2() {
-  const unsigned char* name = nullptr;
-  unsigned size = 0;
-  SSL_get0_alpn_selected(ssl_.get(), &name, &size);
-  return std::string_view(reinterpret_cast<const char*>(name), size) == "h2";
+  return TlsProtocol(ssl_.get()) == "h2";
 }
 
 std::string TlsStream::certificate_name() const {
-  const X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
-  if (certificate == nullptr || SSL_get_verify_result(ssl_.get()) != X509_V_OK) return "";
-  const X509_NAME* const subject = X509_get_subject_name(certificate);
-  const int place = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
-  if (place < 0) return "";
-  unsigned char* text = nullptr;
-  const int size =
-      ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, place)));
-  if (size < 0) return "";
-  std::string name(reinterpret_cast<const char*>(text), static_cast<size_t>(size));
-  OPENSSL_free(text);
-  return name;
+  return TlsCertificateName(ssl_.get());
 }
 
 template <class Function>

@@ -2,6 +2,7 @@
 
 #include <openssl/ssl.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,8 +18,8 @@ namespace baton {
 // has 68 KB more of buffers.
 class TlsStream final : public HttpStream {
  public:
-  // `context`: the server's. OpenSSL counts its references.
-  TlsStream(boost::asio::ip::tcp::socket socket, SSL_CTX* context);
+  // `ssl`: a connection of the server's, without a socket.
+  TlsStream(boost::asio::ip::tcp::socket socket, std::unique_ptr<SSL, FreeWith<SSL_free>> ssl);
 
   boost::asio::ip::tcp::socket& socket() override { return socket_; }
   bool is_encrypted() const override { return true; }
@@ -58,6 +59,7 @@ class TlsStream final : public HttpStream {
   void Discard(std::function<void(boost::system::error_code)> done);
 
   boost::asio::ip::tcp::socket socket_;
+  const std::function<int()> descriptor_ = [this] { return socket_.native_handle(); };
   const std::unique_ptr<SSL, FreeWith<SSL_free>> ssl_;
 
   // The write in progress.

@@ -1,4 +1,5 @@
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <memory>
@@ -98,26 +99,48 @@ TEST_F(ConnectionAcceptorTest, ConnectionsThatEndAreForgotten) {
   }
 }
 
-// gRPC's own listener would never accept again.
-TEST_F(ConnectionAcceptorTest, APortIsServedAgainAfterTheProcessHadNoDescriptor) {
-  Start(4096, 4096);
-  ASSERT_TRUE(ServesAgain());
+// gRPC's own listener would never accept again. A connection needs several descriptors.
+TEST_F(ConnectionAcceptorTest, APortIsServedAgainAfterTheProcessHadTooFewDescriptors) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit few = before;
-  few.rlim_cur = 256;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  std::vector<UniqueFd> taken;
-  for (UniqueFd one(::dup(0)); one.valid(); one = UniqueFd(::dup(0))) {
-    taken.push_back(std::move(one));
+  for (const size_t left : {0, 1, 2}) {
+    SCOPED_TRACE(left);
+    CapturedStderr log;
+    Start(4096, 4096);
+    ASSERT_TRUE(ServesAgain());
+    rlimit few = before;
+    few.rlim_cur = 256;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    std::vector<UniqueFd> taken;
+    for (UniqueFd one(::dup(0)); one.valid(); one = UniqueFd(::dup(0))) {
+      taken.push_back(std::move(one));
+    }
+    // For the client's end, and what is left.
+    for (size_t i = 0; i < 1 + left; ++i) taken.pop_back();
+    RawConnection waits(server_->address());
+    EXPECT_TRUE(waits.connected());
+    EXPECT_FALSE(waits.ReadToEnd(std::chrono::milliseconds(300)).has_value()) << "not refused";
+    taken.clear();
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_TRUE(ServesAgain());
+    ASSERT_TRUE(FlushLog(kLimit));
+    EXPECT_THAT(log.Text(), HasSubstr("no new connection can be accepted: Too many open files"));
   }
-  taken.pop_back();  // for the client's end
-  const RawConnection waits(server_->address());
-  EXPECT_TRUE(waits.connected());
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  taken.clear();
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+// What scanners and health checks of TCP do.
+TEST_F(ConnectionAcceptorTest, AConnectionThatEndsAtOnceIsNoErrorInTheLog) {
+  CapturedStderr log;
+  Start(4096, 4096);
+  for (int i = 0; i < 50; ++i) {
+    RawConnection connection(server_->address());
+    const linger reset{1, 0};
+    ::setsockopt(connection.fd(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    connection.Close();
+  }
   EXPECT_TRUE(ServesAgain());
+  ASSERT_TRUE(FlushLog(kLimit));
+  EXPECT_THAT(log.Text(), ::testing::Not(HasSubstr("error")));
 }
 
 }  // namespace

@@ -1,0 +1,180 @@
+// Strangers flood each port that speaks HTTP/2. They prove nothing, and what they send is only what
+// anybody may send. No process may grow, and no flood may be served for long.
+#include <sys/socket.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/e2e/cluster.h"
+#include "tests/support/http2_flood.h"
+#include "tests/support/https_connection.h"
+#include "tests/support/raw_http.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/test_certificates.h"
+
+namespace baton {
+namespace {
+
+constexpr auto kServedLimit = std::chrono::seconds(2);
+constexpr double kGrowthMib = 64;
+constexpr double kStayingMib = 32;  // after the floods
+constexpr size_t kManyConnections = 200;
+constexpr auto kPatience = std::chrono::seconds(10);
+
+// A value of /proc/PID/status in MiB.
+double MemoryMib(pid_t pid, const std::string& name) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name + ":")) return std::atof(line.c_str() + name.size() + 1) / 1024;
+  }
+  ADD_FAILURE() << "the process " << pid << " has ended";
+  return 1e9;
+}
+
+// From now on VmHWM is the peak since this call (proc(5)).
+void ForgetPeak(pid_t pid) {
+  std::ofstream(fmt::format("/proc/{}/clear_refs", pid)) << "5";
+}
+
+// How clients reach a port with TLS. Without an authority: no TLS.
+struct Encryption {
+  std::string ca_file;
+  CertificateFiles own;
+};
+
+class Flooder final {
+ public:
+  Flooder(const std::string& address, const Encryption& encryption, const http2::Flood& flood)
+      : flood_(flood) {
+    if (encryption.ca_file.empty()) {
+      plain_ = std::make_unique<RawConnection>(address);
+      open_ = plain_->connected();
+    } else {
+      tls_ = std::make_unique<HttpsConnection>(
+          address, encryption.ca_file, "\x02h2", "", encryption.own);
+      open_ = !tls_->error();
+    }
+    EXPECT_TRUE(open_) << address;
+    Send(http2::Greeting() + flood.first);
+  }
+  void Continue() { Send(flood_.next(turn_++)); }
+  bool open() const { return open_; }
+
+ private:
+  void Send(const std::string& bytes) {
+    if (!open_) return;
+    if (plain_ != nullptr) {
+      open_ = plain_->Send(bytes);
+    } else {
+      tls_->Send(bytes);
+      open_ = !tls_->error();
+    }
+  }
+
+  const http2::Flood& flood_;
+  std::unique_ptr<RawConnection> plain_;
+  std::unique_ptr<HttpsConnection> tls_;
+  bool open_ = false;
+  uint32_t turn_ = 0;
+};
+
+class FloodTest : public ClusterTest {
+ protected:
+  // Floods a port of `member` with all kinds: each on one connection, then all on many.
+  void FloodPort(const std::string& member,
+                 const std::string& name,
+                 const Encryption& encryption = {}) {
+    const pid_t pid = process(member).pid();
+    const std::string address = cluster().Find(member)->addresses.at(name);
+    const std::vector<http2::Flood> floods = http2::Floods("/baton.v1.Generation/Generate");
+    const double before = MemoryMib(pid, "VmRSS");
+    ForgetPeak(pid);
+    const auto check = [&](const std::string& what) {
+      const double growth = MemoryMib(pid, "VmHWM") - before;
+      EXPECT_LE(growth, kGrowthMib) << what;
+      return growth < 4 * kGrowthMib;
+    };
+    for (const http2::Flood& flood : floods) {
+      std::vector<std::unique_ptr<Flooder>> one;
+      one.push_back(std::make_unique<Flooder>(address, encryption, flood));
+      const std::string what = fmt::format("{}'s port {}: {}", member, name, flood.name);
+      ExpectEnds(one, what);
+      if (!check(what)) return;
+    }
+    std::vector<std::unique_ptr<Flooder>> many;
+    while (many.size() < kManyConnections) {
+      const http2::Flood& flood = floods[many.size() % floods.size()];
+      many.push_back(std::make_unique<Flooder>(address, encryption, flood));
+    }
+    const std::string what = fmt::format("{}'s port {}: all at once", member, name);
+    ExpectEnds(many, what);
+    check(what);
+    many.clear();
+    const Time limit = SteadyClock().Now() + kPatience;
+    while (MemoryMib(pid, "VmRSS") > before + kStayingMib && SteadyClock().Now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    EXPECT_LE(MemoryMib(pid, "VmRSS"), before + kStayingMib) << what << ", after their end";
+  }
+
+ private:
+  // Sends on all connections in turn until the server has ended all of them.
+  static void ExpectEnds(std::vector<std::unique_ptr<Flooder>>& flooders, const std::string& what) {
+    const Time start = SteadyClock().Now();
+    size_t open = flooders.size();
+    while (open > 0 && SteadyClock().Now() - start < kServedLimit) {
+      open = 0;
+      for (const auto& flooder : flooders) {
+        if (flooder->open()) flooder->Continue();
+        if (flooder->open()) ++open;
+      }
+    }
+    EXPECT_EQ(open, 0u) << what << ": served for " << ToSeconds(SteadyClock().Now() - start)
+                        << " s";
+  }
+};
+
+TEST_F(FloodTest, NoStrangerGrowsAProcess) {
+  StartCluster(1, 1);
+  if (HasFatalFailure()) return;
+  for (const char* port : {"http", "grpc", "workers", "admin"}) FloodPort("router", port);
+  FloodPort("decode-0", "kv");
+  EXPECT_FALSE(Ask("After the floods", 8).text.empty());
+}
+
+TEST_F(FloodTest, NoStrangerGrowsAProcessWithTls) {
+  const TestAuthority authority;
+  TestAuthority::Leaf leaf;
+  leaf.file = "server";
+  leaf.dns_names = {"localhost", "baton"};
+  leaf.ip_addresses = {"127.0.0.1"};
+  const CertificateFiles own = authority.Make(leaf);
+  const std::vector<std::string> members = {
+      "security.cluster_tls.certificate_file=" + own.certificate,
+      "security.cluster_tls.key_file=" + own.key,
+      "security.cluster_tls.ca_file=" + authority.ca_file(),
+      "security.cluster_tls.peer_name=baton"};
+  std::vector<std::string> router = members;
+  router.insert(router.end(),
+                {"security.tls.certificate_file=" + own.certificate,
+                 "security.tls.key_file=" + own.key,
+                 "security.tls.client_ca_file=" + authority.ca_file()});
+  StartCluster(1, 1, members, router);
+  if (HasFatalFailure()) return;
+  // A client without a certificate may speak TLS, but has proven nothing.
+  const Encryption nobody{authority.ca_file(), {}};
+  for (const char* port : {"http", "grpc"}) FloodPort("router", port, nobody);
+  // The cluster's ports end the handshake.
+  FloodPort("router", "workers", nobody);
+  FloodPort("decode-0", "kv", nobody);
+}
+
+}  // namespace
+}  // namespace baton
