@@ -149,6 +149,7 @@ class IdleRole final : public WorkerRole {
   KvTransferStats transfers() const override {
     KvTransferStats stats;
     stats.by_peer = transfers_;
+    stats.rejected_messages = transfers_.size();
     return stats;
   }
   void Stop() override {}
@@ -219,7 +220,8 @@ TEST(WorkerTraffic, WithAPeerThatDoesBothIsAdded) {
                            "baton_kv_peer_bytes_total{peer=\"peer\"} 1500",
                            "baton_kv_peer_checksum_errors_total{peer=\"peer\"} 3",
                            "baton_kv_peer_quarantined_blocks{peer=\"peer\"} 5",
-                           "baton_kv_peer_oldest_handoff_seconds{peer=\"peer\"} 1.5"}) {
+                           "baton_kv_peer_oldest_handoff_seconds{peer=\"peer\"} 1.5",
+                           "baton_kv_rejected_messages_total 2\n"}) {
     EXPECT_NE(scraped.find(line), std::string::npos) << line << " is not in\n" << scraped;
   }
 }
