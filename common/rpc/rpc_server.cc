@@ -11,7 +11,7 @@ namespace baton {
 namespace {
 
 // What the clients of a port that have proven nothing may hold together, beside one message.
-constexpr size_t kStrangerBytes = size_t{8} << 20;
+constexpr size_t kStrangerBytes = size_t{24} << 20;
 
 }  // namespace
 
