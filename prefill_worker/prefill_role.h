@@ -5,10 +5,10 @@
 #include <string>
 
 #include "common/worker/handoff_output.h"
+#include "common/worker/kv_control_client.h"
 #include "common/worker/worker.h"
 #include "common/worker/worker_role.h"
 #include "kvtransfer/sender.h"
-#include "prefill_worker/decode_peers_client.h"
 #include "prefill_worker/prefill_handoffs.h"
 
 namespace baton {

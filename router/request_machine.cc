@@ -93,8 +93,7 @@ bool RequestMachine::PlaceOne(const Unplaced& group, Time now) {
     const bool told = never && !unable_why_.ok();
     const Status unable(StatusCode::kInvalidArgument, unable_why_.message());
     const bool late = plan.status().code() == StatusCode::kDeadlineExceeded;
-    End(told ? WithReason(unable, reason::kContextLengthExceeded) : plan.status(),
-        !never && !late);
+    End(told ? WithReason(unable, reason::kContextLengthExceeded) : plan.status(), !never && !late);
     return true;
   }
   if (plan->has_value()) {

@@ -26,9 +26,8 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
                                        "Pairs of a prefill and a decode worker whose latest KV "
                                        "hand-off failed; `baton status` shows why.")),
       stalled_(registry.AddGauge("baton_router_stalled_seconds",
-                                 "How long requests have waited while nothing ran on any worker; 0 "
-                                 "below 5 s. Alert when not 0: the log and `baton status` say who "
-                                 "waits.")),
+                                 "How long requests have waited while nothing ran; 0 below 5 s. "
+                                 "Alert when not 0: the log says who waits.")),
       ready_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "ready"}})),
       suspect_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "suspect"}})),
       lost_(registry.AddGauge(kWorkers, kWorkersHelp, {{"state", "lost"}})),
@@ -73,10 +72,10 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
       prefill_(registry.AddHistogram("baton_router_prefill_seconds",
                                      "Time from the first step of a request to its first token.",
                                      LatencyBuckets())),
-      transfer_(registry.AddHistogram("baton_router_transfer_seconds",
-                                      "Time from the end of the last prompt chunk to the commit of "
-                                      "the KV.",
-                                      ShortLatencyBuckets())),
+      transfer_(
+          registry.AddHistogram("baton_router_transfer_seconds",
+                                "From the end of the last prompt chunk to the commit of the KV.",
+                                ShortLatencyBuckets())),
       replays_checked_(registry.AddCounter(
           "baton_replay_checked_total",
           "Finished requests that were replayed on other workers with equal tokens.")),

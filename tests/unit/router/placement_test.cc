@@ -79,8 +79,8 @@ TEST_F(PlacementTest, BookingDoesNotDependOnLaterPlacements) {
   EXPECT_EQ(Cached(fresh), 4);
 }
 
-// Workers that do both take blocks in the order of their ids, so KV that worker b may hold is offered to
-// c, but never to a.
+// Workers that do both take blocks in the order of their ids, so KV that worker b may hold is
+// offered to c, but never to a.
 TEST(PlacementOrderTest, HeldKvIsOfferedOnlyToLaterArenas) {
   const CoreOptions options;
   const std::optional<ClusterIdentity> cluster;

@@ -1,4 +1,4 @@
-#include "prefill_worker/decode_peers_client.h"
+#include "common/worker/kv_control_client.h"
 
 #include <utility>
 #include <variant>
