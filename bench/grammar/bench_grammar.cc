@@ -1,6 +1,7 @@
 #include "bench/grammar/bench_grammar.h"
 
 #include <future>
+#include <memory>
 #include <random>
 #include <unordered_set>
 #include <utility>
@@ -146,7 +147,9 @@ StatusOr<std::string> SpecOfSchema(const std::string& schema) {
 CompiledGrammar CompileSchema(GrammarCompiler& compiler, const std::string& schema) {
   BATON_ASSIGN_OR_RETURN(const std::string spec, SpecOfSchema(schema));
   std::promise<CompiledGrammar> done;
-  compiler.Compile(spec, 0, [&](CompiledGrammar grammar) { done.set_value(std::move(grammar)); });
+  const auto wanted = std::make_shared<const bool>(true);
+  compiler.Compile(
+      spec, 0, wanted, [&](CompiledGrammar grammar) { done.set_value(std::move(grammar)); });
   return done.get_future().get();
 }
 
