@@ -66,8 +66,7 @@ RouterProbe::RouterProbe(MetricsRegistry& registry)
           "done.",
           RequestBuckets())),
       queue_(registry.AddHistogram("baton_router_queue_seconds",
-                                   "Time from the arrival of a request at a worker to its first "
-                                   "step.",
+                                   "From the arrival of a request at a worker to its first step.",
                                    LatencyBuckets())),
       prefill_(registry.AddHistogram("baton_router_prefill_seconds",
                                      "Time from the first step of a request to its first token.",
