@@ -61,7 +61,7 @@ TEST(MetricsTest, OutcomesTellFaultsFromWhatClientsDid) {
            {StatusCode::kInvalidArgument, "invalid"},
            {StatusCode::kNotFound, "invalid"},
            {StatusCode::kResourceExhausted, "refused"},
-           {StatusCode::kDeadlineExceeded, "failed"},
+           {StatusCode::kDeadlineExceeded, "deadline"},
            {StatusCode::kUnavailable, "failed"},
            {StatusCode::kInternal, "failed"}}) {
     EXPECT_EQ(Name(OutcomeOf(Status(code, ""))), name);
