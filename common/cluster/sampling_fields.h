@@ -38,8 +38,8 @@ struct SamplingField {
   std::string_view name;  // in every API, on the wire and in generation_config.json
   float SamplingParams::*value;
   std::optional<float> SamplingOverrides::*override_value;
+  std::string_view help;  // for the flags of the tool
   FloatRange range;
-  std::string_view help;       // for the flags of the tool
   bool model_default = false;  // generation_config.json may set it
 };
 
@@ -47,37 +47,37 @@ inline constexpr SamplingField kSamplingFields[] = {
     {"temperature",
      &SamplingParams::temperature,
      &SamplingOverrides::temperature,
-     {0, 10},
      "0: greedy",
+     {0, 10},
      /*model_default=*/true},
     {"top_p",
      &SamplingParams::top_p,
      &SamplingOverrides::top_p,
-     {0, 1, /*open=*/true},
      "sample among the most likely tokens up to this mass",
+     {0, 1, /*open=*/true},
      /*model_default=*/true},
     {"min_p",
      &SamplingParams::min_p,
      &SamplingOverrides::min_p,
-     {0, 1},
      "drop tokens below this share of the highest probability",
+     {0, 1},
      /*model_default=*/true},
     {"repetition_penalty",
      &SamplingParams::repetition_penalty,
      &SamplingOverrides::repetition_penalty,
-     {0, 10, /*open=*/true},
      "above 1: tokens of the prompt and the answer become less likely",
+     {0, 10, /*open=*/true},
      /*model_default=*/true},
     {"presence_penalty",
      &SamplingParams::presence_penalty,
      &SamplingOverrides::presence_penalty,
-     {-2, 2},
-     "above 0: tokens that are in the answer become less likely"},
+     "above 0: tokens that are in the answer become less likely",
+     {-2, 2}},
     {"frequency_penalty",
      &SamplingParams::frequency_penalty,
      &SamplingOverrides::frequency_penalty,
-     {-2, 2},
-     "above 0: each occurrence in the answer makes a token less likely"},
+     "above 0: each occurrence in the answer makes a token less likely",
+     {-2, 2}},
 };
 
 inline constexpr FloatRange kLogitBiasRange{-100, 100};

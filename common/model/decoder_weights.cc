@@ -42,7 +42,7 @@ class Loader {
 
   size_t bytes() const { return bytes_; }
   // The weights that were asked for, in order.
-  std::vector<WeightId> TakeIds() { return std::move(ids_); }
+  std::vector<WeightId> TakeIds() { return std::exchange(ids_, {}); }
 
   // Loads the parts as one matrix, concatenated along their rows.
   StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts,

@@ -106,10 +106,10 @@ class ConnectionRelayTest : public ::testing::Test {
     return all;
   }
 
-  std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<End>> taken_;
   std::unique_ptr<RawConnection> client_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // ends first, because its thread uses the others
 };
 
 TEST_F(ConnectionRelayTest, BytesPassBothWaysAtOnce) {
