@@ -199,10 +199,10 @@ Json PythonCall(const CallableTool& tool, const PythonArguments& arguments) {
     const std::string key = (first ? "" : ", ") + one[0].get<std::string>() + "=";
     return Sequence(Json::array({Text(key), JsonSchemaOf(one[1])}));
   };
-  const auto following = [&](size_t from) {
+  const auto following = [&argument, &optional = others](size_t from) {
     Json rest = Json::array();
-    for (size_t i = from; i < others.size(); ++i)
-      rest.push_back(Optional(argument(others[i], false)));
+    for (size_t i = from; i < optional.size(); ++i)
+      rest.push_back(Optional(argument(optional[i], false)));
     return rest;
   };
   Json elements = Json::array({Text(tool.name + "(")});

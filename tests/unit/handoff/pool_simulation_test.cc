@@ -19,7 +19,7 @@ constexpr Duration kLong = seconds(600);
 // Prompts of up to three quarters of an arena of 60 blocks.
 void AddLongPrompts(PoolWorld& world, int count) {
   for (int i = 0; i < count; ++i) {
-    const auto prompt = static_cast<int32_t>(1 + world.events().Below(45 * 16));
+    const auto prompt = static_cast<int32_t>(1 + world.events().Below(uint64_t{45} * 16));
     const auto output = static_cast<int32_t>(2 + world.events().Below(60));
     const auto priority = static_cast<int32_t>(world.events().Below(3));
     world.Add(milliseconds(world.events().Below(500)), prompt, output, priority);
