@@ -77,8 +77,7 @@ std::vector<std::string> CertificateWarnings(const std::string& path, int64_t no
 CertificateWatch::CertificateWatch(std::vector<std::string> files, Duration interval)
     : files_(std::move(files)) {
   std::ranges::sort(files_);
-  const auto [from, to] = std::ranges::unique(files_);
-  files_.erase(from, to);
+  files_.erase(std::unique(files_.begin(), files_.end()), files_.end());
   std::erase(files_, "");
   if (files_.empty()) return;
   thread_ = StartThread("certificates",
