@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMaxExpressions = 250'000;
 constexpr int64_t kMaxCopiedBytes = 40'000'000;
 constexpr int64_t kMaxComparedPairs = 20'000'000;
+constexpr int64_t kMaxLevels = 2'000;
 
 // The expressions that XGrammar 0.2.8 makes, rounded up. A test compares them with real ones.
 constexpr int64_t kPerSpec = 450;  // of the rules that any JSON needs, in the format of a model
@@ -88,6 +89,39 @@ int64_t ComparedValues(const Json& schema) {
   return values;
 }
 
+struct Nesting {
+  int64_t levels = 1;
+  bool refers = false;
+};
+
+// Of the schemas in `schema`, definitions included.
+Nesting NestingOf(const Json& schema) {
+  Nesting nesting;
+  nesting.refers = schema.is_object() && schema.contains("$ref");
+  VisitInner(schema, [&](const Json& inner) {
+    const auto [levels, refers] = NestingOf(inner);
+    nesting.levels = std::max(nesting.levels, levels + 1);
+    nesting.refers = nesting.refers || refers;
+  });
+  return nesting;
+}
+
+// A recursion enters each definition once. So it is at most as deep as all definitions that refer
+// to others together, and the schema at its begin, after a reference to the whole, and at its end.
+int64_t LevelsOf(const Json& schema) {
+  int64_t levels = 3 * NestingOf(schema).levels;
+  if (!schema.is_object()) return levels;
+  for (const char* keyword : kDefinitionKeywords) {
+    const auto definitions = schema.find(keyword);
+    if (definitions == schema.end()) continue;
+    for (const Json& definition : *definitions) {
+      const Nesting nesting = NestingOf(definition);
+      if (nesting.refers) levels += nesting.levels;
+    }
+  }
+  return levels;
+}
+
 class Counter {
  public:
   // Of a part of a structural tag.
@@ -101,6 +135,7 @@ class Counter {
         const int64_t before = work_.expressions;
         work_.expressions += kPerSpec;
         AddSchema(*schema);
+        work_.levels = std::max(work_.levels, LevelsOf(*schema));
         // In a format other than JSON, what references lead to is also written as JSON, inside of
         // values, and once more for a value at the top.
         if (part.contains("style")) work_.expressions += 2 * (work_.expressions - before);
@@ -237,6 +272,13 @@ Status CheckConversionWork(const Json& spec) {
         "most {} are supported",
         work.compared_pairs,
         kMaxComparedPairs);
+  }
+  if (work.levels > kMaxLevels) {
+    return InvalidArgument(
+        "the grammar is too large: references nest its schemas in up to {} levels; at most {} are "
+        "supported",
+        work.levels,
+        kMaxLevels);
   }
   return OkStatus();
 }

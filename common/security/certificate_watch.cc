@@ -22,7 +22,7 @@ namespace {
 using Bio = std::unique_ptr<BIO, FreeWith<BIO_free>>;
 using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
 
-constexpr int64_t kSecondsOfDay = 24 * 3600;
+constexpr int64_t kSecondsOfDay = int64_t{24} * 3600;
 constexpr int64_t kWarnDays = 14;
 constexpr size_t kMaxPemBytes = size_t{1} << 20;
 

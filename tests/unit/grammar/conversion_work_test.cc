@@ -285,6 +285,15 @@ std::string LargeEnumeration() {
   return fmt::format(R"({{"enum":[{}]}})", Joined(16'000, value));
 }
 
+// Definitions that lead from each to the next.
+std::string ChainOf(int count) {
+  const auto link = [](int i) {
+    return fmt::format(R"("d{}":{{"anyOf":[{{"$ref":"#/$defs/d{}"}}]}})", i, i + 1);
+  };
+  return fmt::format(
+      R"({{"$ref":"#/$defs/d0","$defs":{{{},"d{}":true}}}})", Joined(count, link), count);
+}
+
 // Schemas of at most 256 KiB that would take a conversion seconds, minutes or gigabytes.
 std::vector<std::string> HostileSchemas() {
   std::vector<std::string> schemas;
@@ -327,10 +336,7 @@ std::vector<std::string> HostileSchemas() {
                                 ObjectOf(1, R"({"const":1})", R"(,"required":[)" + often + "]"),
                                 ObjectOf(1, R"({"const":2})", R"(,"required":["p0"])"),
                                 ObjectOf(1, R"({"const":3})", R"(,"required":["p0"])")));
-  schemas.push_back(fmt::format(
-      R"({{"$ref":"#/$defs/d0","$defs":{{{},"d5500":true}}}})", Joined(5'500, [](int i) {
-        return fmt::format(R"("d{}":{{"anyOf":[{{"$ref":"#/$defs/d{}"}}]}})", i, i + 1);
-      })));
+  schemas.push_back(ChainOf(5'500));
   schemas.push_back(fmt::format(
       R"({{"$ref":"#/$defs/d0","$defs":{{{},"d4200":true}}}})", Joined(4'200, [](int i) {
         return fmt::format(
@@ -385,6 +391,8 @@ TEST(ConversionWork, EachKindOfWorkIsBounded) {
   EXPECT_THAT(refusal(NestedIn(kAllTypes, values(0))), HasSubstr("counted for each value"));
   EXPECT_EQ(refusal(options(1)), "");
   EXPECT_THAT(refusal(options(2)), HasSubstr("pairs of values to compare"));
+  EXPECT_EQ(refusal(ChainOf(900)), "");
+  EXPECT_THAT(refusal(ChainOf(1'000)), HasSubstr("levels; at most"));
 }
 
 // A router or a worker bounds the work of what it is told to convert, whoever made the text.
