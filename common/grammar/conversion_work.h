@@ -26,8 +26,8 @@ struct ConversionWork {
 
 ConversionWork ConversionWorkOf(const nlohmann::ordered_json& spec);
 
-// Checks that `spec` is converted within about 0.3 s of processor time, 50 MiB and 2 MiB of stack. Errors:
-// InvalidArgument.
+// Checks that `spec` is converted within about 0.3 s of processor time, 50 MiB and 2 MiB of stack.
+// Errors: InvalidArgument.
 Status CheckConversionWork(const nlohmann::ordered_json& spec);
 
 }  // namespace baton

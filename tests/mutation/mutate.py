@@ -4,6 +4,7 @@
 mutate.py check          checks that every entry still fits the tree, without a build
 mutate.py list           prints the names and what each fault does
 mutate.py run [name …]   plants all faults, or the named ones
+mutate.py run K/N        plants the K-th of N parts of all faults
 
 README.md describes the format of an entry. Exits 1 when a fault survives or an entry is wrong."""
 import os
@@ -221,6 +222,20 @@ def run(mutations):
     return 1 if bad else 0
 
 
+def chosen(mutations, names):
+    """The mutations of these names, of the part "K/N", or all."""
+    part = re.fullmatch(r"(\d+)/(\d+)", names[0]) if len(names) == 1 else None
+    if part:
+        number, parts = int(part[1]), int(part[2])
+        if not 1 <= number <= parts:
+            raise Wrong(f"there is no part {names[0]}")
+        return mutations[len(mutations) * (number - 1) // parts:len(mutations) * number // parts]
+    unknown = set(names) - {mutation.name for mutation in mutations}
+    if unknown:
+        raise Wrong(f"there is no mutation {', '.join(sorted(unknown))} in {LIST}")
+    return [mutation for mutation in mutations if mutation.name in names or not names]
+
+
 def main(arguments):
     verb = arguments[0] if arguments else ""
     if verb not in ("check", "list", "run"):
@@ -236,10 +251,7 @@ def main(arguments):
         if problems or verb == "check":
             print("\n".join(problems), end="\n" if problems else "")
             return 1 if problems else 0
-        unknown = set(arguments[1:]) - {mutation.name for mutation in mutations}
-        if unknown:
-            raise Wrong(f"there is no mutation {', '.join(sorted(unknown))} in {LIST}")
-        return run([m for m in mutations if m.name in arguments[1:] or len(arguments) == 1])
+        return run(chosen(mutations, arguments[1:]))
     except Wrong as problem:
         print(f"mutate: {problem}", file=sys.stderr)
         return 1

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Runs every check of the tree whole, in parts that end within 100 minutes each on two cores. What each part
+# printed stays in build/nightly; a table of the parts that have run ends the output.
+#
+# usage: run.sh [--list | part …]      all parts without an argument
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
+readonly LOGS=build/nightly MUTATION_PARTS=6
+
+parts() {
+  printf '%s\n' tests checks asan tsan fuzz soak
+  seq -f "mutate-%g" "$MUTATION_PARTS"
+}
+
+manifests() {
+  if command -v kubectl >/dev/null; then ./dev manifests; else echo "NOT RUN: manifests: kubectl is not installed"; fi
+}
+
+# run_part NAME
+run_part() {
+  case $1 in
+    tests) ./dev test && ./dev test -L rdma ;;
+    checks)
+      ./dev lint && ./dev tidy && ./dev package && manifests &&
+        BATON_BUILD_CUDA=ON ./dev build cpu baton_cuda baton_tests_gpu baton_tests_cuda baton_gpu_benchmarks gpu_trap &&
+        ctest --test-dir build/cpu --output-on-failure --no-tests=error -L cuda
+      ;;
+    asan) ./dev asan ;;
+    tsan) ./dev tsan ;;
+    fuzz) ./dev fuzz 240 ;;
+    soak) ./dev test -L soak ;;
+    mutate-*) ./dev mutate "${1#mutate-}/$MUTATION_PARTS" ;;
+  esac
+}
+
+[[ ${1:-} != --list ]] || { parts; exit 0; }
+(($#)) || mapfile -t all < <(parts)
+(($#)) || set -- "${all[@]}"
+for part in "$@"; do
+  parts | grep -qx "$part" || { echo "nightly: there is no part \"$part\"; the parts are: $(parts | xargs)" >&2; exit 2; }
+done
+mkdir -p "$LOGS"
+table=()
+failed=0
+for part in "$@"; do
+  begin=$SECONDS
+  run_part "$part" 2>&1 | tee "$LOGS/$part.log"
+  outcome=ok
+  ((PIPESTATUS[0] == 0)) || { outcome="FAILED, see $LOGS/$part.log"; failed=$((failed + 1)); }
+  table+=("$(printf '%-12s %6d s  %s' "$part" $((SECONDS - begin)) "$outcome")")
+done
+printf '\n%s, %s\n' "$(git rev-parse --short HEAD)" "$(nproc) cores"
+printf '%s\n' "${table[@]}"
+printf '\n%d parts passed, %d failed\n' $(($# - failed)) "$failed"
+((failed == 0))
