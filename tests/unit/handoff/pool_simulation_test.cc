@@ -1,4 +1,6 @@
 #include <cstdint>
+#include <iterator>
+#include <random>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -62,6 +64,43 @@ INSTANTIATE_TEST_SUITE_P(
     PoolSimulation,
     ::testing::Values(
         "pd", "ppd", "pdd", "ppdd", "uu", "uuu", "uuuu", "pu", "ud", "pud", "ppuudd"));
+
+// Worlds of random workers, arenas and loads.
+TEST(PoolSimulationTest, DISABLED_RandomWorldsAnswerEveryRequest) {
+  constexpr const char* kMixes[] = {
+      "pd", "uu", "pud", "ppdd", "uuu", "ppuudd", "pppd", "pddd", "pu"};
+  constexpr SchedulingPolicy kPolicies[] = {SchedulingPolicy::kFcfs,
+                                            SchedulingPolicy::kPriority,
+                                            SchedulingPolicy::kShortestPrefill,
+                                            SchedulingPolicy::kDeadline};
+  const uint64_t first = std::random_device()();
+  for (uint64_t seed = first; seed < first + 20'000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const auto below = [&](uint64_t limit) { return random() % limit; };
+    PoolOptions options =
+        Options(kMixes[below(std::size(kMixes))], kPolicies[below(std::size(kPolicies))]);
+    options.blocks = static_cast<int32_t>(8 + below(120));
+    options.engine.admission =
+        below(2) == 0 ? AdmissionPolicy::kMaxUtilization : AdmissionPolicy::kGuaranteedNoEvict;
+    options.engine.max_reservation_wait = milliseconds(1 + below(4'000));
+    PoolWorld world(seed, options);
+    // A prompt and its output fit into one arena, as routers check it, with the blocks of a step.
+    const uint64_t arena = static_cast<uint64_t>(options.blocks - 2) * 16;
+    const size_t count = 2 + below(60);
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t prompt = 1 + below(arena * 3 / 4);
+      const uint64_t output = 2 + below(arena / 4 - 4);
+      world.Add(milliseconds(below(2'000)),
+                static_cast<int32_t>(prompt),
+                static_cast<int32_t>(output),
+                static_cast<int32_t>(below(3)));
+    }
+    world.Run(10 * kLong);
+    ASSERT_EQ(world.violation(), "");
+    ASSERT_EQ(world.served(), count);
+  }
+}
 
 // The same, but both workers of a hand-off take their blocks at once, as the first scheduler that
 // has room decides. The simulation must find that they wait for each other.

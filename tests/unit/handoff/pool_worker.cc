@@ -143,14 +143,14 @@ void PoolWorker::DeliverEnd(const RequestKey& key, const Status& status) {
   book_.erase(found);
   if (kind == RequestKind::kPrefill) {
     prefill_.OnEnded(key, status);
-    if (!status.ok() && !IsCancelled(status)) world_.OnFailed(key.first, key.second);
+    if (!status.ok() && !IsCancelled(status)) world_.OnFailed(key.first, key.second, status);
     return;
   }
   const bool report = decode_.OnEnded(key, status);
   if (status.ok()) {
     world_.OnAnswered(key.first, key.second);
   } else if (report && !IsCancelled(status)) {
-    world_.OnFailed(key.first, key.second);
+    world_.OnFailed(key.first, key.second, status);
   }
 }
 
@@ -185,11 +185,13 @@ void PoolWorker::Do(const ReportHandoff& action) {
   using Outcome = HandoffReport::Outcome;
   const HandoffReport& report = action.report;
   if (report.outcome == Outcome::kRefused) world_.OnRefused(report.id, report.epoch);
-  if (report.outcome == Outcome::kFailed) world_.OnFailed(report.id, report.epoch);
+  if (report.outcome == Outcome::kFailed) {
+    world_.OnFailed(report.id, report.epoch, report.status);
+  }
 }
 
 void PoolWorker::Do(const ReportFailure& action) {
-  world_.OnFailed(action.request.first, action.request.second);
+  world_.OnFailed(action.request.first, action.request.second, action.status);
 }
 
 }  // namespace baton

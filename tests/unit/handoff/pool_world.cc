@@ -165,10 +165,10 @@ void PoolWorld::Redirect(RequestId id) {
   SendDecode(id, client);
 }
 
-void PoolWorld::OnFailed(RequestId id, Epoch epoch) {
+void PoolWorld::OnFailed(RequestId id, Epoch epoch, const Status& status) {
   const Client& client = clients_.at(id);
   if (client.done || (epoch != client.epoch && epoch != client.decode_epoch)) return;
-  events_.Violate(fmt::format("request {} failed", id));
+  events_.Violate(fmt::format("request {} failed: {}", id, Message(status)));
 }
 
 void PoolWorld::OnAnswered(RequestId id, Epoch epoch) {

@@ -53,7 +53,7 @@ class PoolWorld final : private TransferListener {
   // From the workers.
   void Progress() { last_progress_ = events_.now(); }
   void OnRefused(RequestId id, Epoch epoch);
-  void OnFailed(RequestId id, Epoch epoch);
+  void OnFailed(RequestId id, Epoch epoch, const Status& status);
   void OnAnswered(RequestId id, Epoch epoch);
 
  private:
