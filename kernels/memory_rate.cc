@@ -1,9 +1,11 @@
 #include "kernels/memory_rate.h"
 
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <cstddef>
@@ -44,18 +46,30 @@ uint64_t Sum(const uint64_t* words, size_t count) {
   return sums[0] + sums[1] + sums[2] + sums[3];
 }
 
+// Sets `slowest` to `time` if that is more.
+void Raise(std::atomic<double>& slowest, double time) {
+  double before = slowest;
+  while (before < time && !slowest.compare_exchange_weak(before, time)) {
+  }
+}
+
 }  // namespace
 
-double MeasureMemoryRate(int threads) {
+Duration ThreadProcessorTime() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+double MeasureMemoryRate(int threads, const std::function<Duration()>& processor_time) {
   threads = std::clamp(threads, 1, kMaxThreads);
   const size_t pages =
       std::max<size_t>(1, TotalBytes() / kPageBytes / static_cast<size_t>(threads));
   const size_t words = pages * kPageBytes / sizeof(uint64_t);
-  const SteadyClock clock;
   std::barrier together(threads);
-  std::atomic<uint64_t> used = 0;  // so that no read is left out
-  double best = 0;                 // of the first thread
-  const auto run = [&](bool is_first) {
+  std::atomic<uint64_t> used = 0;                      // so that no read is left out
+  std::array<std::atomic<double>, kPasses> slowest{};  // seconds of each pass
+  const auto run = [&] {
     // Each thread writes its own part, so that the part is on its own memory node.
     const std::unique_ptr<uint64_t[], Free> part(
         static_cast<uint64_t*>(std::aligned_alloc(kPageBytes, words * sizeof(uint64_t))));
@@ -65,21 +79,20 @@ double MeasureMemoryRate(int threads) {
     std::fill_n(part.get(), words, uint64_t{1});
     for (int pass = 0; pass < kPasses; ++pass) {
       together.arrive_and_wait();
-      const Time begin = clock.Now();
+      const Duration begin = processor_time();
       used += Sum(part.get(), words);
-      together.arrive_and_wait();
-      const double seconds = ToSeconds(clock.Now() - begin);
-      const size_t bytes = words * sizeof(uint64_t) * static_cast<size_t>(threads);
-      if (is_first) best = std::max(best, static_cast<double>(bytes) / std::max(seconds, 1e-9));
+      Raise(slowest[static_cast<size_t>(pass)], ToSeconds(processor_time() - begin));
     }
   };
   std::vector<std::jthread> others;
   for (int i = 1; i < threads; ++i) {
-    others.push_back(StartThread("memory-rate", [&](const std::stop_token&) { run(false); }));
+    others.push_back(StartThread("memory-rate", [&](const std::stop_token&) { run(); }));
   }
-  run(true);
+  run();
   others.clear();
-  return best;
+  const double seconds = *std::ranges::min_element(slowest);
+  const size_t bytes = words * sizeof(uint64_t) * static_cast<size_t>(threads);
+  return seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
 }
 
 }  // namespace baton

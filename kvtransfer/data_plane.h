@@ -104,6 +104,8 @@ class PeerWriter {
   virtual const std::string& not_taken() const = 0;
   // The number of write operations so far.
   virtual uint64_t ops() const = 0;
+  // The bytes of one write on each channel, which may be in place before OnWritten.
+  virtual uint64_t op_bytes() const = 0;
 };
 
 // A peer, and the links from its shards to the shards of this worker (PlanLinks).

@@ -50,8 +50,11 @@ class GroupPeerWriter final : public PeerWriter {
   const std::string& transport_name() const override { return transport_name_; }
   const std::string& not_taken() const override { return not_taken_; }
   uint64_t ops() const override { return local_->ops() + ops_; }
+  uint64_t op_bytes() const override { return local_->op_bytes() + kOpBytes * links_.size(); }
 
  private:
+  static constexpr uint64_t kOpBytes = uint64_t{1} << 20;  // of another rank's write on one link
+
   ShardCommand Command(ShardCommand::Kind kind) const;
   void Send(ShardCommand::Kind kind, const SessionKey& session);
 

@@ -99,6 +99,12 @@ Duration LocalPeerWriter::GroupTime() const {
   return FromSeconds(longest / options_.layout.layer_groups());
 }
 
+uint64_t LocalPeerWriter::op_bytes() const {
+  uint64_t bytes = 0;
+  for (const ShardChannel& shard : shards_) bytes += shard.op_bytes;
+  return bytes;
+}
+
 bool LocalPeerWriter::prefers_bursts() const {
   return std::ranges::all_of(shards_, [this](const ShardChannel& shard) {
     return transports_[shard.route.transport].transport->caps().prefers_bursts;

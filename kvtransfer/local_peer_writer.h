@@ -48,6 +48,7 @@ class LocalPeerWriter final : public PeerWriter {
   const std::string& transport_name() const override { return transport_name_; }
   const std::string& not_taken() const override { return not_taken_; }
   uint64_t ops() const override { return ops_; }
+  uint64_t op_bytes() const override;
 
  private:
   static constexpr size_t kElsewhere = SIZE_MAX;  // the link begins at a shard on another host

@@ -58,10 +58,11 @@ void KvSender::LayersReady(SessionId session,
                             layers] { impl->DoChunk(key, first_index, copy, layers); });
 }
 
-void KvSender::Seal(SessionId session, Epoch epoch, std::string payload) {
+void KvSender::Seal(SessionId session, Epoch epoch, std::string payload, Duration patience) {
   impl_->loop().PostAlways([impl = impl_.get(),
                             key = SessionKey(session, epoch),
-                            payload = std::move(payload)] { impl->DoSeal(key, payload); });
+                            payload = std::move(payload),
+                            patience] { impl->DoSeal(key, payload, patience); });
 }
 
 void KvSender::Abort(SessionId session, Epoch epoch, Status reason) {

@@ -92,8 +92,13 @@ class KvSender final {
                    std::span<const BlockId> blocks,
                    int32_t layers);
   // Completes the prompt: every block must have been passed to ChunkReady. `payload` is delivered
-  // to the receiver's OnCommitted.
-  void Seal(SessionId session, Epoch epoch, std::string payload);
+  // to the receiver's OnCommitted. The hand-off is given up with Unavailable when its outstanding
+  // writes are expected to take longer than `patience` (LinkWatch), or than its time-out allows.
+  // Duration::max(): only when it times out.
+  void Seal(SessionId session,
+            Epoch epoch,
+            std::string payload,
+            Duration patience = Duration::max());
   // Ends the session in any state. OnFinished follows, unless it has already come.
   void Abort(SessionId session, Epoch epoch, Status reason);
 

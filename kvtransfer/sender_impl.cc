@@ -23,6 +23,15 @@ Status CheckOffer(const OfferRequest& request, uint32_t max_tokens) {
   return OkStatus();
 }
 
+uint64_t PromptBlockBytes(const KvLayout& layout) {
+  uint64_t bytes = 0;
+  for (uint32_t group = 0; group < layout.groups.size(); ++group) {
+    const KvPart all{0, layout.layers(), 0, layout.sharded_heads(), true};
+    bytes += LinkBlockBytes(layout, {.cache_group = group, .part = all});
+  }
+  return bytes;
+}
+
 Status CheckGrant(const Grant& grant, std::span<const KvShardInfo> shards, size_t links) {
   if (grant.links != links) {
     return InvalidArgument("GRANT expects {} links; there are {} to this peer", grant.links, links);
@@ -40,7 +49,9 @@ Status CheckGrant(const Grant& grant, std::span<const KvShardInfo> shards, size_
 }  // namespace
 
 KvSender::Impl::Impl(KvTransferOptions options, KvSenderListener& listener)
-    : core_(std::move(options)), listener_(listener) {}
+    : core_(std::move(options)),
+      listener_(listener),
+      block_bytes_(PromptBlockBytes(core_.options().layout)) {}
 
 KvSender::Impl::~Impl() {
   core_.Stop();
@@ -60,7 +71,8 @@ Status KvSender::Impl::AddPeer(const WorkerId& peer, ControlStream* out, const H
   // std::function requires copyable captures.
   auto writer = std::make_shared<std::unique_ptr<PeerWriter>>(std::move(added));
   core_.loop().PostAlways([this, peer, theirs, writer] {
-    DoAddPeer(peer, {std::move(*writer), theirs.shards, false});
+    const uint64_t op_bytes = (*writer)->op_bytes();
+    DoAddPeer(peer, {std::move(*writer), LinkWatch(op_bytes), 0, theirs.shards, false});
   });
   return OkStatus();
 }
@@ -87,7 +99,7 @@ void KvSender::Impl::DoAddPeer(const WorkerId& id, Peer peer) {
     core_.Log(fmt::format(
         "worker {}: KV goes over {}; not taken: {}", id, stats.transport, stats.not_taken));
   }
-  peers_[id] = std::move(peer);
+  peers_.insert_or_assign(id, std::move(peer));
 }
 
 void KvSender::Impl::DoRemovePeer(const WorkerId& id) {
@@ -96,7 +108,9 @@ void KvSender::Impl::DoRemovePeer(const WorkerId& id) {
   const Status lost =
       MakeStatus(StatusCode::kUnavailable, "the control stream of worker {} is gone", id);
   for (const SessionKey& key : sessions_.With(id)) {
-    sessions_.Find(key)->machine.OnPeerLost(lost, core_.Now());
+    Session& session = *sessions_.Find(key);
+    NoteIdle(session);
+    session.machine.OnPeerLost(lost, core_.Now());
     Act(key);
   }
   PeerTransferStats& stats = counters_.by_peer[id];
@@ -189,7 +203,7 @@ int32_t KvSender::Impl::LayersToSend(const Session& session, size_t blocks, int3
   return sent;
 }
 
-void KvSender::Impl::DoSeal(const SessionKey& key, std::string payload) {
+void KvSender::Impl::DoSeal(const SessionKey& key, std::string payload, Duration patience) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
   if (payload.size() > kMaxPayloadBytes) {
@@ -199,6 +213,7 @@ void KvSender::Impl::DoSeal(const SessionKey& key, std::string payload) {
                                    kMaxPayloadBytes));
   }
   core_.ForgetSeal();
+  session->patience = patience;
   session->machine.Seal(std::move(payload), core_.Now());
   Act(key);
 }
@@ -274,7 +289,7 @@ void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& 
   } else if (auto* post = std::get_if<PostBlocks>(&action)) {
     Post(key, session, *post);
   } else if (std::holds_alternative<StartWrites>(action)) {
-    session.NoteStart(core_.Now());
+    NoteStart(session);
     if (writer != nullptr) writer->Start(key);
   } else if (std::holds_alternative<StopWrites>(action)) {
     if (writer != nullptr) writer->Stop(key, *this);
@@ -309,7 +324,7 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
     return session.machine.OnWriteLost(
         post.pieces, MakeStatus(StatusCode::kUnavailable, "the peer is gone"), core_.Now());
   }
-  if (!post.held) session.NoteStart(core_.Now());
+  if (!post.held) NoteStart(session);
   if (post.first_group == 0) session.stats.blocks += static_cast<uint32_t>(post.blocks.size());
   std::vector<PeerWriter::Block> blocks(post.blocks.size());
   for (uint32_t group = 0; group < core_.options().layout.groups.size(); ++group) {
@@ -356,12 +371,12 @@ void KvSender::Impl::OnWritten(const SessionKey& key, uint32_t pieces, uint64_t 
   if (session == nullptr) return;
   const Time now = core_.Now();
   counters_.bytes += bytes;
+  if (const auto peer = peers_.find(session->peer); peer != peers_.end()) {
+    peer->second.link.OnWritten(bytes, now);
+  }
   session->machine.OnWritten(pieces, bytes, now);
   session->stats.stream = now - session->first_post;
-  if (session->machine.outstanding() == 0) {
-    session->busy += now - session->busy_since;
-    session->busy_since = Time{};
-  }
+  if (session->machine.outstanding() == 0) NoteIdle(*session);
   if (session->machine.lacks_only_seal()) {
     const PeerWriter* writer = Writer(session->peer);
     if (writer != nullptr && writer->polls_for_seal()) listener_.OnSealDue(core_.AwaitSeal(now));
@@ -377,8 +392,9 @@ void KvSender::Impl::OnWriteLost(const SessionKey& key, uint32_t pieces, const S
 }
 
 void KvSender::Impl::Finish(const SessionKey& key, const Status& status) {
-  const auto node = sessions_.Extract(key);
-  const Session& session = node.mapped();
+  auto node = sessions_.Extract(key);
+  Session& session = node.mapped();
+  NoteIdle(session);
   TransferStats stats = session.stats;
   if (const PeerWriter* writer = Writer(session.peer)) {
     if (stats.blocks > 0) stats.transport = writer->transport_name();
@@ -423,6 +439,7 @@ Time KvSender::Impl::Iteration(Time now) {
       sessions_.Find(key)->machine.OnTime(now);
       Act(key);
     }
+    GiveUpLate(now);
   }
   const bool idle = sessions_.empty() && departing_.empty();
   if (tick || idle) PublishStats();
@@ -436,7 +453,10 @@ Time KvSender::Impl::Iteration(Time now) {
 void KvSender::Impl::PublishStats() {
   KvTransferStats stats = counters_;
   stats.peers = static_cast<uint32_t>(peers_.size());
-  for (const auto& [id, peer] : peers_) stats.by_peer[id].writes += peer.writer->ops();
+  for (const auto& [id, peer] : peers_) {
+    stats.by_peer[id].writes += peer.writer->ops();
+    stats.by_peer[id].bytes_per_second = peer.link.bytes_per_second(core_.Now());
+  }
   for (const auto& [id, peer] : stats.by_peer) stats.ops += peer.writes;
   const Time now = core_.Now();
   for (const auto& [key, session] : sessions_) {

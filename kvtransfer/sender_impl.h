@@ -7,6 +7,7 @@
 
 #include "kvtransfer/data_plane.h"
 #include "kvtransfer/layer_units.h"
+#include "kvtransfer/link_watch.h"
 #include "kvtransfer/sender.h"
 #include "kvtransfer/sender_session.h"
 #include "kvtransfer/session_table.h"
@@ -37,7 +38,7 @@ class KvSender::Impl final : public WriteListener {
                uint32_t first,
                const std::vector<BlockId>& blocks,
                int32_t layers);
-  void DoSeal(const SessionKey& key, std::string payload);
+  void DoSeal(const SessionKey& key, std::string payload, Duration patience);
   void DoAbort(const SessionKey& key, Status reason);
 
   void OnPosted(const SessionKey& key,
@@ -52,11 +53,6 @@ class KvSender::Impl final : public WriteListener {
   struct Session {
     Session(SenderSession::Params params, const SessionTimes& times, Time now)
         : machine(params, times, now), offered(now) {}
-    // Records that writes of the session may move from now on.
-    void NoteStart(Time now) {
-      if (first_post == Time{}) first_post = now;
-      if (busy_since == Time{}) busy_since = now;
-    }
     SenderSession machine;
     WorkerId peer;
     TransferStats stats;
@@ -64,9 +60,13 @@ class KvSender::Impl final : public WriteListener {
     Time first_post{};
     Time busy_since{};
     Duration busy{};
+    Duration patience = Duration::max();  // of KvSender::Seal
+    Time waits_since = kNever;            // only for its writes
   };
   struct Peer {
     std::unique_ptr<PeerWriter> writer;
+    LinkWatch link;
+    uint32_t moving = 0;              // sessions whose writes may move
     std::vector<KvShardInfo> shards;  // of its HELLO
     bool leaving = false;
   };
@@ -87,6 +87,12 @@ class KvSender::Impl final : public WriteListener {
   void SendSeal(const SessionKey& key, const Session& session, baton::Seal seal);
   void Finish(const SessionKey& key, const Status& status);
   PeerWriter* Writer(const WorkerId& peer);
+  // Records that writes of the session may move from now on, and that none is outstanding any more.
+  void NoteStart(Session& session);
+  void NoteIdle(Session& session);
+  // Gives up the hand-offs for which the links to their peers are too slow.
+  void GiveUpLate(Time now);
+  void GiveUpLate(Peer& peer, std::span<const SessionKey> waiting, Time now);
   // The layers to send now of a chunk of `blocks` blocks: those of whole units (ChooseUnits). All
   // computed layers if bursts are preferred, or while the rates are unknown.
   int32_t LayersToSend(const Session& session, size_t blocks, int32_t layers);
@@ -99,6 +105,7 @@ class KvSender::Impl final : public WriteListener {
   SessionTable<Session> sessions_;
   KvTransferStats counters_;
   ComputeMeter compute_;
+  uint64_t block_bytes_ = 0;  // of a prompt's block on all links
 };
 
 }  // namespace baton

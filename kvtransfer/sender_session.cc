@@ -369,6 +369,10 @@ Time SenderSession::wake_time() const {
   }
 }
 
+double SenderSession::unwritten_blocks() const {
+  return static_cast<double>(to_post_ + outstanding_) / std::max(1u, grant_.links);
+}
+
 void SenderSession::SendOffer(Time now) {
   Send(Offer{params_.total_tokens, deadline_ - now}, now);
 }

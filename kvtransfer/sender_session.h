@@ -133,6 +133,13 @@ class SenderSession final {
   bool lacks_only_seal() const {
     return state_ == SenderState::kStreaming && !seal_wanted_ && to_post_ == 0 && outstanding_ == 0;
   }
+  // The prompt is complete, and the hand-off waits only for its writes.
+  bool lacks_only_writes() const {
+    return live() && seal_wanted_ && (to_post_ > 0 || outstanding_ > 0);
+  }
+  // Granted blocks that are not written; pieces count as parts of a block.
+  double unwritten_blocks() const;
+  Time deadline() const { return deadline_; }
   uint32_t resent_blocks() const { return resent_; }
   uint64_t bytes() const { return bytes_; }
 

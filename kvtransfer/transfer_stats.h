@@ -35,6 +35,9 @@ struct PeerTransferStats {
   uint64_t checksum_errors = 0;  // receiver: blocks that arrived damaged
   uint64_t fences = 0;           // sender: drains that only a fence ended
   uint32_t open = 0;             // hand-offs under way
+  // Sender: the rate at which bytes were acknowledged lately, also of hand-offs under way. 0: not
+  // known (LinkWatch).
+  double bytes_per_second = 0;
   uint32_t quarantined_blocks = 0;
   Duration oldest{};  // the age of the oldest hand-off under way
 };

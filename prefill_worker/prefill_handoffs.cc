@@ -27,6 +27,7 @@ Status PrefillHandoffs::OnDispatch(RouterKey router, const DispatchCommand& disp
                   .deadline = request.deadline,
                   .peer_first = request.peer_first,
                   .held = request.peer_first,
+                  .pinned = request.pinned,
                   .session = session,
                   .peer = dispatch.peer.id,
                   .session_state = Connecting{},
@@ -72,8 +73,16 @@ void PrefillHandoffs::Offer(Handoff& handoff, Time now) {
     actions_.emplace_back(SendBlocks{handoff.session, 0, handoff.blocks, std::nullopt});
   }
   if (const auto* computed = std::get_if<Computed>(&handoff.engine_state)) {
-    actions_.emplace_back(SealKv{handoff.session, computed->first_tokens});
+    Seal(handoff, computed->first_tokens);
   }
+}
+
+void PrefillHandoffs::Seal(const Handoff& handoff, const std::vector<SampledToken>& first_tokens) {
+  actions_.emplace_back(SealKv{.session = handoff.session,
+                               .first_tokens = first_tokens,
+                               .total_tokens = handoff.total_tokens,
+                               .computed = handoff.last_chunk - handoff.started_at,
+                               .pinned = handoff.pinned});
 }
 
 void PrefillHandoffs::Send(const Handoff& handoff,
@@ -90,6 +99,7 @@ void PrefillHandoffs::OnStarted(const RequestKey& key, Time now) {
   Handoff* handoff = Find(key);
   if (handoff == nullptr) return;
   handoff->started = true;
+  handoff->started_at = now;
   if (std::holds_alternative<Connected>(handoff->session_state)) Offer(*handoff, now);
 }
 
@@ -148,7 +158,7 @@ void PrefillHandoffs::OnEnded(const RequestKey& key, const Status& status) {
     CloseSession(handoff, Status(StatusCode::kCancelled, "the request ended with its first token"));
   } else {
     if (std::holds_alternative<Offered>(handoff.session_state)) {
-      actions_.emplace_back(SealKv{handoff.session, computing.first_tokens});
+      Seal(handoff, computing.first_tokens);
     }
     handoff.engine_state = Computed{std::move(computing.first_tokens)};
   }

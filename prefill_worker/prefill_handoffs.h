@@ -34,6 +34,9 @@ struct SendBlocks {  // these blocks are final in layers [0, layers), or in all 
 struct SealKv {
   SessionKey session;
   std::vector<SampledToken> first_tokens;  // by sample
+  uint32_t total_tokens = 0;
+  Duration computed{};  // how long the prompt was computed
+  bool pinned = false;  // the request has no other way
 };
 using PrefillAction = std::variant<ConnectPeer,
                                    OfferKv,
@@ -131,12 +134,14 @@ class PrefillHandoffs final {
     bool peer_first = false;  // the decode worker takes its blocks first
     bool held = false;        // the engine does not begin the prompt before StartRequest
     bool started = false;     // the engine has begun the prompt
+    bool pinned = false;      // no other workers may serve the request
     SessionKey session;       // its epoch is the decode worker's
     WorkerId peer;
     SessionState session_state;
     int32_t aborted_sessions = 0;  // that the sender has not finished
     EngineState engine_state;
     std::vector<BlockId> blocks{};  // final ones, by index in the prompt
+    Time started_at{};
     Time last_chunk{};
     bool leased = false;  // the engine holds a lease on the blocks until ReleaseKv
   };
@@ -146,6 +151,7 @@ class PrefillHandoffs final {
   void OfferIfReady(Handoff& handoff, Time now);
   void Offer(Handoff& handoff, Time now);
   void StartIfHeld(const RequestKey& key, Handoff& handoff);
+  void Seal(const Handoff& handoff, const std::vector<SampledToken>& first_tokens);
   void Send(const Handoff& handoff, const KvChunk& chunk, std::optional<int32_t> layers);
   void Refuse(Handoffs::value_type& entry, bool in_sender, const Status& status, Time now);
   void Report(const Handoffs::value_type& entry, HandoffReport report);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/log/log.h"
+#include "prefill_worker/handoff_patience.h"
 
 namespace baton {
 namespace {
@@ -144,7 +145,11 @@ void PrefillRole::Do(const SendBlocks& action) {
 
 void PrefillRole::Do(const SealKv& action) {
   const auto& [session, epoch] = action.session;
-  sender_->Seal(session, epoch, EncodeFirstTokens(action.first_tokens));
+  const Duration patience =
+      action.pinned
+          ? Duration::max()
+          : HandoffPatience(worker_.engine().Stats(), action.total_tokens, action.computed);
+  sender_->Seal(session, epoch, EncodeFirstTokens(action.first_tokens), patience);
 }
 
 void PrefillRole::Do(const AbortSession& action) {

@@ -23,9 +23,9 @@ Duration AvoidFor(int32_t failures) {
 const FailingPair* PairBook::NoteFailed(
     WorkerSlot prefill, WorkerSlot decode, const Status& why, Time began, Time now) {
   FailingPair& pair = failing_[{prefill, decode}];
-  pair.why = why;
   if (pair.failures > 0 && began < pair.last) return nullptr;
   ++pair.failures;
+  pair.why = why;
   pair.last = now;
   pair.avoided_until = now + AvoidFor(pair.failures);
   return &pair;

@@ -14,7 +14,7 @@ namespace baton::router {
 // A prefill worker and a decode worker between which the latest hand-off failed.
 struct FailingPair {
   int32_t failures = 0;  // in a row
-  Status why;            // of the latest failure
+  Status why;            // of the latest failure that was counted
   Time last{};           // of the latest failure that was counted
   Time avoided_until{};  // until then hand-offs go through other pairs, if there are any
 };

@@ -171,6 +171,7 @@ void RequestMachine::Dispatch(const Attempt& attempt,
     const bool decode_first =
         placement_.DecodeTakesFirst(attempt.prefill(), attempt.decode_worker());
     request.peer_first = decode_first == prefill;
+    request.pinned = spec_->pinned.has_value();
   }
   command.session = session;
   command.peer = placement_.PeerOf(prefill ? attempt.decode_worker() : attempt.prefill());

@@ -59,7 +59,8 @@ struct PeerTraffic {
   std::string transport;
   uint64_t bytes = 0;
   uint64_t transfers = 0;
-  // Average of the latest transfers, while bytes moved. 0 where only the sender knows.
+  // The latest rate while bytes moved, also of hand-offs under way. 0: not known, or no bytes moved
+  // for a minute, or only the sender knows.
   double bytes_per_second = 0;
   // Why the transports that are preferred to `transport` are not in use, each with its reason.
   std::string not_taken = {};

@@ -70,6 +70,8 @@ struct Request : RequestOptions {
   // kPrefill, kDecode: the other worker of the hand-off takes its KV blocks first. This worker
   // takes none before Engine::PeerReady (kvtransfer/waiting.md).
   bool peer_first = false;
+  // kPrefill: no other workers may serve the request, so the hand-off goes on over a slow link.
+  bool pinned = false;
 
   bool operator==(const Request&) const = default;
 };

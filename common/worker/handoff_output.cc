@@ -19,10 +19,6 @@ void HandoffOutput::Do(const ReportHandoff& action) {
     }
     traffic.bytes += report.bytes;
     ++traffic.transfers;
-    if (report.bytes_per_second > 0) {
-      double& rate = traffic.bytes_per_second;
-      rate = rate == 0 ? report.bytes_per_second : 0.8 * rate + 0.2 * report.bytes_per_second;
-    }
   }
   worker_.Report(action.router, report);
 }

@@ -8,7 +8,6 @@
 #include "common/log/log.h"
 #include "common/security/loopback.h"
 #include "common/worker/config_wire.h"
-#include "kernels/memory_rate.h"
 #include "kvtransfer/tcp/tcp_address.h"
 
 namespace baton {
@@ -33,6 +32,8 @@ constexpr double kShareOfMemory = 1 - 1 / 1.05;
 // moves the most: the network writes it, the receiver reads it, and writes the block, whose lines
 // are read before. The checksum then finds them in the cache.
 constexpr double kMovedPerByte = 4;
+// The bound of memory that is read at 8.4 GB/s, less than one thread of a current server reads.
+constexpr double kMinReceiveRate = 0.1e9;
 
 }  // namespace
 
@@ -82,12 +83,14 @@ StatusOr<KvTransferOptions> TransferSettingsOf(const config::WorkerConfig& confi
   return options;
 }
 
-uint64_t ReceiveRateWhileComputing(const config::WorkerConfig& config, MemoryKind memory) {
+uint64_t ReceiveRateWhileComputing(const config::WorkerConfig& config,
+                                   MemoryKind memory,
+                                   const std::function<double(int threads)>& measure) {
   if (config.transfer().max_receive_gigabytes_per_second() >= 0 || memory != MemoryKind::kHost)
     return 0;
   const int threads = config.engine().threads();
-  const double rate = MeasureMemoryRate(threads > 0 ? threads : AllowedProcessors());
-  const double bound = rate * kShareOfMemory / kMovedPerByte;
+  const double rate = measure(threads > 0 ? threads : AllowedProcessors());
+  const double bound = std::max(kMinReceiveRate, rate * kShareOfMemory / kMovedPerByte);
   kLog.Info(
       "memory is read at {:.1f} GB/s; KV arrives at up to {:.3f} GB/s while a sequence is "
       "computed",

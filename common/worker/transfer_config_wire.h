@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "common/base/host_port.h"
@@ -8,6 +9,7 @@
 #include "common/base/status.h"
 #include "kernels/device.h"
 #include "kernels/dma.h"
+#include "kernels/memory_rate.h"
 #include "kvtransfer/options.h"
 #include "proto/config.pb.h"
 
@@ -26,9 +28,16 @@ StatusOr<KvTransferOptions> TransferSettingsOf(const config::WorkerConfig& confi
                                                std::shared_ptr<const PeerProofs> proofs);
 
 // The rate in bytes per second at which KV may arrive while the engine computes: 0 unless
-// max_receive_gigabytes_per_second is -1 and the arenas are in host memory. Measures the memory,
-// which takes about 0.1 s.
-uint64_t ReceiveRateWhileComputing(const config::WorkerConfig& config, MemoryKind memory);
+// max_receive_gigabytes_per_second is -1 and the arenas are in host memory. Then it is a part of
+// the rate that `measure` tells for a number of threads, but at least 0.1 GB/s, because a
+// measurement that other processes disturb would hold up hand-offs until the worker ends.
+// MeasureMemoryRate takes about 0.1 s.
+uint64_t ReceiveRateWhileComputing(
+    const config::WorkerConfig& config,
+    MemoryKind memory,
+    const std::function<double(int threads)>& measure = [](int threads) {
+      return MeasureMemoryRate(threads);
+    });
 
 // Changes the addresses in `options`, which are those of the leader's host, to those of this host:
 // a follower on another host listens on its own host's address. InvalidArgument when the leader

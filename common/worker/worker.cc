@@ -23,6 +23,7 @@ bool MustAwaitHandoffs(const WorkerRole* role) {
 
 PeerTraffic TrafficOf(const PeerTransferStats& stats) {
   return {.transport = stats.transport,
+          .bytes_per_second = stats.bytes_per_second,
           .not_taken = stats.not_taken,
           .writes = stats.writes,
           .resent_blocks = stats.resent_blocks,

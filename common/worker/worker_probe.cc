@@ -168,9 +168,11 @@ void WorkerProbe::UpdatePeer(const WorkerId& peer, const PeerTraffic& traffic) {
   gauge("baton_kv_peer_quarantined_blocks",
         "KV blocks in quarantine that the peer may still read or write. Alert when not 0.",
         traffic.quarantined_blocks);
-  gauge("baton_kv_peer_bytes_per_second",
-        "Average rate of the latest KV hand-offs to the peer, while bytes moved. 0: not known.",
-        traffic.bytes_per_second);
+  gauge(
+      "baton_kv_peer_bytes_per_second",
+      "Latest rate of KV to the peer while bytes moved, hand-offs under way included, in bytes per "
+      "second. 0: not known, or no bytes moved for a minute.",
+      traffic.bytes_per_second);
   counter("baton_kv_peer_bytes_total",
           "Bytes of KV that committed hand-offs moved to or from the peer.",
           traffic.bytes);

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -81,6 +82,24 @@ class LinkFaultTest : public FaultTest {
     EXPECT_THAT(LogOf("router"), HasSubstr(failing + " succeed again"));
     EXPECT_TRUE(WaitMetric("router", "baton_router_failing_pairs", 0));
     ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
+  }
+
+  // Sends requests begin, …, end - 1 of the undisturbed run at once, and compares the answers.
+  void CheckAtOnce(int begin, int end) {
+    auto clients = ConnectedClients(server(), end - begin);
+    std::vector<std::future<GenerateAccount>> running;
+    for (int number = begin; number < end; ++number) {
+      GenerationClient& client = clients[static_cast<size_t>(number - begin)];
+      running.push_back(std::async(std::launch::async, [&client, number] {
+        GenerateCall call = CallOf(number);
+        call.timeout_ms = 30'000;
+        return Ask(client, call);
+      }));
+    }
+    for (int number = begin; number < end; ++number) {
+      const GenerateAccount account = running[static_cast<size_t>(number - begin)].get();
+      EXPECT_EQ(account.tokens, Undisturbed()[static_cast<size_t>(number)]) << number;
+    }
   }
 
   TcpProxy& kv_link() { return kv_link_; }
@@ -167,6 +186,27 @@ TEST_F(LinkFaultTest, ADecodeWorkerThatCannotBeReachedServesAlone) {
 // A firewall stops the connections of blocks only.
 TEST_F(LinkFaultTest, ADecodeWorkerToWhichNoDataPassesServesAlone) {
   CheckBlocked(Blocked::kData);
+}
+
+// The data link of one of two decode workers carries bytes, but so slowly that each hand-off would
+// take a minute.
+TEST_F(LinkFaultTest, HandoffsLeaveASlowDataLink) {
+  StartThroughProxies("tcp");
+  AddWorker("decode", "decode-1", {"transfer.require_transport=tcp"});
+  AddWorker("prefill", "prefill-1", {"transfer.require_transport=tcp"});
+  ASSERT_TRUE(cluster().WaitJoined(4, kAnswerLimit).ok());
+  CheckAtOnce(0, 10);
+  EXPECT_EQ(Metric("router", "baton_router_retries_total"), 0) << "the link is fast";
+  EXPECT_EQ(Metric("router", "baton_router_failing_pairs"), 0);
+  data_link().Limit(20'000);
+  const Time start = SteadyClock().Now();
+  CheckAtOnce(11, 21);
+  EXPECT_LT(SteadyClock().Now() - start, std::chrono::seconds(20));
+  EXPECT_GT(Metric("router", "baton_router_retries_total"), 0);
+  EXPECT_GT(Metric("router", "baton_router_failing_pairs"), 0);
+  EXPECT_THAT(RunTool({"status"}).output,
+              ContainsRegex("HAND-OFFS FAIL FROM.*\nprefill-. +decode-0 .* the link is slow: "));
+  ExpectNoLeaks({"prefill-0", "prefill-1", "decode-0", "decode-1"});
 }
 
 // The link is frozen for longer than transfer.progress_timeout_seconds + drain_timeout_seconds.

@@ -1,6 +1,8 @@
 #include "tests/support/tcp_proxy.h"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <future>
@@ -13,6 +15,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
 
@@ -23,6 +26,7 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
 using Error = boost::system::error_code;
 
 tcp::endpoint EndpointOf(const std::string& address) {
@@ -83,6 +87,8 @@ class TcpProxy::Impl {
 
   void Freeze() { frozen_ = true; }
 
+  void Limit(size_t bytes_per_second) { limit_ = bytes_per_second; }
+
   void ChangeBit(size_t after) { change_after_ = after; }
   int changed_bits() const { return changed_bits_; }
 
@@ -136,16 +142,27 @@ class TcpProxy::Impl {
     from.async_read_some(
         asio::buffer(buffer), [this, relay, &from, &to, &buffer](Error error, size_t size) {
           if (error) return End(relay);
-          if (&from == &relay->client) Change(*relay, size);
-          WhenThawed([this, relay, &from, &to, &buffer, size] {
+          const bool to_server = &from == &relay->client;
+          if (to_server) Change(*relay, size);
+          const auto write = [this, relay, &from, &to, &buffer, size] {
             asio::async_write(to,
                               asio::buffer(buffer, size),
                               [this, relay, &from, &to, &buffer](Error failed, size_t) {
                                 if (failed) return End(relay);
                                 Pass(relay, from, to, buffer);
                               });
+          };
+          WhenThawed([this, to_server, size, write] {
+            to_server&& limit_ > 0 ? WhenDue(size, write) : write();
           });
         });
+  }
+
+  // Calls `work` when the limit allows `size` more bytes.
+  void WhenDue(size_t size, std::function<void()> work) {
+    due_ = std::max(due_, Clock::now()) + std::chrono::microseconds(size * 1'000'000 / limit_);
+    const auto timer = std::make_shared<asio::steady_timer>(io_, due_);
+    timer->async_wait([timer, work = std::move(work)](Error) { work(); });
   }
 
   // The next `size` bytes of a client are in the relay's buffer.
@@ -181,6 +198,8 @@ class TcpProxy::Impl {
   std::set<RelayPtr> relays_;
   std::vector<std::function<void()>> held_;
   bool frozen_ = false;
+  size_t limit_ = 0;  // bytes per second; 0: none
+  Clock::time_point due_;
   std::optional<size_t> change_after_;  // a bit must be changed
   int changed_bits_ = 0;
   std::jthread thread_;
@@ -207,6 +226,10 @@ void TcpProxy::Freeze() {
 
 void TcpProxy::Thaw() {
   impl_->Run([&] { impl_->Thaw(); });
+}
+
+void TcpProxy::Limit(size_t bytes_per_second) {
+  impl_->Run([&] { impl_->Limit(bytes_per_second); });
 }
 
 void TcpProxy::ChangeBit(size_t after) {

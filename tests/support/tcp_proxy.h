@@ -29,6 +29,10 @@ class TcpProxy final {
   // Passes bytes again. The bytes held back go first.
   void Thaw();
 
+  // From now on passes at most this many bytes per second from clients to the target, on all
+  // connections together. 0: no bound, as before the first call.
+  void Limit(size_t bytes_per_second);
+
   // Changes one bit of the next bytes that a client sends on a connection on which clients have
   // sent at least `after` bytes.
   void ChangeBit(size_t after);

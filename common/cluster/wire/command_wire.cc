@@ -120,6 +120,7 @@ void SetDispatch(const DispatchCommand& in, Time now, wire::Dispatch& out) {
   out.set_client_tag(request.client_tag);
   if (request.kind == RequestKind::kServe) return;
   out.set_peer_first(request.peer_first);
+  out.set_pinned(request.pinned);
   out.set_session_id(in.session.value());
   SetPeer(in.peer, *out.mutable_peer());
 }
@@ -149,6 +150,7 @@ StatusOr<DispatchCommand> DispatchFromProto(const wire::Dispatch& in, Time now) 
     const bool dials = request.kind == RequestKind::kPrefill;
     BATON_ASSIGN_OR_RETURN(out.peer, PeerFromProto(in.peer(), dials));
     request.peer_first = in.peer_first();
+    request.pinned = in.pinned();
   }
   if (in.stop_tokens_size() > kMaxStopTokens) {
     return InvalidArgument("stop_tokens has {} entries; at most {} are allowed",

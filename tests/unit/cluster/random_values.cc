@@ -68,6 +68,7 @@ DispatchCommand RandomValues::Dispatch(RequestKind kind, Time now) {
   if (Bool()) request.deadline = now + std::chrono::milliseconds(Count());
   if (kind == RequestKind::kServe) return out;
   request.peer_first = Bool();
+  request.pinned = Bool();
   out.session = SessionId(Any());
   out.peer = AnyPeer();
   return out;

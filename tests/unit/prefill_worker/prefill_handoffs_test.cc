@@ -135,5 +135,36 @@ TEST(PrefillHandoffsTest, ALateRefusalOfAnEarlierSessionIsIgnored) {
   EXPECT_TRUE(handoffs.TakeActions().empty());
 }
 
+// The sender needs to know how long the hand-off is worth waiting for.
+TEST(PrefillHandoffsTest, ASealTellsWhatThePromptHasCost) {
+  for (const bool pinned : {false, true}) {
+    PrefillHandoffs handoffs({});
+    DispatchCommand dispatch = Dispatch(false);
+    dispatch.request.tokens = std::vector<TokenId>(20);
+    dispatch.request.pinned = pinned;
+    ASSERT_TRUE(handoffs.OnDispatch(kRouter, dispatch).ok());
+    handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
+    handoffs.OnStarted(kKey, kNow);
+    const std::vector<BlockId> blocks = {BlockId(1), BlockId(2)};
+    KvChunk chunk;
+    chunk.id = kKey.first;
+    chunk.epoch = kKey.second;
+    chunk.blocks = blocks;
+    handoffs.OnChunk(chunk, kNow + std::chrono::seconds(3));
+    TokenOutput token;
+    token.id = kKey.first;
+    token.epoch = kKey.second;
+    token.finish = FinishReason::kHandedOff;
+    handoffs.OnToken(token);
+    handoffs.OnEnded(kKey, OkStatus());
+    const std::vector<PrefillAction> actions = handoffs.TakeActions();
+    ASSERT_EQ(Count<SealKv>(actions), 1u);
+    const auto& seal = std::get<SealKv>(actions.back());
+    EXPECT_EQ(seal.total_tokens, 20u);
+    EXPECT_EQ(seal.computed, std::chrono::seconds(3));
+    EXPECT_EQ(seal.pinned, pinned);
+  }
+}
+
 }  // namespace
 }  // namespace baton

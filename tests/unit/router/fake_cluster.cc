@@ -269,6 +269,8 @@ bool FakeCluster::RunsDeadly(const Worker& worker) const {
 }
 
 bool FakeCluster::Accepts(Worker& worker, const DispatchCommand& dispatch) {
+  const Request& prompt = dispatch.request;
+  if (prompt.kind == RequestKind::kPrefill && prompt.pinned) ++pinned_prompts_;
   const Key key{dispatch.request.id, dispatch.request.epoch};
   if (unable_.contains(worker.name) && dispatch.request.kind != RequestKind::kPrefill) {
     Fail(worker, key, Status(StatusCode::kOutOfRange, "it needs 9 blocks; there are 4"), false);

@@ -76,6 +76,8 @@ class FakeCluster final {
     const auto found = handoffs_.find({prefill, decode});
     return found == handoffs_.end() ? 0 : found->second;
   }
+  // The number of dispatches to prefill workers that say that the request is pinned.
+  int pinned_prompts() const { return pinned_prompts_; }
   // This worker has no free blocks for hand-offs until `until`.
   void FillUntil(const std::string& name, Time until) { full_until_[name] = until; }
   // This worker reports OutOfRange for every request that it is to decode.
@@ -225,6 +227,7 @@ class FakeCluster final {
   std::set<std::string> unable_;
   std::map<std::pair<std::string, std::string>, Cut> severed_;
   std::map<std::pair<std::string, std::string>, int> handoffs_;
+  int pinned_prompts_ = 0;
   std::map<std::string, Time> full_until_;
   std::optional<RequestId> poison_;
   std::optional<std::pair<RequestId, bool>> deadly_;

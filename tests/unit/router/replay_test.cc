@@ -286,6 +286,7 @@ TEST(ReplayTest, ThePinnedWorkersServeOrTheRequestEnds) {
     EXPECT_EQ(outcome.account.prefill_worker, prefill);
     EXPECT_EQ(outcome.account.decode_worker, decode);
   }
+  EXPECT_EQ(cluster.pinned_prompts(), 4) << "a slow hand-off must go on";
   EXPECT_EQ(pinned(10, "", "d1").account.prefill_worker, "d1") << "serves alone";
   EXPECT_EQ(pinned(11, "p0", "nobody").status.code(), StatusCode::kNotFound);
   EXPECT_EQ(pinned(12, "p0", "p1").status.code(), StatusCode::kInvalidArgument);

@@ -78,6 +78,26 @@ TEST_P(SeveredTest, ARequestIsServedAloneAfterOneHandOffThatFailedLate) {
   ExpectNothingLeft(cluster_);
 }
 
+// Every link is slow, which shows after some seconds. Requests do not go from pair to pair for
+// ever.
+TEST_P(SeveredTest, RequestsAreServedAloneWhenNoPairIsFastEnough) {
+  AddPool(cluster_, 2, 2);
+  for (const char* prefill : {"p0", "p1"}) {
+    for (const char* decode : {"d0", "d1"}) {
+      cluster_.Sever(prefill, decode, {kNever, GetParam(), milliseconds(3500)});
+    }
+  }
+  for (uint64_t i = 0; i < 32; ++i) cluster_.Submit(Spec(i, cluster_.now()));
+  ASSERT_TRUE(cluster_.RunUntilDone(12'000));
+  int handoffs = 0;
+  for (const auto& [id, client] : cluster_.clients()) ExpectAllOf(client);
+  for (const char* prefill : {"p0", "p1"}) {
+    for (const char* decode : {"d0", "d1"}) handoffs += cluster_.handoffs(prefill, decode);
+  }
+  EXPECT_LE(handoffs, 2 * 32) << "the second one takes 4 s together with the first one";
+  ExpectNothingLeft(cluster_);
+}
+
 TEST_P(SeveredTest, RequestsOfOneMomentAreOneFailure) {
   AddPool(cluster_, 1, 1);
   Sever("p0", "d0");

@@ -174,7 +174,7 @@ TEST(WorkerTraffic, WithAPeerThatDoesBothIsAdded) {
   (*worker)->SetRole(
       RequestKind::kPrefill,
       std::make_unique<IdleRole>(
-          std::map<WorkerId, PeerTraffic>{{WorkerId("peer"), {"shm", 1000, 3, 2e9}}},
+          std::map<WorkerId, PeerTraffic>{{WorkerId("peer"), {"shm", 1000, 3, 0}}},
           std::map<WorkerId, PeerTransferStats>{{WorkerId("peer"),
                                                  {.transport = "shm",
                                                   .not_taken = "cuda_ipc: there is none",
@@ -182,6 +182,7 @@ TEST(WorkerTraffic, WithAPeerThatDoesBothIsAdded) {
                                                   .resent_blocks = 2,
                                                   .fences = 1,
                                                   .open = 4,
+                                                  .bytes_per_second = 2e9,
                                                   .oldest = std::chrono::milliseconds(1500)}}}),
       "");
   (*worker)->SetRole(RequestKind::kDecode,
