@@ -1,5 +1,7 @@
 #include <cstring>
 #include <future>
+#include <iterator>
+#include <random>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -115,6 +117,47 @@ class LinkFaultTest : public FaultTest {
   TcpProxy data_link_;
   TcpProxy router_link_;
 };
+
+// Links of any kind are slow, stand still, break or change bits, at random times.
+TEST_F(LinkFaultTest, DISABLED_RandomTroubleOfAllLinks) {
+  StartThroughProxies("tcp", Blocked::kNothing, {"transfer.tcp_authenticate_frames=true"});
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  const auto below = [&](uint64_t limit) { return random() % limit; };
+  const auto pause = [&](uint64_t most_ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(below(most_ms)));
+  };
+  for (int round = 0; round < 40; ++round) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    ExpectEqual(RunAll([&] {
+      for (int trouble = 0; trouble < 8; ++trouble) {
+        TcpProxy* const links[] = {&kv_link(), &data_link(), &router_link()};
+        TcpProxy& link = *links[below(std::size(links))];
+        pause(1'000);
+        switch (below(4)) {
+          case 0:
+            link.Cut();
+            break;
+          case 1:
+            link.Freeze();
+            pause(3'000);
+            link.Thaw();
+            break;
+          case 2:
+            link.Limit(size_t{20'000} << below(9));
+            pause(5'000);
+            link.Limit(0);
+            break;
+          default:
+            data_link().ChangeBit(kHandshakeBytes);
+        }
+      }
+    }));
+    ExpectNoLeaks({std::begin(kEveryWorker), std::end(kEveryWorker)});
+    ASSERT_FALSE(HasFailure());
+  }
+}
 
 TEST_F(LinkFaultTest, ControlStreamCutFortyTimes) {
   StartThroughProxies("shm");
