@@ -166,7 +166,7 @@ void ConnectionAcceptor::EndLate() {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
     const Id id = deadlines_.begin()->second;
     Connection& connection = open_.at(id);
-    connection.relay->OnDeadline();
+    connection.relay->OnDeadline(now_);
     Settle(id, connection);
   }
 }
@@ -292,7 +292,7 @@ void ConnectionAcceptor::Watch(Side side,
                       *wanted,
                       data)) {
     // No memory to serve the connection.
-    connection.relay->OnDeadline();
+    connection.relay->Drop();
     more_.push_back(id);
   }
   watched = wanted;
