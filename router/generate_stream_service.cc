@@ -55,11 +55,16 @@ void SetAccount(const GenerationEnd& end, v1::GenerateResponse& out) {
   timings.set_attempts(end.account.attempts);
 }
 
-// Appends `next` to `last`, so that a slow client receives fewer, larger messages. Returns false,
-// and changes nothing, when the two cannot be merged.
+// Appends `next` to `last`, so that the client receives fewer, larger messages. Returns false, and
+// changes nothing, when the two cannot be merged.
 bool Merge(v1::GenerateResponse& last, v1::GenerateResponse& next) {
-  if (last.sample() != next.sample() || last.finish() != v1::FINISH_REASON_UNSPECIFIED ||
-      last.has_usage() || next.has_usage()) {
+  if (next.has_usage()) {
+    if (next.has_error()) return false;
+    last.mutable_usage()->Swap(next.mutable_usage());
+    last.mutable_timings()->Swap(next.mutable_timings());
+    return true;
+  }
+  if (last.sample() != next.sample() || last.finish() != v1::FINISH_REASON_UNSPECIFIED) {
     return false;
   }
   last.mutable_text()->append(next.text());
@@ -178,6 +183,7 @@ void GenerateStream::OnDelta(GenerationDelta delta) {
                      response.logprobs().empty() &&
                      response.finish() == v1::FINISH_REASON_UNSPECIFIED;
   if (!empty) Enqueue(std::move(response));
+  if (!delta.more_follows) Advance();
 }
 
 void GenerateStream::OnEnd(GenerationEnd end) {
@@ -228,30 +234,33 @@ void GenerateStream::Enqueue(v1::GenerateResponse response) {
     }
   }
   if (overflow) CancelGeneration(*too_slow_);
-  Advance();
 }
 
 void GenerateStream::Advance() {
+  bool writes;
   std::optional<Status> finish;
   {
     std::lock_guard lock(mutex_);
     if (busy_ || finished_) return;
-    if (!queue_.empty() && !broken_) {
+    writes = !queue_.empty() && !broken_;
+    if (writes) {
       writing_ = ToBytes(queue_.front().response);
       queued_bytes_ -= queue_.front().bytes;
       queue_.pop_front();
       busy_ = true;
-    } else if (end_.has_value()) {
+    }
+    const bool last = !writes || queue_.empty();
+    if (last && end_.has_value()) {
       finished_ = true;
       finish = too_slow_.has_value() ? *too_slow_ : *end_;
-    } else {
-      return;
     }
   }
-  if (finish.has_value()) {
-    Finish(ToGrpc(*finish));
-  } else {
+  if (writes && finish.has_value()) {
+    StartWriteAndFinish(&writing_, grpc::WriteOptions(), ToGrpc(*finish));
+  } else if (writes) {
     StartWrite(&writing_);
+  } else if (finish.has_value()) {
+    Finish(ToGrpc(*finish));
   }
 }
 

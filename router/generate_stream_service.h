@@ -41,8 +41,9 @@ class GenerateStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnCancel() override;
   void OnDone() override;
 
+  // Advance must follow.
   void Enqueue(v1::GenerateResponse response);
-  // Starts the next write, or finishes the call. The caller must not hold mutex_.
+  // Starts the next write, finishes the call, or both at once. The caller must not hold mutex_.
   void Advance();
   void CancelGeneration(const Status& why);
 

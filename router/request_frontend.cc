@@ -18,6 +18,8 @@ namespace baton::router {
 namespace {
 
 constexpr Duration kStopWait = std::chrono::milliseconds(500);
+// To tokenise a shorter text takes less time than to wake a thread for it.
+constexpr size_t kShortText = 256;
 
 const Logger kLog("router");
 
@@ -38,6 +40,13 @@ size_t InputBytes(const GenerationRequest& request) {
   size_t bytes = chat->tools_json.size() + chat->arguments_json.size();
   for (const ChatTurn& turn : chat->turns) bytes += turn.content.size() + turn.extra_json.size();
   return bytes;
+}
+
+// Nothing in the request can take long to prepare: a template or a grammar may.
+bool IsShort(const GenerationRequest& request) {
+  return !std::holds_alternative<ChatInput>(request.input) &&
+         request.output_grammar.kind == GrammarInput::Kind::kNone &&
+         InputBytes(request) <= kShortText;
 }
 
 // A prompt that is too long is tokenised up to this number of tokens, so that the error can report
@@ -300,8 +309,12 @@ std::shared_ptr<Generation> RequestFrontend::Start(GenerationRequest request,
                                                    std::shared_ptr<GenerationObserver> observer) {
   const std::string client = request.client;
   const size_t bytes = InputBytes(request);
+  const bool at_once = IsShort(request);
   auto generation = Admit(std::move(request), std::move(observer));
-  if (generation != nullptr) {
+  if (generation == nullptr) return nullptr;
+  if (at_once) {
+    generation->Prepare();
+  } else {
     PostTokenizing(client, bytes, [generation] { generation->Prepare(); });
   }
   return generation;

@@ -299,13 +299,14 @@ class Engine::Impl {
       listener_.OnKvReserved(reservation);
     }
     if (!outcomes.tokens.empty()) listener_.OnTokens(outcomes.tokens);
-    // Runs after the tokens: it can take long, and no client waits for it.
-    scheduler_.StoreBlocks();
-    const std::vector<CacheEvent> events = cache_.prefix().TakeEvents();
-    for (const CacheEvent& event : events) listener_.OnCacheEvent(event);
     for (const Outcomes::Finish& finish : outcomes.finished) {
       listener_.OnFinished(finish.id, finish.epoch, finish.times);
     }
+    if (!outcomes.tokens.empty() || !outcomes.finished.empty()) listener_.OnOutputEnd();
+    // Runs after the tokens and ends: it can take long, and no client waits for it.
+    scheduler_.StoreBlocks();
+    const std::vector<CacheEvent> events = cache_.prefix().TakeEvents();
+    for (const CacheEvent& event : events) listener_.OnCacheEvent(event);
     for (const RequestFailure& failure : outcomes.failures) listener_.OnFailed(failure);
     if (!healthy_ && !std::exchange(told_of_end_, true)) listener_.OnGaveUp(GivenUp());
     return !events.empty() || !outcomes.empty();

@@ -48,6 +48,8 @@ class EngineListener {
   virtual void OnTokens(std::span<const TokenOutput> tokens) = 0;
   // Called once for each request that has produced all its tokens, after its last OnTokens.
   virtual void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) = 0;
+  // Follows the OnTokens and the OnFinished of one step, so that both can be sent together.
+  virtual void OnOutputEnd() {}
   virtual void OnFailed(const RequestFailure& failure) = 0;
   // kPrefill: the request has all blocks of its prompt and keeps them until the prompt is computed:
   // it is never preempted. Called once, before its first chunk.

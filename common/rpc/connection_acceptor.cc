@@ -134,6 +134,7 @@ void ConnectionAcceptor::FinishAll() {
 void ConnectionAcceptor::HandleEvents(int timeout_ms) {
   epoll_event events[kEvents];
   const int count = ::epoll_wait(epoll_.get(), events, kEvents, timeout_ms);
+  now_ = SteadyClock().Now();
   std::vector<Id> more = std::exchange(more_, {});
   for (int i = 0; i < count; ++i) {
     const uint64_t data = events[i].data.u64;
@@ -155,18 +156,17 @@ int ConnectionAcceptor::TimeoutMs() const {
   if (!more_.empty()) return 0;
   Time next = listen_again_;
   if (!deadlines_.empty()) next = std::min(next, deadlines_.begin()->first);
-  const Duration left = next - SteadyClock().Now();
+  const Duration left = next - now_;
   if (next == kNever || left >= std::chrono::milliseconds(kWaitMs)) return kWaitMs;
   return left <= Duration::zero() ? 0 : static_cast<int>(ToMillis(left)) + 1;
 }
 
 void ConnectionAcceptor::EndLate() {
-  const Time now = SteadyClock().Now();
-  if (listen_again_ <= now) WatchListeners(true);
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+  if (listen_again_ <= now_) WatchListeners(true);
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
     const Id id = deadlines_.begin()->second;
     Connection& connection = open_.at(id);
-    connection.relay->OnDeadline();
+    connection.relay->OnDeadline(now_);
     Settle(id, connection);
   }
 }
@@ -260,7 +260,7 @@ void ConnectionAcceptor::LogNoDescriptor() {
 void ConnectionAcceptor::Advance(Id id, Side side, uint32_t events) {
   const auto found = open_.find(id);
   if (found == open_.end()) return;  // destroyed since epoll reported it
-  found->second.relay->OnEvents(side, events, SteadyClock().Now());
+  found->second.relay->OnEvents(side, events, now_);
   Settle(id, found->second);
 }
 
@@ -292,7 +292,7 @@ void ConnectionAcceptor::Watch(Side side,
                       *wanted,
                       data)) {
     // No memory to serve the connection.
-    connection.relay->OnDeadline();
+    connection.relay->Drop();
     more_.push_back(id);
   }
   watched = wanted;

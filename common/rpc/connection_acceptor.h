@@ -102,6 +102,7 @@ class ConnectionAcceptor final {
   std::atomic<bool> stops_{false};
   std::promise<void> not_listening_;
   // Used by the thread.
+  Time now_{};  // when epoll last returned
   std::vector<char> buffer_;
   StrangerLoad strangers_;
   ConnectionRelay::Port shared_;

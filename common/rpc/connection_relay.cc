@@ -21,6 +21,8 @@ constexpr int kReadsInTurn = 16;  // then it is the turn of other connections
 // The longest that a connection stays open for a client that has not read all.
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 constexpr Duration kUnreadLimit = std::chrono::seconds(10);
+// How long updates of windows wait for the next bytes of their direction.
+constexpr Duration kHoldLimit = std::chrono::milliseconds(200);
 // The most bytes that are still read of a client that is to learn why its connection ends.
 constexpr size_t kMaxDiscarded = size_t{256} << 10;
 constexpr uint32_t kEnhanceYourCalm = 11;  // RFC 9113, section 7
@@ -107,8 +109,12 @@ void ConnectionRelay::OnEvents(Side side, uint32_t events, Time now) {
   if (phase_ == Phase::kLeaving) DiscardInput();
 }
 
-void ConnectionRelay::OnDeadline() {
-  phase_ = Phase::kOver;
+void ConnectionRelay::OnDeadline(Time now) {
+  if (deadline_ <= now) return Drop();
+  held_until_ = kNever;
+  if (phase_ != Phase::kOpen) return;
+  ReleaseUp();
+  ReleaseDown();
 }
 
 void ConnectionRelay::Finish(Time now) {
@@ -166,6 +172,7 @@ void ConnectionRelay::PumpUp(Time now) {
     if (got.state == ClientSocket::State::kEnded) {
       client_ended_ = true;
       if (!started_) phase_ = Phase::kOver;
+      ReleaseUp();
       if (started_) ::shutdown(pair_.relay.get(), SHUT_WR);
       return;
     }
@@ -177,7 +184,11 @@ void ConnectionRelay::PumpUp(Time now) {
       deadline_ = kNever;
       if (!FlushUp() && over()) return;
     }
-    PassUp(bytes);
+    if (started_ && gate_->client_bytes_may_wait(bytes.size())) {
+      Hold(held_up_, bytes, now);
+    } else {
+      ReleaseUp(bytes);
+    }
     if (over() || (started_ && !up_.empty())) return;
     if (got.bytes < port_.buffer.size() && !client_->has_buffered_bytes()) return;
   }
@@ -196,7 +207,11 @@ void ConnectionRelay::PumpDown(Time now) {
     if (got <= 0) return Leave(now);
     const std::string_view bytes(port_.buffer.data(), static_cast<size_t>(got));
     gate_->FromServer(bytes, now);
-    PassDown(bytes);
+    if (gate_->server_bytes_may_wait(bytes.size())) {
+      Hold(held_down_, bytes, now);
+    } else {
+      ReleaseDown(bytes);
+    }
     if (over() || !down_.empty()) return;
     if (!gate_->failure().empty()) return Refuse(now);
     if (bytes.size() < port_.buffer.size() && !grpc_ended_) return;
@@ -241,6 +256,23 @@ void ConnectionRelay::PassDown(std::string_view bytes) {
   down_.append(bytes);
 }
 
+void ConnectionRelay::Hold(std::string& held, std::string_view bytes, Time now) {
+  held.append(bytes);
+  held_until_ = std::min(held_until_, now + kHoldLimit);
+}
+
+void ConnectionRelay::ReleaseUp(std::string_view next) {
+  if (held_up_.empty()) return PassUp(next);
+  const std::string all = std::exchange(held_up_, {}).append(next);
+  PassUp(all);
+}
+
+void ConnectionRelay::ReleaseDown(std::string_view next) {
+  if (held_down_.empty()) return PassDown(next);
+  const std::string all = std::exchange(held_down_, {}).append(next);
+  PassDown(all);
+}
+
 void ConnectionRelay::Refuse(Time now) {
   if (started_ && gate_->at_server_border()) PassDown(GoAway(gate_->failure()));
   if (!over()) Leave(now);
@@ -253,6 +285,7 @@ void ConnectionRelay::Leave(Time now) {
   pair_.relay.Reset();
   pair_.grpc.Reset();
   SendRest();
+  held_until_ = kNever;
   deadline_ = now + (refused || down_.empty() ? kLeaveLimit : kUnreadLimit);
 }
 

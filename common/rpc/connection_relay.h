@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,7 +32,8 @@ struct LocalPair {
 // One connection of a gRPC port: passes bytes between the client and gRPC, which has a connection
 // of its own within the process. What the client sends passes a FrameGate first. gRPC gets its end
 // when the client has begun to speak HTTP/2. Keeps at most one read of bytes in each direction, and
-// then does not read on. Used by one thread; never blocks.
+// then does not read on. Bytes that only update windows may wait for the next ones (WindowUpdates).
+// Used by one thread; never blocks.
 class ConnectionRelay final {
  public:
   enum class Side { kClient, kGrpc };
@@ -55,7 +57,9 @@ class ConnectionRelay final {
   // Handles events of epoll at one of the two descriptors; 0: goes on where it stopped.
   void OnEvents(Side side, uint32_t events, Time now);
   // To be called when deadline() has passed.
-  void OnDeadline();
+  void OnDeadline(Time now);
+  // Ends the connection at once.
+  void Drop() { phase_ = Phase::kOver; }
   // gRPC's server has stopped: sends what waits for the client, for a short time.
   void Finish(Time now);
 
@@ -63,7 +67,7 @@ class ConnectionRelay final {
   bool over() const { return phase_ == Phase::kOver; }
   // More can be done at once, without an event.
   bool has_more() const { return has_more_ && !over(); }
-  Time deadline() const { return deadline_; }
+  Time deadline() const { return std::min(deadline_, held_until_); }
   // The events to wait for; absent: the descriptor must not be watched.
   std::optional<uint32_t> interest(Side side) const;
   int fd(Side side) const { return side == Side::kClient ? client_->fd() : pair_.relay.get(); }
@@ -86,6 +90,11 @@ class ConnectionRelay final {
   bool FlushDown();
   void PassUp(std::string_view bytes);
   void PassDown(std::string_view bytes);
+  // Keeps bytes that may wait for the next ones of their direction.
+  void Hold(std::string& held, std::string_view bytes, Time now);
+  // Sends what is held.
+  void ReleaseUp(std::string_view next = {});
+  void ReleaseDown(std::string_view next = {});
   // Ends the connection because of the client's flood.
   void Refuse(Time now);
   // gRPC has no part in the connection any more. The client may still read.
@@ -109,6 +118,10 @@ class ConnectionRelay final {
   size_t discarded_ = 0;
   std::string up_;    // waits for gRPC
   std::string down_;  // waits for the client
+  // Updates of windows that are sent with the next bytes, or by OnDeadline.
+  std::string held_up_;
+  std::string held_down_;
+  Time held_until_ = kNever;
 };
 
 }  // namespace baton

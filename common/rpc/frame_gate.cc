@@ -42,8 +42,12 @@ FloodBudget Make(const Budget& budget) {
 struct FrameGate::ClientFrames {
   FrameGate& gate;
 
-  bool OnFrame(const FrameHead& head) { return gate.OnFrame(head); }
+  bool OnFrame(const FrameHead& head) {
+    gate.client_updates_.OnFrame(head);
+    return gate.OnFrame(head);
+  }
   bool OnPayload(const FrameHead& head, std::string_view part, bool last) {
+    gate.client_updates_.OnPayload(head, part);
     const bool header = head.type == FrameHead::kHeaders || head.type == FrameHead::kContinuation;
     return !header || gate.OnHeaderPayload(head, part, last);
   }
@@ -53,6 +57,7 @@ struct FrameGate::ServerFrames {
   FrameGate& gate;
 
   bool OnFrame(const FrameHead& head) {
+    gate.server_updates_.OnFrame(head);
     gate.reset_code_ = 0;
     if (head.type == FrameHead::kData) {
       gate.expected_answers_ =
@@ -63,6 +68,7 @@ struct FrameGate::ServerFrames {
     return true;
   }
   bool OnPayload(const FrameHead& head, std::string_view part, bool last) {
+    gate.server_updates_.OnPayload(head, part);
     if (head.type != FrameHead::kResetStream) return true;
     for (const char byte : part) gate.reset_code_ |= static_cast<uint8_t>(byte);
     if (!last) return true;
@@ -93,6 +99,7 @@ size_t FrameGate::FromClient(std::string_view bytes, Time now) {
   now_ = now;
   if (!failure_.empty()) return 0;
   SettleProof();
+  client_updates_.Begin(from_client_.at_border());
   const size_t size = bytes.size();
   if (preface_bytes_ < kPreface.size() && !TakePreface(bytes)) return 0;
   ClientFrames frames{*this};
@@ -102,6 +109,7 @@ size_t FrameGate::FromClient(std::string_view bytes, Time now) {
 
 void FrameGate::FromServer(std::string_view bytes, Time now) {
   now_ = now;
+  server_updates_.Begin(from_server_.at_border());
   ServerFrames frames{*this};
   from_server_.Scan(bytes, frames);
 }

@@ -13,6 +13,7 @@
 #include "common/rpc/header_meter.h"
 #include "common/rpc/remote_client.h"
 #include "common/rpc/stranger_load.h"
+#include "common/rpc/window_updates.h"
 
 namespace baton {
 
@@ -48,6 +49,14 @@ class FrameGate final {
   std::string_view failure() const { return failure_; }
   // The client has sent the preface of HTTP/2 and its settings.
   bool greeted() const { return greeted_; }
+  // The bytes that were last examined only update windows, and may wait for the next ones of the
+  // same direction. To be called once for them.
+  bool client_bytes_may_wait(size_t bytes) {
+    return client_updates_.MayWait(bytes, from_client_.at_border());
+  }
+  bool server_bytes_may_wait(size_t bytes) {
+    return server_updates_.MayWait(bytes, from_server_.at_border());
+  }
   // The server's bytes have ended at the border of two frames.
   bool at_server_border() const { return from_server_.at_border(); }
 
@@ -79,6 +88,8 @@ class FrameGate final {
   bool greeted_ = false;
   FrameScanner from_client_;
   FrameScanner from_server_;
+  WindowUpdates client_updates_;
+  WindowUpdates server_updates_;
 
   HeaderMeter headers_;
   uint32_t last_stream_ = 0;       // that the client has opened

@@ -199,13 +199,18 @@ void Worker::DropComplete(RequestId id, Epoch epoch) {
 }
 
 void Worker::OnTokens(std::span<const TokenOutput> tokens) {
-  loop_.PostInternal([this, copy = std::vector<TokenOutput>(tokens.begin(), tokens.end())] {
-    DeliverTokens(copy);
-  });
+  output_.tokens.assign(tokens.begin(), tokens.end());
 }
 
 void Worker::OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) {
-  loop_.PostInternal([this, id, epoch, times] { DeliverEnd(id, epoch, OkStatus(), times); });
+  output_.finished.push_back({id, epoch, times});
+}
+
+void Worker::OnOutputEnd() {
+  loop_.PostInternal([this, output = std::exchange(output_, {})] {
+    DeliverTokens(output.tokens);
+    for (const auto& [id, epoch, times] : output.finished) DeliverEnd(id, epoch, OkStatus(), times);
+  });
 }
 
 void Worker::OnFailed(const RequestFailure& failure) {

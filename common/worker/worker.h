@@ -106,6 +106,7 @@ class Worker final : private EngineListener, private RouterEvents {
   // worker's thread.
   void OnTokens(std::span<const TokenOutput> tokens) override;
   void OnFinished(RequestId id, Epoch epoch, const RequestTimes& times) override;
+  void OnOutputEnd() override;
   void OnFailed(const RequestFailure& failure) override;
   void OnPromptStarted(RequestId id, Epoch epoch) override;
   void OnKvLayers(const KvChunk& chunk, int32_t layers) override;
@@ -124,6 +125,12 @@ class Worker final : private EngineListener, private RouterEvents {
   void OnDrain(bool keep) override;
   void OnRouterLost(RouterKey router) override;
   WorkerLoad Load() override;
+
+  // What one step of the engine gives to clients.
+  struct StepOutput {
+    std::vector<TokenOutput> tokens;
+    std::vector<FinishedReport> finished;
+  };
 
   void DeliverTokens(std::span<const TokenOutput> tokens);
   void DeliverEnd(RequestId id, Epoch epoch, const Status& status, const RequestTimes& times);
@@ -147,6 +154,8 @@ class Worker final : private EngineListener, private RouterEvents {
   std::unique_ptr<WorkerLinkClients> links_;
   std::unique_ptr<WorkerRole> prefill_;
   std::unique_ptr<WorkerRole> decode_;
+
+  StepOutput output_;  // used by the engine's thread
 
   RequestBook book_;
   Hash128 digest_;

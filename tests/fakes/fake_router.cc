@@ -96,7 +96,11 @@ Status FakeRouter::OnMessage(const std::shared_ptr<std::string>& name,
     member.heard[{handoff.request_id(), handoff.epoch()}].handoffs.push_back(handoff);
   }
   for (const pb::Finished& finished : message.finished()) {
-    member.heard[{finished.request_id(), finished.epoch()}].finished = finished;
+    WorkerReports& heard = member.heard[{finished.request_id(), finished.epoch()}];
+    heard.finished = finished;
+    for (const pb::Token& token : message.tokens()) {
+      if (token.request_id() == finished.request_id()) heard.finished_with_token = true;
+    }
   }
   for (const pb::Failed& failed : message.failed()) {
     const WorkerReports& heard = member.heard[{failed.request_id(), failed.epoch()}];

@@ -28,6 +28,7 @@ class FakeRouter final : private worker::v1::WorkerLink::CallbackService {
   struct WorkerReports {
     std::map<int32_t, std::vector<worker::v1::Token>> samples;
     std::optional<worker::v1::Finished> finished;
+    bool finished_with_token = false;  // the message with `finished` had a token of the request
     std::optional<worker::v1::Failed> failed;
     std::vector<worker::v1::Handoff> handoffs;
 

@@ -125,8 +125,8 @@ TEST_F(LinkFaultTest, DISABLED_RandomTroubleOfAllLinks) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t limit) { return random() % limit; };
-  const auto pause = [&](uint64_t most_ms) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(below(most_ms)));
+  const auto pause = [&](uint64_t max_ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(below(max_ms)));
   };
   for (int round = 0; round < 40; ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);

@@ -50,6 +50,32 @@ TEST_F(RouterServiceTest, TokensComeAsTheyAreMade) {
   EXPECT_EQ(call->last.timings().attempts(), 1);
 }
 
+TEST_F(RouterServiceTest, WhatComesTogetherIsOneMessage) {
+  FakeWorker worker(WorkerOptions());
+  v1::GenerateRequest request = Ask("Hi");
+  request.set_echo_tokens(true);
+  const auto call = Begin(request);
+  const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
+  worker::v1::ToRouter message;
+  worker::v1::Token& token = *message.add_tokens();
+  token.set_request_id(dispatch.request_id());
+  token.set_epoch(dispatch.epoch());
+  token.set_token('a');
+  token.set_finish(static_cast<int>(FinishReason::kLength));
+  worker::v1::Finished& finished = *message.add_finished();
+  finished.set_request_id(dispatch.request_id());
+  finished.set_epoch(dispatch.epoch());
+  worker.Send(message);
+  ASSERT_TRUE(call->Read());
+  EXPECT_EQ(call->last.text(), "a");
+  EXPECT_THAT(call->last.token_ids(), ::testing::ElementsAre('a'));
+  EXPECT_EQ(call->last.finish(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(call->last.usage().generated_tokens(), 1);
+  EXPECT_EQ(call->last.timings().decode_worker(), "worker");
+  EXPECT_FALSE(call->Read());
+  EXPECT_TRUE(call->stream->Finish().ok());
+}
+
 TEST_F(RouterServiceTest, AClientThatDoesNotReadIsCutOffAndHoldsUpNobody) {
   FakeWorker worker(WorkerOptions());
   v1::GenerateRequest request = Ask("slow");

@@ -155,6 +155,31 @@ TEST_F(ConnectionRelayTest, AServerThatDoesNotReadHoldsTheClientBack) {
   }
 }
 
+TEST_F(ConnectionRelayTest, UpdatesOfWindowsPassInOrderAndAlsoWhenNothingFollows) {
+  Start();
+  const std::string update = Frame(http2::kWindowUpdate, http2::kNone, 1, http2::Number(100, 4));
+  const std::string begin = http2::Greeting();
+  client_->Send(begin);
+  EXPECT_EQ(grpc().Read(begin.size()), begin);
+  End client(UniqueFd(::dup(client_->fd())));
+  ::fcntl(client.fd(), F_SETFL, O_NONBLOCK);
+  for (const std::string& more : {update + update, update + Body(1), Body(1), update, update}) {
+    client.Send(more);
+    grpc().Send(more);
+    EXPECT_EQ(grpc().Read(more.size()), more);
+    EXPECT_EQ(client.Read(more.size()), more);
+  }
+  for (const std::string& part : {update, Body(2), update}) {
+    client.Send(part);
+    grpc().Send(part);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ::shutdown(client.fd(), SHUT_WR);
+  const std::string all = update + Body(2) + update;
+  EXPECT_EQ(grpc().Read(all.size() + 1), all) << "up to the end of the client's half";
+  EXPECT_EQ(client.Read(all.size()), all);
+}
+
 TEST_F(ConnectionRelayTest, EachEndMayEndItsHalf) {
   Start();
   ASSERT_TRUE(client_->Send(http2::Greeting()));

@@ -160,6 +160,17 @@ TEST(Worker, ServesARequestAndShowsItsMetrics) {
   }
 }
 
+TEST(Worker, TheEndOfARequestComesWithItsLastTokens) {
+  FakeRouter router;
+  WorkerNode node(Plain(router));
+  router.AwaitJoin("worker");
+  for (uint64_t id = 1; id <= 20; ++id) {
+    // One token: the prompt fills no block, and so no event of the cache follows.
+    router.Send("worker", Serve(Numbered(id, 5, 1, 1)));
+    EXPECT_TRUE(router.AwaitEnd("worker", id).finished_with_token) << id;
+  }
+}
+
 TEST(Worker, RefusesBadRequestsByName) {
   FakeRouter router;
   WorkerNode node(Plain(router));
