@@ -59,8 +59,9 @@ TEST_P(HandoffTest, MovesEveryByte) {
 
 // Of 40 KiB all but one burst takes its time.
 TEST_P(HandoffTest, BlocksArriveNoFasterThanTheReceiverAllows) {
+  constexpr uint64_t kRate = 400'000;
   HandoffPair::Options options = Options();
-  options.receive_bytes_per_second = 100'000;
+  options.receive_bytes_per_second = kRate;
   options.op_bytes = 4096;
   HandoffPair pair(options);
   const std::vector<BlockId> source = Blocks(0, 40);
@@ -74,11 +75,12 @@ TEST_P(HandoffTest, BlocksArriveNoFasterThanTheReceiverAllows) {
   EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
   const uint64_t bytes = pair.received().Get(SessionId(1)).stats.bytes;
   // The last write may overdraw by its own size.
-  EXPECT_GT(seconds, static_cast<double>(bytes - 2 * options.op_bytes) / 100'000);
+  EXPECT_GT(seconds, static_cast<double>(bytes - 2 * options.op_bytes) / kRate);
   EXPECT_LT(seconds, 5);
 }
 
-// With the bound, 20 KiB take 2 s; so do the 15 KiB of the rank on another host.
+// With the bound, 20 KiB take 0.4 s; so do the 15 KiB of the rank on another host. With a bound of
+// a hundredth they would take longer than the hand-off may.
 TEST_P(HandoffTest, ABoundMayComeAndGo) {
   HandoffPair::Options options = Options();
   options.op_bytes = 1024;
@@ -89,24 +91,25 @@ TEST_P(HandoffTest, ABoundMayComeAndGo) {
   }
   HandoffPair pair(options);
   const SteadyClock clock;
-  pair.receiver().SetReceiveRate(options.on_other_hosts ? 7'500 : 10'000);
-  Time begin = clock.Now();
+  const uint64_t rate = options.on_other_hosts ? 37'500 : 50'000;
+  pair.receiver().SetReceiveRate(rate);
+  const Time begin = clock.Now();
   pair.Send(SessionId(1), Blocks(0, 20), 10, "x");
   pair.AwaitBytes(1);
   // A sender that paces keeps the rate of its grant.
   if (!receiver_paces) pair.receiver().SetReceiveRate(0);
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
   EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
-  EXPECT_GT(clock.Now() - begin, std::chrono::milliseconds(1500));
+  EXPECT_GT(clock.Now() - begin, std::chrono::milliseconds(300));
 
-  begin = clock.Now();
+  if (receiver_paces) pair.receiver().SetReceiveRate(rate / 100);
   const uint64_t before = pair.receiver().Stats().bytes;
   pair.Send(SessionId(2), Blocks(0, 20), 10, "x");
   pair.AwaitBytes(before + 1);
   pair.receiver().SetReceiveRate(0);
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(2)));
-  EXPECT_TRUE(pair.received().Get(SessionId(2)).committed);
-  EXPECT_LT(clock.Now() - begin, std::chrono::milliseconds(1400));
+  EXPECT_TRUE(pair.received().Get(SessionId(2)).committed)
+      << pair.received().Get(SessionId(2)).status;
 }
 
 TEST_P(HandoffTest, SealGoesWithTheBlocksWhereItCan) {
@@ -412,7 +415,7 @@ TEST_P(HandoffTest, ASilentReceiverIsGivenUp) {
 
 TEST_P(HandoffTest, TheTimeoutEndsBothSides) {
   HandoffPair pair(Options());
-  pair.Offer(SessionId(1), 16, std::chrono::milliseconds(200));
+  pair.Offer(SessionId(1), 16, std::chrono::milliseconds(50));
   ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
   EXPECT_EQ(pair.sent().Get(SessionId(1)).status.code(), StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
@@ -477,6 +480,8 @@ TEST(DelayedWriteHandoffTest, EndsAndCommitsOnlyWhatIsRight) {
   options.make_transport = [&](std::string_view) { return fabric.MakeTransport(); };
   options.blocks = 480;
   options.op_bytes = 1;
+  // Ends the sessions that lose a write; the others need a fraction of it.
+  options.offer_timeout = std::chrono::seconds(2);
   HandoffPair pair(options);
   constexpr uint32_t kSessions = 48;
   for (uint32_t i = 0; i < kSessions; ++i) {
