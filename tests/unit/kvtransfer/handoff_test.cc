@@ -96,12 +96,13 @@ TEST_P(HandoffTest, ABoundMayComeAndGo) {
   pair.Send(SessionId(1), Blocks(0, 20), 10, "x");
   pair.AwaitBytes(1);
   // A sender that paces keeps the rate of its grant.
-  if (!receiver_paces) pair.receiver().SetReceiveRate(0);
+  if (!receiver_paces) pair.receiver().SetReceiveRate(rate / 100);
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
   EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
   EXPECT_GT(clock.Now() - begin, std::chrono::milliseconds(300));
 
   const uint64_t before = pair.receiver().Stats().bytes;
+  if (!receiver_paces) pair.receiver().SetReceiveRate(0);
   pair.Send(SessionId(2), Blocks(0, 20), 10, "x");
   pair.AwaitBytes(before + 1);
   if (receiver_paces) pair.receiver().SetReceiveRate(rate / 100);
