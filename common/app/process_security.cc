@@ -88,7 +88,7 @@ StatusOr<std::unique_ptr<ProcessSecurity>> ProcessSecurity::Open(
   std::unique_ptr<ProcessSecurity> security(new ProcessSecurity(config, metrics));
   if (!config.cluster_secret_file().empty()) {
     auto secret = SecretFile::Open(config.cluster_secret_file(),
-                                   FromSeconds(config.cluster_secret_overlap_seconds()),
+                                   {FromSeconds(config.cluster_secret_overlap_seconds())},
                                    *security->refusals_);
     if (!secret.ok()) return WrongFile("cluster_secret_file", secret.status());
     security->peers_ =

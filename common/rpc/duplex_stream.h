@@ -343,27 +343,29 @@ class ClientStream final : public DuplexStream<grpc::ClientBidiReactor<Out, In>,
 
 // The listening end. The service's method makes it and returns it as the reactor. It lives at least
 // until the stream has ended, even when its owner drops it earlier. With `proofs`, a peer that has
-// not proven itself after kProofLimit is refused.
+// not proven itself after the limit is refused.
 template <class Out, class In>
 class ServerStream final : public DuplexStream<grpc::ServerBidiReactor<In, Out>, Out, In> {
   using Stream = DuplexStream<grpc::ServerBidiReactor<In, Out>, Out, In>;
 
  public:
-  static constexpr auto kProofLimit = std::chrono::seconds(10);
+  static constexpr Duration kProofLimit = std::chrono::seconds(10);
 
   static std::shared_ptr<ServerStream> Accept(grpc::CallbackServerContext* context,
                                               StreamHandler<In> handler,
                                               size_t capacity,
-                                              std::shared_ptr<const PeerProofs> proofs = nullptr) {
+                                              std::shared_ptr<const PeerProofs> proofs = nullptr,
+                                              Duration proof_limit = kProofLimit) {
     std::shared_ptr<ServerStream> stream(
         new ServerStream(context, std::move(handler), capacity, std::move(proofs)));
     stream->Begin(stream);
     if (stream->has_proofs()) {
-      stream->proof_limit_.Set(std::chrono::system_clock::now() + kProofLimit,
-                               [weak = std::weak_ptr<ServerStream>(stream)](bool expired) {
-                                 const auto self = weak.lock();
-                                 if (expired && self != nullptr) self->OnProofLimit();
-                               });
+      stream->proof_limit_.Set(
+          std::chrono::system_clock::now() + proof_limit,
+          [weak = std::weak_ptr<ServerStream>(stream), proof_limit](bool expired) {
+            const auto self = weak.lock();
+            if (expired && self != nullptr) self->OnProofLimit(proof_limit);
+          });
     }
     return stream;
   }
@@ -383,11 +385,11 @@ class ServerStream final : public DuplexStream<grpc::ServerBidiReactor<In, Out>,
 
   std::string PeerName() const override { return client_->address(); }
   void OnProven() override { client_->SetProven(); }
-  void OnProofLimit() {
+  void OnProofLimit(Duration limit) {
     this->RefusePeer(MakeStatus(StatusCode::kUnauthenticated,
                                 "the peer did not prove that it knows the cluster's secret within "
                                 "{} s",
-                                kProofLimit.count()));
+                                ToSeconds(limit)));
   }
 
   void OnDone() override {

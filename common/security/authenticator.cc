@@ -49,12 +49,14 @@ bool HasScheme(std::string_view value, std::string_view scheme) {
 StatusOr<std::unique_ptr<Authenticator>> Authenticator::Open(const Files& files,
                                                              Refusals& refusals) {
   BATON_ASSIGN_OR_RETURN(auto keys,
-                         ReloadedFile<ApiKeys>::Open(files.keys, &ApiKeys::Load, refusals));
+                         ReloadedFile<ApiKeys>::Open(
+                             FileWatch(files.keys, files.look_every), &ApiKeys::Load, refusals));
   const auto load_tokens = [policy = files.policy](const std::string& path) {
     return JwtKeys::Load(path, policy);
   };
-  BATON_ASSIGN_OR_RETURN(auto tokens,
-                         ReloadedFile<JwtKeys>::Open(files.jwks, load_tokens, refusals));
+  BATON_ASSIGN_OR_RETURN(
+      auto tokens,
+      ReloadedFile<JwtKeys>::Open(FileWatch(files.jwks, files.look_every), load_tokens, refusals));
   return std::unique_ptr<Authenticator>(
       new Authenticator(std::move(keys), std::move(tokens), files.certificates));
 }

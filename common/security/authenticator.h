@@ -32,6 +32,7 @@ class Authenticator final {
     std::string jwks;  // JwtKeys; empty: tokens are not accepted
     JwtPolicy policy;
     bool certificates = false;  // callers may present a certificate instead of a key
+    Duration look_every = FileWatch::kInterval;
   };
 
   // Errors of ApiKeys::Load and JwtKeys::Load. `refusals` outlives the authenticator.

@@ -3,11 +3,6 @@
 #include <sys/stat.h>
 
 namespace baton {
-namespace {
-
-constexpr Duration kInterval = std::chrono::seconds(1);
-
-}  // namespace
 
 FileWatch::State FileWatch::Look() const {
   struct stat file {};
@@ -20,7 +15,7 @@ FileWatch::State FileWatch::Look() const {
 
 bool FileWatch::Changed(Time now) {
   if (now < next_look_) return false;
-  next_look_ = now + kInterval;
+  next_look_ = now + interval_;
   const State state = Look();
   if (state == state_) return false;
   state_ = state;

@@ -10,11 +10,14 @@
 namespace baton {
 
 // Notices that a file has changed, by its identity, size and time of modification. Looks at most
-// once a second. A file that is replaced by a rename, or through a symbolic link as Kubernetes
-// does, counts as changed. Not thread-safe.
+// once in each interval. A file that is replaced by a rename, or through a symbolic link as
+// Kubernetes does, counts as changed. Not thread-safe.
 class FileWatch final {
  public:
-  explicit FileWatch(std::string path) : path_(std::move(path)), state_(Look()) {}
+  static constexpr Duration kInterval = std::chrono::seconds(1);
+
+  explicit FileWatch(std::string path, Duration interval = kInterval)
+      : path_(std::move(path)), interval_(interval), state_(Look()) {}
 
   // Whether the file has changed since the last call that returned true, or since the construction.
   bool Changed(Time now);
@@ -32,6 +35,7 @@ class FileWatch final {
   State Look() const;
 
   const std::string path_;
+  const Duration interval_;
   State state_;
   Time next_look_{};
 };

@@ -23,13 +23,13 @@ class ReloadedFile final {
 
   ReloadedFile() = default;
 
-  // Errors of `load`. An empty path: no file. `refusals` outlives this object.
-  static StatusOr<ReloadedFile> Open(const std::string& path, Load load, Refusals& refusals) {
+  // Errors of `load`. An empty path of `watch`: no file. `refusals` outlives this object.
+  static StatusOr<ReloadedFile> Open(FileWatch watch, Load load, Refusals& refusals) {
     ReloadedFile file;
-    if (path.empty()) return file;
+    if (watch.path().empty()) return file;
     // The watch begins before the file is read, so that no change is missed.
-    file.state_ = std::make_unique<State>(FileWatch(path), std::move(load), refusals);
-    BATON_ASSIGN_OR_RETURN(T content, file.state_->load(path));
+    file.state_ = std::make_unique<State>(std::move(watch), std::move(load), refusals);
+    BATON_ASSIGN_OR_RETURN(T content, file.state_->load(file.state_->watch.path()));
     file.state_->content = std::make_shared<const T>(std::move(content));
     return file;
   }

@@ -6,11 +6,6 @@
 #include "common/base/thread.h"
 
 namespace baton {
-namespace {
-
-constexpr Duration kLookEvery = std::chrono::seconds(1);
-
-}  // namespace
 
 void SecretOverlap::Set(const ClusterSecret& secret, Time now) {
   if (secret == present_) return;
@@ -24,24 +19,26 @@ ClusterSecret SecretOverlap::At(Time now) const {
 }
 
 StatusOr<std::unique_ptr<SecretFile>> SecretFile::Open(const std::string& path,
-                                                       Duration overlap,
+                                                       const SecretTimes& times,
                                                        Refusals& refusals) {
   BATON_ASSIGN_OR_RETURN(auto file,
-                         ReloadedFile<ClusterSecret>::Open(path, &ClusterSecret::Load, refusals));
+                         ReloadedFile<ClusterSecret>::Open(
+                             FileWatch(path, times.look_every), &ClusterSecret::Load, refusals));
   const std::shared_ptr<const ClusterSecret> secret = file.Get();
-  return std::unique_ptr<SecretFile>(new SecretFile(std::move(file), *secret, overlap));
+  return std::unique_ptr<SecretFile>(new SecretFile(std::move(file), *secret, times));
 }
 
 SecretFile::SecretFile(ReloadedFile<ClusterSecret> file,
                        const ClusterSecret& secret,
-                       Duration overlap)
-    : file_(std::move(file)), overlap_(secret, overlap) {
-  watcher_ = StartThread("secret-watch", [this](const std::stop_token& stop) {
-    std::mutex mutex;
-    std::condition_variable_any stopped;
-    std::unique_lock lock(mutex);
-    while (!stopped.wait_for(lock, stop, kLookEvery, [&] { return stop.stop_requested(); })) Get();
-  });
+                       const SecretTimes& times)
+    : file_(std::move(file)), overlap_(secret, times.overlap) {
+  watcher_ =
+      StartThread("secret-watch", [this, every = times.look_every](const std::stop_token& stop) {
+        std::mutex mutex;
+        std::condition_variable_any stopped;
+        std::unique_lock lock(mutex);
+        while (!stopped.wait_for(lock, stop, every, [&] { return stop.stop_requested(); })) Get();
+      });
 }
 
 std::shared_ptr<const ClusterSecret> SecretFile::Get() {

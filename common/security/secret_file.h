@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/security/cluster_secret.h"
+#include "common/security/file_watch.h"
 #include "common/security/refusals.h"
 #include "common/security/reloaded_file.h"
 
@@ -34,20 +35,28 @@ class SecretOverlap final {
   const Duration overlap_;
 };
 
-// The file with the cluster's secret. A thread looks once a second whether the file has changed.
+// How long a replaced secret holds, and how often a SecretFile looks for a new one.
+struct SecretTimes {
+  Duration overlap{};  // see SecretOverlap
+  Duration look_every = FileWatch::kInterval;
+};
+
+// The file with the cluster's secret. A thread looks regularly whether the file has changed.
 // When a changed file cannot be read, the earlier secret stays, and the log says so. Thread-safe.
 class SecretFile final {
  public:
   // Errors of ClusterSecret::Load. `refusals` outlives the file.
   static StatusOr<std::unique_ptr<SecretFile>> Open(const std::string& path,
-                                                    Duration overlap,
+                                                    const SecretTimes& times,
                                                     Refusals& refusals);
 
   // The secrets that hold now.
   std::shared_ptr<const ClusterSecret> Get();
 
  private:
-  SecretFile(ReloadedFile<ClusterSecret> file, const ClusterSecret& secret, Duration overlap);
+  SecretFile(ReloadedFile<ClusterSecret> file,
+             const ClusterSecret& secret,
+             const SecretTimes& times);
 
   ReloadedFile<ClusterSecret> file_;
   std::mutex mutex_;

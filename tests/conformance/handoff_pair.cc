@@ -211,7 +211,7 @@ void HandoffPair::Send(SessionId id,
                        std::string payload) {
   const size_t groups = options_.layout.groups.size();
   const auto blocks = static_cast<uint32_t>(source.size() / groups);
-  Offer(id, blocks * options_.layout.block_tokens);
+  Offer(id, blocks * options_.layout.block_tokens, options_.offer_timeout);
   for (uint32_t first = 0; first < blocks; first += chunk) {
     const size_t count = std::min(chunk, blocks - first);
     sender_->ChunkReady(id, Epoch(1), first, source.subspan(first * groups, count * groups));

@@ -74,6 +74,7 @@ class HandoffPair final {
     bool checksums = true;
     // Long enough for a machine that pauses for a while; see Impatient().
     SessionTimes times;
+    Duration offer_timeout = std::chrono::seconds(10);  // of Send
     size_t op_bytes = size_t{1} << 20;
     uint32_t max_sessions = 1024;
     uint64_t receive_bytes_per_second = 0;  // as TransportOptions

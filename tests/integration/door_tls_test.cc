@@ -170,8 +170,15 @@ TEST_F(DoorTlsTest, AChangedCertificateIsUsedWithoutARestart) {
       },
       "the new certificate");
   // A half-written file changes nothing.
+  const double failed = router_->Metric("baton_security_failed_reloads_total");
   std::ofstream(authority_.Make(ServerLeaf()).certificate) << "-----BEGIN CERTIFICATE-----\nxyz";
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  Await(
+      [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        (void)HttpsConnection(router_->http(), authority_.ca_file()).serial();
+        return router_->Metric("baton_security_failed_reloads_total") > failed;
+      },
+      "the half-written file");
   EXPECT_FALSE(HttpsConnection(router_->http(), authority_.ca_file()).error());
 }
 

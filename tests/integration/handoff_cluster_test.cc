@@ -278,7 +278,9 @@ TEST_P(HandoffCluster, MissingHalvesAreGivenUp) {
 }
 
 TEST_P(HandoffCluster, CancelAtAnyPointLeavesNothing) {
-  Start(Blocks(96, 16));
+  // A decode worker that hears of no cancel gives up a request whose prefill was cancelled before
+  // its offer. The limit lets a request that nobody cancels be served meanwhile.
+  Start(Blocks(96, 16), std::chrono::seconds(1));
   std::mt19937_64 random(20261121);
   for (uint64_t round = 0; round < 6; ++round) {
     std::vector<std::pair<Request, Plan>> all;

@@ -10,6 +10,9 @@ namespace baton {
 namespace {
 
 constexpr int kRequests = 20;
+// All requests fit. The workers touch every page of their arenas when they start, and the default
+// is 512 MiB.
+const std::string kArena = "engine.kv_memory_mib=16";
 
 class RouterCluster : public ::testing::TestWithParam<const char*> {};
 
@@ -17,16 +20,16 @@ TEST_P(RouterCluster, DisaggregatedEqualsUnified) {
   const ByteModel model = ByteModel::From(std::string(BATON_TEST_DATA) + "/tiny/" + GetParam());
   std::vector<Answer> unified;
   {
-    Cluster alone(model.path(), 0, 1, {});
+    Cluster alone(model.path(), 0, 1, {.workers = {kArena}});
     unified = alone.AskAll(kRequests);
     EXPECT_TRUE(unified[0].timings.transport().empty());
     alone.ExpectNoLeaks();
   }
   for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
-           {"transfer.transports=[shm]"},
-           {"transfer.transports=[tcp]", "engine.max_step_tokens=16"},
+           {"transfer.transports=[shm]", kArena},
+           {"transfer.transports=[tcp]", "engine.max_step_tokens=16", kArena},
            {"engine.max_step_tokens=50", "engine.kv_blocks=40"},  // few blocks: preemption
-           {"engine.max_step_tokens=8", "engine.prefix_cache=false"}}) {
+           {"engine.max_step_tokens=8", "engine.prefix_cache=false", kArena}}) {
     SCOPED_TRACE(overrides.front());
     Cluster cluster(model.path(), 2, 2, {overrides});
     const std::vector<Answer> first = cluster.AskAll(kRequests);
@@ -52,11 +55,12 @@ TEST_P(RouterCluster, PromptsOfALongQueueGoToDecodeWorkers) {
   const ByteModel model = ByteModel::From(std::string(BATON_TEST_DATA) + "/tiny/" + GetParam());
   std::vector<Answer> unified;
   {
-    Cluster single(model.path(), 0, 1, {});
+    Cluster single(model.path(), 0, 1, {.workers = {kArena}});
     unified = single.AskAll(kRequests);
   }
-  for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
-           {"engine.max_step_tokens=8"}, {"engine.max_step_tokens=8", "engine.kv_blocks=40"}}) {
+  for (const std::vector<std::string>& overrides :
+       std::vector<std::vector<std::string>>{{"engine.max_step_tokens=8", kArena},
+                                             {"engine.max_step_tokens=8", "engine.kv_blocks=40"}}) {
     SCOPED_TRACE(overrides.back());
     Cluster cluster(model.path(),
                     1,

@@ -30,7 +30,7 @@ in_tree() {
   (cd "$tree" && PATH="$tree/bin:$PATH" BATON_HOME="$tree/home" GIT_CEILING_DIRECTORIES="$(dirname "$tree")" "$@")
 }
 
-mkdir -p "$tree"/{bin,.ci,cmake,tests/lint,tests/gpu,tests/mutation,build/cpu,build/cuda,build/asan,build/fuzz,home/models}
+mkdir -p "$tree"/{bin,.ci,cmake,tests/lint,tests/gpu,tests/mutation,build/cpu,build/cuda,build/asan,build/fuzz,home/{models,python-clients}}
 cp "$root/dev" "$tree/dev"
 cp "$root/.ci/run" "$tree/.ci/run"
 cp "$root"/cmake/packages*.txt "$tree/cmake/"
@@ -45,6 +45,9 @@ touch "$tree"/build/{cpu,cuda,asan,fuzz}/{build.ninja,CTestTestfile.cmake}
 # These files make `dev` treat the model as present and verified.
 touch -d '1 hour ago' "$tree/home/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 touch "$tree/home/models/SmolLM2-135M-Instruct.Q4_1.gguf.checked"
+# As does this one with the clients, which it would install with pip.
+clients=$(sed -n 's/^readonly CLIENT_PACKAGES="\(.*\)"$/\1/p' "$root/dev")
+echo "$clients of $(python3 --version)" >"$tree/home/python-clients/.version"
 
 expect_failure "lint without git" "must be a checkout" in_tree ./dev lint
 expect_failure "fmt without git" "must be a checkout" in_tree ./dev fmt

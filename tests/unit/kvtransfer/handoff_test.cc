@@ -10,7 +10,6 @@
 
 #include "tests/conformance/handoff_pair.h"
 #include "tests/conformance/layout_order.h"
-#include "tests/conformance/memory_transport.h"
 #include "tests/fakes/fake_gpu.h"
 
 namespace baton {
@@ -59,8 +58,9 @@ TEST_P(HandoffTest, MovesEveryByte) {
 
 // Of 40 KiB all but one burst takes its time.
 TEST_P(HandoffTest, BlocksArriveNoFasterThanTheReceiverAllows) {
+  constexpr uint64_t kRate = 400'000;
   HandoffPair::Options options = Options();
-  options.receive_bytes_per_second = 100'000;
+  options.receive_bytes_per_second = kRate;
   options.op_bytes = 4096;
   HandoffPair pair(options);
   const std::vector<BlockId> source = Blocks(0, 40);
@@ -74,11 +74,12 @@ TEST_P(HandoffTest, BlocksArriveNoFasterThanTheReceiverAllows) {
   EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
   const uint64_t bytes = pair.received().Get(SessionId(1)).stats.bytes;
   // The last write may overdraw by its own size.
-  EXPECT_GT(seconds, static_cast<double>(bytes - 2 * options.op_bytes) / 100'000);
+  EXPECT_GT(seconds, static_cast<double>(bytes - 2 * options.op_bytes) / kRate);
   EXPECT_LT(seconds, 5);
 }
 
-// With the bound, 20 KiB take 2 s; so do the 15 KiB of the rank on another host.
+// With the bound, 20 KiB take 0.4 s; so do the 15 KiB of the rank on another host. With a bound of
+// a hundredth they would take longer than the hand-off may.
 TEST_P(HandoffTest, ABoundMayComeAndGo) {
   HandoffPair::Options options = Options();
   options.op_bytes = 1024;
@@ -89,24 +90,26 @@ TEST_P(HandoffTest, ABoundMayComeAndGo) {
   }
   HandoffPair pair(options);
   const SteadyClock clock;
-  pair.receiver().SetReceiveRate(options.on_other_hosts ? 7'500 : 10'000);
-  Time begin = clock.Now();
+  const uint64_t rate = options.on_other_hosts ? 37'500 : 50'000;
+  pair.receiver().SetReceiveRate(rate);
+  const Time begin = clock.Now();
   pair.Send(SessionId(1), Blocks(0, 20), 10, "x");
   pair.AwaitBytes(1);
   // A sender that paces keeps the rate of its grant.
-  if (!receiver_paces) pair.receiver().SetReceiveRate(0);
+  if (!receiver_paces) pair.receiver().SetReceiveRate(rate / 100);
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
   EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
-  EXPECT_GT(clock.Now() - begin, std::chrono::milliseconds(1500));
+  EXPECT_GT(clock.Now() - begin, std::chrono::milliseconds(300));
 
-  begin = clock.Now();
   const uint64_t before = pair.receiver().Stats().bytes;
+  if (!receiver_paces) pair.receiver().SetReceiveRate(0);
   pair.Send(SessionId(2), Blocks(0, 20), 10, "x");
   pair.AwaitBytes(before + 1);
+  if (receiver_paces) pair.receiver().SetReceiveRate(rate / 100);
   pair.receiver().SetReceiveRate(0);
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(2)));
-  EXPECT_TRUE(pair.received().Get(SessionId(2)).committed);
-  EXPECT_LT(clock.Now() - begin, std::chrono::milliseconds(1400));
+  EXPECT_TRUE(pair.received().Get(SessionId(2)).committed)
+      << pair.received().Get(SessionId(2)).status;
 }
 
 TEST_P(HandoffTest, SealGoesWithTheBlocksWhereItCan) {
@@ -383,6 +386,7 @@ TEST_P(HandoffTest, AbortOfEitherSideReleasesBoth) {
 TEST_P(HandoffTest, ABrokenStreamReleasesBoth) {
   HandoffPair::Options options = Options();
   options.times = HandoffPair::Impatient();
+  options.times.lease = std::chrono::milliseconds(200);
   HandoffPair pair(options);
   pair.Offer(SessionId(1), 16);
   ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.granted; }));
@@ -397,6 +401,7 @@ TEST_P(HandoffTest, ABrokenStreamReleasesBoth) {
 TEST_P(HandoffTest, ASilentReceiverIsGivenUp) {
   HandoffPair::Options options = Options();
   options.times = HandoffPair::Impatient();
+  options.times.lease = std::chrono::milliseconds(200);
   HandoffPair pair(options);
   std::atomic<bool> silent = false;
   pair.filter = [&](const Envelope&, bool to_receiver) { return to_receiver || !silent; };
@@ -412,7 +417,7 @@ TEST_P(HandoffTest, ASilentReceiverIsGivenUp) {
 
 TEST_P(HandoffTest, TheTimeoutEndsBothSides) {
   HandoffPair pair(Options());
-  pair.Offer(SessionId(1), 16, std::chrono::milliseconds(200));
+  pair.Offer(SessionId(1), 16, std::chrono::milliseconds(50));
   ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
   EXPECT_EQ(pair.sent().Get(SessionId(1)).status.code(), StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
@@ -442,59 +447,6 @@ INSTANTIATE_TEST_SUITE_P(Transports,
                                          Way{"tcp", true},
                                          Way{"nccl", true}),
                          testing::PrintToStringParamName());
-
-TEST(DamagedHandoffTest, DamageIsCountedBeforeTheSessionEnds) {
-  FakeGpu gpu;
-  HandoffPair pair(HandoffPair::Options::OverCudaIpc(gpu, gpu));
-  std::atomic<bool> resends_pass = false;
-  pair.filter = [&](const Envelope& envelope, bool) {
-    return resends_pass || !std::holds_alternative<Resend>(envelope.message);
-  };
-  gpu.Corrupt(true);
-  pair.Send(SessionId(1), Blocks(0, 1), 1, "x");
-  WaitUntil([&] { return pair.receiver().Stats().checksum_errors > 0; });
-  EXPECT_EQ(pair.receiver().Stats().checksum_errors, 1u);
-  EXPECT_EQ(pair.received().Get(SessionId(1)).ends, 0);
-  gpu.Corrupt(false);
-  resends_pass = true;
-  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
-  EXPECT_TRUE(pair.received().Get(SessionId(1)).committed);
-  WaitUntil([&] { return pair.receiver().Stats().finished == 1; });
-  EXPECT_EQ(pair.receiver().Stats().checksum_errors, 1u);
-}
-
-// Sessions over a transport that applies writes late, out of order, twice, damaged or never: every
-// session ends on both sides, and committed blocks are correct.
-TEST(DelayedWriteHandoffTest, EndsAndCommitsOnlyWhatIsRight) {
-  WriteFaults faults;
-  faults.late = 0.5;
-  faults.twice = 0.3;
-  faults.never = 0.01;
-  faults.corrupt = 0.05;
-  MemoryFabric fabric(faults);
-  HandoffPair::Options options;
-  options.transport = "memory";
-  options.make_transport = [&](std::string_view) { return fabric.MakeTransport(); };
-  options.blocks = 480;
-  options.op_bytes = 1;
-  HandoffPair pair(options);
-  constexpr uint32_t kSessions = 48;
-  for (uint32_t i = 0; i < kSessions; ++i) {
-    pair.Send(SessionId(i), Blocks(i * 10, 10), 3, std::to_string(i));
-  }
-  uint32_t committed = 0;
-  for (uint32_t i = 0; i < kSessions; ++i) {
-    ASSERT_TRUE(pair.received().WaitEnd(SessionId(i)));
-    ASSERT_TRUE(pair.sent().WaitEnd(SessionId(i)));
-    const SessionLog log = pair.received().Get(SessionId(i));
-    EXPECT_EQ(log.ends, 1);
-    if (!log.committed) continue;
-    ++committed;
-    EXPECT_TRUE(pair.SameContent(Blocks(i * 10, 10), pair.granted(SessionId(i)))) << i;
-  }
-  EXPECT_GT(committed, kSessions / 4);
-  EXPECT_GT(pair.receiver().Stats().checksum_errors, 0u);
-}
 
 }  // namespace
 }  // namespace baton

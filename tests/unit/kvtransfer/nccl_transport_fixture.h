@@ -27,7 +27,7 @@ class NcclTransportTest : public testing::Test {
     from_.Put(0, original_);
     TransportOptions options;
     options.listen_address = "127.0.0.1:0";
-    options.fence_timeout = kFenceTimeout;
+    options.fence_timeout = fence_timeout_;
     options.nccl.connect_timeout = connect_timeout_;
     options.nccl.stall_timeout = std::chrono::milliseconds(200);
     sender_ = Make(options, sending_gpu_);
@@ -114,8 +114,9 @@ class NcclTransportTest : public testing::Test {
 
   static constexpr uint64_t kWriteBytes = uint64_t{1} << 16;
   static constexpr size_t kArenaBytes = size_t{4} << 20;
-  static constexpr Duration kFenceTimeout = std::chrono::milliseconds(2000);
 
+  // Of the receiver's own copies. Long enough for copies that nothing holds.
+  Duration fence_timeout_ = std::chrono::seconds(2);
   Duration connect_timeout_ = std::chrono::milliseconds(400);  // the sender's; half the receiver's
   FakeGpu sending_gpu_;
   FakeGpu receiving_gpu_;

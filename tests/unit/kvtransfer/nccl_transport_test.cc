@@ -273,7 +273,12 @@ TEST_F(NcclTransportTest, ACloseWaitsForTheReceiversOwnCopies) {
   EXPECT_EQ(to_.GetAll(), std::vector<std::byte>(kArenaBytes, std::byte{0x55}));
 }
 
-TEST_F(NcclTransportTest, ACloseThatOwnCopiesHoldUpIsReported) {
+class ShortFenceTest : public NcclTransportTest {
+ protected:
+  ShortFenceTest() { fence_timeout_ = milliseconds(200); }
+};
+
+TEST_F(ShortFenceTest, ACloseThatOwnCopiesHoldUpIsReported) {
   Write(0);
   DriveUntil([&] { return ended_.size() == 1; });
   receiving_gpu_.Hold();

@@ -14,7 +14,7 @@
 namespace baton {
 
 inline constexpr uint64_t kKey = 77;
-inline constexpr Duration kFence = std::chrono::seconds(2);
+inline constexpr Duration kFence = std::chrono::milliseconds(100);
 
 inline TransportOptions Options() {
   TransportOptions options;

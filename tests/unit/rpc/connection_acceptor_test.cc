@@ -114,10 +114,10 @@ TEST_F(ConnectionAcceptorTest, APortIsServedAgainAfterTheProcessHadTooFewDescrip
     std::vector<UniqueFd> taken;
     // Twice, because gRPC closes the descriptors of the call above a little later.
     for (int round = 0; round < 2; ++round) {
+      if (round > 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
       for (UniqueFd one(::dup(0)); one.valid(); one = UniqueFd(::dup(0))) {
         taken.push_back(std::move(one));
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
     // For the client's end, and what is left.
     for (size_t i = 0; i < 1 + left; ++i) taken.pop_back();

@@ -44,10 +44,11 @@ struct Record {
 
 class Hub final : public worker::v1::WorkerLink::CallbackService {
  public:
-  explicit Hub(std::shared_ptr<const PeerProofs> proofs) : proofs_(std::move(proofs)) {}
+  Hub(std::shared_ptr<const PeerProofs> proofs, Duration proof_limit)
+      : proofs_(std::move(proofs)), proof_limit_(proof_limit) {}
 
   grpc::ServerBidiReactor<ToRouter, ToWorker>* Open(grpc::CallbackServerContext* context) override {
-    const auto stream = Server::Accept(context, record.Handler(), 100, proofs_);
+    const auto stream = Server::Accept(context, record.Handler(), 100, proofs_, proof_limit_);
     ToWorker welcome;
     welcome.mutable_welcome()->set_router_id("only for members");
     stream->Send(welcome);
@@ -58,6 +59,7 @@ class Hub final : public worker::v1::WorkerLink::CallbackService {
 
  private:
   const std::shared_ptr<const PeerProofs> proofs_;
+  const Duration proof_limit_;
 };
 
 class StreamProofTest : public ::testing::Test {
@@ -75,8 +77,10 @@ class StreamProofTest : public ::testing::Test {
     if (secret.empty()) return nullptr;
     return std::make_shared<ClusterProofs>(ClusterSecret::Parse(secret).value(), refusals_);
   }
-  void Connect(const std::string& listens, const std::string& dials) {
-    hub_ = std::make_unique<Hub>(Proofs(listens));
+  void Connect(const std::string& listens,
+               const std::string& dials,
+               Duration proof_limit = Server::kProofLimit) {
+    hub_ = std::make_unique<Hub>(Proofs(listens), proof_limit);
     grpc::Service* services[] = {hub_.get()};
     server_ = RpcServer::Start("127.0.0.1:0", services).value();
     std::shared_ptr<worker::v1::WorkerLink::Stub> stub =
@@ -150,10 +154,10 @@ TEST_F(StreamProofTest, AWorkerWithASecretDoesNotJoinARouterWithoutOne) {
 }
 
 TEST_F(StreamProofTest, ASilentPeerIsRefusedAfterTheLimit) {
-  Connect(kSecret, "");
+  Connect(kSecret, "", std::chrono::milliseconds(50));
   const Status ended = record_.ended.Take(kLong).value_or(OkStatus());
   EXPECT_EQ(ended.code(), StatusCode::kUnauthenticated);
-  EXPECT_THAT(std::string(Message(ended)), HasSubstr("within 10 s"));
+  EXPECT_THAT(std::string(Message(ended)), HasSubstr("within 0.05 s"));
 }
 
 }  // namespace

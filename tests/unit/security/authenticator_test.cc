@@ -45,7 +45,11 @@ class AuthenticatorTest : public ::testing::Test {
     EXPECT_THAT(std::string(Message(caller.status())), Not(HasSubstr("secret of")));
     return std::string(Message(caller.status()));
   }
-  void Open() { authenticator_ = Authenticator::Open({path_, "", {}}, refusals_).value(); }
+  void Open() {
+    authenticator_ =
+        Authenticator::Open({path_, "", {}, false, std::chrono::milliseconds(20)}, refusals_)
+            .value();
+  }
   // Repeats `check` for as long as a changed file may stay unnoticed.
   static bool Eventually(const std::function<bool()>& check) {
     for (int i = 0; i < 500; ++i) {
