@@ -45,8 +45,8 @@ std::optional<ControlMessage> AnswerWithoutSender(const ControlMessage& message)
   return std::nullopt;
 }
 
-SenderSession::SenderSession(Params params, const SessionTimes& times, Time now)
-    : params_(std::move(params)),
+SenderSession::SenderSession(const Params& params, const SessionTimes& times, Time now)
+    : params_(params),
       times_(times),
       sources_(size_t{params_.block_count} * params_.cache_groups),
       ready_(params_.block_count),

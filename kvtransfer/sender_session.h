@@ -81,7 +81,7 @@ class SenderSession final {
     uint32_t cache_groups = 1;
   };
 
-  SenderSession(Params params, const SessionTimes& times, Time now);
+  SenderSession(const Params& params, const SessionTimes& times, Time now);
 
   // From the worker. After a refusal: sends the offer again, with a new time-out.
   void OfferAgain(Duration timeout, Time now);

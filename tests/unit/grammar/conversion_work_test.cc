@@ -83,8 +83,8 @@ class RandomSchemas final {
   }
 
   Json Value() {
-    static const Json kValues[] = {1, "text", nullptr, {{"a", {1, 2}}}, 0.5, std::string(80, 'x')};
-    return kValues[Below(std::size(kValues))];
+    static const Json values[] = {1, "text", nullptr, {{"a", {1, 2}}}, 0.5, std::string(80, 'x')};
+    return values[Below(std::size(values))];
   }
 
   Json Text() {
