@@ -14,8 +14,7 @@ constexpr int kComputations = 2;
 
 Duration HandoffPatience(const EngineLoad& load, uint32_t prompt_tokens, Duration computed) {
   const double tokens = prompt_tokens;
-  const double token_ms =
-      load.step_ms_per_prompt_token + load.step_ms_per_prompt_token_context * tokens / 2;
+  const double token_ms = load.PromptTokenMs(tokens / 2);
   const Duration estimate = FromSeconds(std::max(0.0, token_ms * tokens / 1e3));
   return std::max(kMinPatience, kComputations * (token_ms > 0 ? estimate : computed));
 }

@@ -20,11 +20,6 @@ bool KeepsTarget(const Candidate& worker) {
   return worker.worker->info.itl_target > Duration::zero() && worker.load.requests > 0;
 }
 
-// The time that one prompt token with a context of `context` tokens adds to a step.
-double TokenMs(const EngineLoad& stats, double context) {
-  return stats.step_ms_per_prompt_token + stats.step_ms_per_prompt_token_context * context;
-}
-
 // The number of prompt tokens in one step when each costs `token_ms`. With an ITL target the rule
 // is that of the engine (Scheduler::PromptBudget), whose minimum is one block.
 double ChunkTokens(const Candidate& worker, double token_ms) {
@@ -39,7 +34,7 @@ double ChunkTokens(const Candidate& worker, double token_ms) {
 // of `stats`.
 double ComputeMs(const Candidate& worker, const EngineLoad& stats, double tokens, double context) {
   if (tokens <= 0) return 0;
-  const double token_ms = TokenMs(stats, context);
+  const double token_ms = stats.PromptTokenMs(context);
   const double chunk = ChunkTokens(worker, token_ms);
   const double steps = (tokens + chunk - 1) / chunk;
   const double beside = KeepsTarget(worker) ? StepMs(worker, 0, 0) : StatsOf(worker).step_ms_base;
@@ -57,7 +52,7 @@ double PrefillMs(const Candidate& worker, const EngineLoad& stats, int32_t promp
 }
 
 bool Known(const EngineLoad& prompts) {
-  return TokenMs(prompts, 1) > 0;
+  return prompts.PromptTokenMs(1) > 0;
 }
 
 }  // namespace
@@ -116,7 +111,8 @@ std::optional<double> ServeAloneMs(const Candidate& decode,
   // Negative without a target, so the worker is excluded below.
   const double room = ToMillis(decode.worker->info.itl_target) - StepMs(decode, 0, 0);
   const bool speed_known = own.step_ms_base + own.step_ms_per_token > 0 && Known(prompts);
-  const double least = TokenMs(prompts, query.prompt_tokens) * decode.worker->info.block_tokens;
+  const double least =
+      prompts.PromptTokenMs(query.prompt_tokens) * decode.worker->info.block_tokens;
   if (!speed_known || room < least) return std::nullopt;
   return RoomMs(decode, query) + QueueMs(decode, prompts, query.prompt_tokens) +
          PrefillMs(decode, prompts, query.prompt_tokens);

@@ -51,6 +51,11 @@ struct EngineLoad {
   double step_ms_per_prompt_token_context = 0;
   std::vector<RankTimes> ranks;  // by rank; a worker of one process has one entry
 
+  // The milliseconds that one prompt token with a context of `context` tokens adds to a step.
+  double PromptTokenMs(double context) const {
+    return step_ms_per_prompt_token + step_ms_per_prompt_token_context * context;
+  }
+
   bool operator==(const EngineLoad&) const = default;
 };
 
