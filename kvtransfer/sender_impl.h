@@ -105,7 +105,7 @@ class KvSender::Impl final : public WriteListener {
   SessionTable<Session> sessions_;
   KvTransferStats counters_;
   ComputeMeter compute_;
-  uint64_t block_bytes_ = 0;  // of a prompt's block on all links
+  const uint64_t block_bytes_;  // of a prompt's block on all links
 };
 
 }  // namespace baton

@@ -42,11 +42,11 @@ size_t InputBytes(const GenerationRequest& request) {
   return bytes;
 }
 
-// Nothing in the request can take long to prepare: a template or a grammar may.
-bool IsShort(const GenerationRequest& request) {
-  return !std::holds_alternative<ChatInput>(request.input) &&
-         request.output_grammar.kind == GrammarInput::Kind::kNone &&
-         InputBytes(request) <= kShortText;
+// Nothing in the request, whose input has `bytes`, can take long to prepare: a template or a
+// grammar may.
+bool IsShort(const GenerationRequest& request, size_t bytes) {
+  return bytes <= kShortText && !std::holds_alternative<ChatInput>(request.input) &&
+         request.output_grammar.kind == GrammarInput::Kind::kNone;
 }
 
 // A prompt that is too long is tokenised up to this number of tokens, so that the error can report
@@ -309,7 +309,7 @@ std::shared_ptr<Generation> RequestFrontend::Start(GenerationRequest request,
                                                    std::shared_ptr<GenerationObserver> observer) {
   const std::string client = request.client;
   const size_t bytes = InputBytes(request);
-  const bool at_once = IsShort(request);
+  const bool at_once = IsShort(request, bytes);
   auto generation = Admit(std::move(request), std::move(observer));
   if (generation == nullptr) return nullptr;
   if (at_once) {
