@@ -4,6 +4,7 @@ cluster with the real model. The model is small: the grammar alone makes its ans
 Usage: real_structured_clients.py http://HOST:PORT"""
 import json
 import sys
+import time
 from typing import Literal, Optional
 
 import anthropic
@@ -172,6 +173,36 @@ def check_refusals(address):
             raise AssertionError(f"{body} was not refused")
         except openai.BadRequestError as error:
             equal(error.param, parameter)
+
+
+# What once held a router's or a worker's thread for minutes, gave text that is no JSON, or failed as an error
+# of the model. Each is refused at once, by the client's fault.
+ENDLESS = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+DEAR = {"type": "object", "minProperties": 400, "properties": {f"p{i}": {"type": "null"} for i in range(800)}}
+CHAIN = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(9000)} | {"d9000": {"type": "null"}}
+HOSTILE = [
+    ({"guided_json": {"$ref": "#/default", "default": DEAR}}, "are not schemas"),
+    ({"guided_json": {"$ref": "#/title", "title": {"type": "string", "pattern": "(.{1000}){1000}"}}}, "are not schemas"),
+    ({"guided_json": {"$ref": "#/$defs/d0", "$defs": CHAIN}}, ""),
+    ({"guided_json": ENDLESS}, "allows no output"),
+    ({"guided_grammar": "root ::= root"}, "allows no output"),
+    ({"guided_grammar": 'root ::= "ab" x\nx ::= x'}, "allows no output"),
+    ({"guided_regex": "[^\\x00-\\U0010FFFF]"}, "allows no output"),
+]
+
+
+def check_hostile_grammars(address):
+    client = client_of(address)
+    for body, reason in HOSTILE:
+        begin = time.monotonic()
+        try:
+            client.with_options(max_retries=0, timeout=20).chat.completions.create(
+                model=model_of(address), messages=QUESTION, max_tokens=8, extra_body=body)
+            raise AssertionError(f"{str(body)[:200]} was not refused")
+        except openai.BadRequestError as error:
+            assert reason in str(error), error
+        took = time.monotonic() - begin
+        assert took < 5, f"{str(body)[:200]} took {took:.1f} s"
 
 
 if __name__ == "__main__":

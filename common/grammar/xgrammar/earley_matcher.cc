@@ -28,13 +28,14 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
  public:
   EarleyMatcher(const MatchedGrammar& grammar,
                 std::span<const TokenId> stop_tokens,
-                int64_t max_visits)
+                VisitLimits limits)
       : EarleyParser(grammar.grammar),
         trie_(grammar.trie),
         masks_(grammar.masks),
         calls_(grammar.calls),
         stop_tokens_(stop_tokens.begin(), stop_tokens.end()),
-        max_visits_(max_visits) {}
+        limits_(limits),
+        left_(limits.call) {}
 
   bool Accept(TokenId token) override {
     bool accepted = false;
@@ -60,11 +61,18 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
     const SteadyClock clock;
     const Time begin = clock.Now();
     failure_ = CallXGrammar(call);
-    if (!failure_.ok() && visits_ > max_visits_) {
+    if (!failure_.ok() && visits_ > limits_.call) {
       failure_ = InvalidArgument(
           "the grammar is too ambiguous for this output: one token or one mask may visit {} states "
           "of the parser at most",
-          max_visits_);
+          limits_.call);
+    }
+    left_ += limits_.mean - visits_;
+    if (failure_.ok() && left_ < 0) {
+      failure_ = InvalidArgument(
+          "the grammar is too ambiguous for this output: tokens and masks may visit {} states of "
+          "the parser each, on average",
+          limits_.mean);
     }
     calls_->Note(clock.Now() - begin);
   }
@@ -91,11 +99,22 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   bool Step(char byte) {
     visits_ += 1 + scanable_state_history_.Back().size();
     if (!Advance(static_cast<uint8_t>(byte))) return false;
-    // The parser searches among the calls that it makes.
+    // The parser searches among the calls that it makes. Where their callers began at many places,
+    // it later goes through such calls once for each place.
     const int64_t calls = rule_id_to_completable_states_.Back().size();
-    visits_ += calls + calls * calls / 64;
-    if (visits_ > max_visits_) throw std::runtime_error("too many visits");
+    visits_ += calls + calls * calls / 64 + CallersBegins() * calls / 2;
+    if (visits_ > limits_.call) throw std::runtime_error("too many visits");
     return true;
+  }
+
+  // The number of places where the callers of the latest calls began; 0 when there are few calls.
+  int64_t CallersBegins() {
+    const auto callers = rule_id_to_completable_states_.Back();
+    if (callers.size() < 16) return 0;
+    begins_.clear();
+    for (const auto& [rule, caller] : callers) begins_.push_back(caller.rule_start_pos);
+    std::ranges::sort(begins_);
+    return std::unique(begins_.begin(), begins_.end()) - begins_.begin();
   }
 
   void Fill(std::span<uint32_t> mask) {
@@ -169,10 +188,12 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   const std::shared_ptr<StateMasks> masks_;
   const std::shared_ptr<RecentCalls> calls_;
   const std::vector<TokenId> stop_tokens_;
-  const int64_t max_visits_;
+  const VisitLimits limits_;
   bool stopped_ = false;
   Status failure_;
-  int64_t visits_ = 0;
+  int64_t visits_ = 0;  // of this call
+  int64_t left_;        // visits of this call and those before, before the mean is exceeded
+  std::vector<int32_t> begins_;  // used by CallersBegins
   // Used by Fill.
   std::vector<StateMasks::Key> states_;
   std::vector<int32_t> possible_;
@@ -182,8 +203,8 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
 
 std::unique_ptr<GrammarMatcher> NewEarleyMatcher(const MatchedGrammar& grammar,
                                                  std::span<const TokenId> stop_tokens,
-                                                 int64_t max_visits) {
-  return std::make_unique<EarleyMatcher>(grammar, stop_tokens, max_visits);
+                                                 VisitLimits limits) {
+  return std::make_unique<EarleyMatcher>(grammar, stop_tokens, limits);
 }
 
 }  // namespace baton

@@ -40,13 +40,17 @@ struct MatchedGrammar {
   std::shared_ptr<RecentCalls> calls;
 };
 
-// States that one token or one mask may visit, about 0.1 µs each. Only ambiguous grammars come
-// near.
-inline constexpr int64_t kMaxVisits = 4'000'000;
+// States that the parser may visit, about 0.1 µs each. Only ambiguous grammars come near.
+struct VisitLimits {
+  int64_t call = 4'000'000;  // one token, or one mask
+  // All calls for an output may visit `call` states and this many for each of them: otherwise an
+  // output whose calls all stay below `call` could take minutes.
+  int64_t mean = 50'000;
+};
 
 // The state of an empty output: XGrammar's Earley parser, with the masks of `grammar`.
 std::unique_ptr<GrammarMatcher> NewEarleyMatcher(const MatchedGrammar& grammar,
                                                  std::span<const TokenId> stop_tokens,
-                                                 int64_t max_visits = kMaxVisits);
+                                                 VisitLimits limits = {});
 
 }  // namespace baton

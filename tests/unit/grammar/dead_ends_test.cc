@@ -1,5 +1,6 @@
 // Grammars that allow no output, or have places from which no output can end.
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -135,23 +136,49 @@ TEST_F(DeadEnds, EndlessOptionalPropertiesAreNeverWritten) {
   EXPECT_THAT(After(*grammar, "{\"p\":null"), testing::Not(HasSubstr(",")));
 }
 
-// The parser's bound is an error of its own, and nothing may follow then.
-TEST(EarleyMatcher, AnOutputBeyondTheParserNamesItsBound) {
+// A matcher of characters.
+std::unique_ptr<GrammarMatcher> MatcherOf(const std::string& ebnf, VisitLimits limits) {
   std::vector<std::string> texts(128);
   for (size_t i = 1; i < texts.size(); ++i) texts[i] = std::string(1, static_cast<char>(i));
   const auto trie = std::make_shared<const TokenTrie>(TokenTrie::Make(texts));
-  const auto grammar = Optimised(xgrammar::Grammar::FromEBNF("root ::= root root | \"a\"")).value();
-  const MatchedGrammar matched = {
-      grammar, trie, std::make_shared<StateMasks>(grammar, trie), std::make_shared<RecentCalls>()};
-  const auto matcher = NewEarleyMatcher(matched, {}, /*max_visits=*/300);
-  std::vector<uint32_t> mask(4);
+  const auto grammar = Optimised(xgrammar::Grammar::FromEBNF(ebnf)).value();
+  return NewEarleyMatcher(
+      {grammar, trie, std::make_shared<StateMasks>(grammar, trie), std::make_shared<RecentCalls>()},
+      {},
+      limits);
+}
+
+// How often `matcher` takes an 'a', at most `max` times.
+int TakenBy(GrammarMatcher& matcher, int max) {
   int taken = 0;
-  while (taken < 1000 && matcher->Accept('a')) ++taken;
-  EXPECT_GT(taken, 5);
+  while (taken < max && matcher.Accept('a')) ++taken;
+  return taken;
+}
+
+// The parser's bound is an error of its own, and nothing may follow then.
+TEST(EarleyMatcher, AnOutputBeyondTheParserNamesItsBound) {
+  const auto matcher = MatcherOf("root ::= root root | \"a\"", {.call = 300});
+  EXPECT_GT(TakenBy(*matcher, 1000), 5);
   EXPECT_EQ(matcher->failure().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(Message(matcher->failure())), HasSubstr("300 states of the parser"));
+  std::vector<uint32_t> mask(4);
   matcher->FillMask(mask);
   EXPECT_EQ(mask, std::vector<uint32_t>(4));
+}
+
+// An output whose calls are all a little expensive ends, too: its work grows with the cube of its
+// length.
+TEST(EarleyMatcher, AnOutputBeyondTheParserOnAverageNamesThatBound) {
+  const VisitLimits limits = {.call = 100'000, .mean = 1'000};
+  const auto ambiguous = MatcherOf("root ::= root root | \"a\"", limits);
+  EXPECT_LT(TakenBy(*ambiguous, 1000), 200);
+  EXPECT_EQ(ambiguous->failure().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(Message(ambiguous->failure())), HasSubstr("on average"));
+  for (const char* plain : {"root ::= \"a\" root | \"b\"",
+                            "root ::= root \"a\" | \"a\"",
+                            "root ::= \"a\" root \"b\" | \"c\""}) {
+    EXPECT_EQ(TakenBy(*MatcherOf(plain, limits), 5000), 5000) << plain;
+  }
 }
 
 // A random grammar whose rules are choices of sequences of few elements.
