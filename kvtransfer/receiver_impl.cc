@@ -80,6 +80,14 @@ void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, cons
   const auto known = peers_.find(peer);
   if (known == peers_.end()) return;
   const size_t live = sessions_.size() - ended_.size();
+  if (sessions_.HasLater(key)) {
+    ++counters_.rejected_messages;
+    const Status old = MakeStatus(StatusCode::kFailedPrecondition,
+                                  "session {} has been offered with a later epoch than {}",
+                                  key.first,
+                                  key.second);
+    return core_.Send(peer, key, baton::Refuse{old});
+  }
   Status problem;
   if (sessions_.Find(key) != nullptr) {
     problem = MakeStatus(StatusCode::kAlreadyExists,

@@ -27,6 +27,11 @@ class SessionTable final {
   Session& Add(const SessionKey& key, Args&&... args) {
     return sessions_.try_emplace(key, std::forward<Args>(args)...).first->second;
   }
+  // Whether there is the same session with a later epoch.
+  bool HasLater(const SessionKey& key) const {
+    const auto next = sessions_.upper_bound(key);
+    return next != sessions_.end() && next->first.first == key.first;
+  }
   void Erase(const SessionKey& key) { sessions_.erase(key); }
   typename Map::node_type Extract(const SessionKey& key) { return sessions_.extract(key); }
 

@@ -57,7 +57,7 @@ struct KvTransferStats {
   uint64_t bytes = 0;
   uint64_t ops = 0;
   uint64_t checksum_errors = 0;    // receiver: blocks that arrived damaged
-  uint64_t rejected_messages = 0;  // messages about an unknown session
+  uint64_t rejected_messages = 0;  // about an unknown session or an old epoch
   std::map<WorkerId, PeerTransferStats> by_peer;
 };
 

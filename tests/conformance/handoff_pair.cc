@@ -195,10 +195,10 @@ KvTransferOptions HandoffPair::MakeOptions(const char* name,
   return hosts_.back()->LeadingOptions();
 }
 
-void HandoffPair::Offer(SessionId id, uint32_t tokens, Duration timeout) {
+void HandoffPair::Offer(SessionId id, uint32_t tokens, Duration timeout, Epoch epoch) {
   OfferRequest request;
   request.session = id;
-  request.epoch = Epoch(1);
+  request.epoch = epoch;
   request.peer = WorkerId(kReceiverName);
   request.total_tokens = tokens;
   request.timeout = timeout;

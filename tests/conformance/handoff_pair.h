@@ -109,7 +109,10 @@ class HandoffPair final {
   // Called for every control message before it is delivered; false: the message is lost.
   std::function<bool(const Envelope&, bool to_receiver)> filter;
 
-  void Offer(SessionId id, uint32_t tokens, Duration timeout = std::chrono::seconds(10));
+  void Offer(SessionId id,
+             uint32_t tokens,
+             Duration timeout = std::chrono::seconds(10),
+             Epoch epoch = Epoch(1));
   // Offers blocks `source` (as of ChunkReady), passes them to ChunkReady in chunks of `chunk`
   // blocks of the prompt, and seals with `payload`.
   void Send(SessionId id, std::span<const BlockId> source, uint32_t chunk, std::string payload);

@@ -329,6 +329,20 @@ TEST_P(HandoffTest, ARefusedOfferCanGoToAnotherPeer) {
   EXPECT_EQ(pair.received().Get(SessionId(1)).ends, 0);
 }
 
+// Otherwise the worker would wait for a prompt that is computed elsewhere, or never.
+TEST_P(HandoffTest, AnOfferOfAnOldEpochIsRefusedAndCounted) {
+  HandoffPair pair(Options());
+  pair.on_offer = [](SessionId, Epoch, const Offer&) {};
+  constexpr Duration kTimeout = std::chrono::seconds(10);
+  pair.Offer(SessionId(1), 16, kTimeout, Epoch(2));
+  ASSERT_TRUE(pair.received().Wait(SessionId(1), [](const auto& log) { return log.offers == 1; }));
+  pair.Offer(SessionId(1), 16, kTimeout, Epoch(1));
+  ASSERT_TRUE(pair.sent().Wait(SessionId(1), [](const auto& log) { return log.refusals == 1; }));
+  EXPECT_EQ(pair.sent().Get(SessionId(1)).status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(pair.received().Get(SessionId(1)).offers, 1);
+  WaitUntil([&] { return pair.receiver().Stats().rejected_messages == 1; });
+}
+
 TEST_P(HandoffTest, AbortBeforeTheGrantIsAWithdrawal) {
   HandoffPair pair(Options());
   pair.on_offer = [](SessionId, Epoch, const Offer&) {};
