@@ -178,6 +178,7 @@ Placement::Plan Placement::LookUp(const Query& query, Time now) {
 
 Placement::Plan Placement::Chosen(Plan plan, WorkerSlot prefill, WorkerSlot decode) const {
   plan.where = {prefill, decode};
+  plan.decode_first = DecodeTakesFirst(prefill, decode);
   if (prefill != kNoWorker) plan.prefill_cached = depth_[prefill.value()];
   plan.decode_cached = depth_[decode.value()];
   return plan;

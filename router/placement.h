@@ -45,6 +45,7 @@ class Placement final {
     Plan& operator=(Plan&&) = default;
 
     Assignment where;
+    bool decode_first = false;   // the decode worker takes its blocks first: handoff_order.h
     int32_t prefill_cached = 0;  // leading blocks
     int32_t decode_cached = 0;
     std::span<const Hash128> hashes;  // of all full blocks: the spec's, or `own_hashes`
@@ -70,8 +71,6 @@ class Placement final {
                                   WorkerSlot prefill,
                                   bool prefill_holds,
                                   Time now);
-  // See common/cluster/handoff_order.h. False when one of the workers has left.
-  bool DecodeTakesFirst(WorkerSlot prefill, WorkerSlot decode) const;
   // OK when a worker that can decode is ready; else Unavailable with the reason.
   Status Ready(Time now) const;
   // The reason why Place returned nullopt, as text for the client. `suspect` as in Query.
@@ -107,6 +106,8 @@ class Placement final {
   StatusOr<WorkerSlot> FindPinned(const WorkerId& id, bool prefill, const Query& query) const;
   Plan LookUp(const Query& query, Time now);
   Plan Chosen(Plan plan, WorkerSlot prefill, WorkerSlot decode) const;
+  // False when one of the workers has left, or there is no prefill worker.
+  bool DecodeTakesFirst(WorkerSlot prefill, WorkerSlot decode) const;
   RouteQuery RouteOf(const Query& query) const;
   void Gather(const Query& query, std::vector<Candidate>& out, bool prefill, WorkerSlot except);
   bool DropFailingPair(const Route& chosen, Time now);

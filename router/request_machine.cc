@@ -141,7 +141,7 @@ void RequestMachine::Launch(const Unplaced& group, const Placement::Plan& plan, 
   }
   account_.prefill_worker = placement_.PeerOf(where.prefill).id.value();
   placement_.pairs().NoteGiven(where.prefill, where.decode, now);
-  if (!placement_.DecodeTakesFirst(where.prefill, where.decode)) attempt.OnPrefillFirst();
+  if (!plan.decode_first) attempt.OnPrefillFirst();
   const SessionId session = placement_.NewSession();
   Dispatch(attempt, plan, RequestKind::kDecode, session, now);
   Dispatch(attempt, plan, RequestKind::kPrefill, session, now);
@@ -168,9 +168,7 @@ void RequestMachine::Dispatch(const Attempt& attempt,
   request.first_sample = attempt.samples().first;
   request.samples = attempt.samples().count;
   if (kind != RequestKind::kServe) {
-    const bool decode_first =
-        placement_.DecodeTakesFirst(attempt.prefill(), attempt.decode_worker());
-    request.peer_first = decode_first == prefill;
+    request.peer_first = plan.decode_first == prefill;
     request.pinned = spec_->pinned.has_value();
   }
   command.session = session;

@@ -120,8 +120,7 @@ void RequestMachine::Redirect(Attempt& attempt, bool after_pause, Time now) {
   attempt.OnRedirected({decode, epoch, now});
   placement_.pairs().NoteGiven(prefill, decode, now);
   account_.decode_worker = placement_.PeerOf(decode).id.value();
-  const bool decode_first = placement_.DecodeTakesFirst(prefill, decode);
-  if (!decode_first) attempt.OnPrefillFirst();
+  if (!plan->decode_first) attempt.OnPrefillFirst();
   const SessionId session = placement_.NewSession();
   Dispatch(attempt, *plan, RequestKind::kDecode, session, now);
   for (int32_t s = samples.first; s < samples.end(); ++s) {
@@ -129,8 +128,12 @@ void RequestMachine::Redirect(Attempt& attempt, bool after_pause, Time now) {
     Send(decode, StopSampleCommand{spec_->id, epoch, s});
   }
   Send(attempt.prefill(),
-       RedirectCommand{
-           spec_->id, attempt.epoch(), session, epoch, placement_.PeerOf(decode), decode_first});
+       RedirectCommand{spec_->id,
+                       attempt.epoch(),
+                       session,
+                       epoch,
+                       placement_.PeerOf(decode),
+                       plan->decode_first});
 }
 
 void RequestMachine::OnFailed(WorkerSlot from, const FailedReport& report, Time now) {

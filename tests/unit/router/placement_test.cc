@@ -97,17 +97,17 @@ TEST(PlacementOrderTest, HeldKvIsOfferedOnlyToLaterArenas) {
   };
   const WorkerSlot a = add("a", true);
   const WorkerSlot b = add("b", true);
-  EXPECT_TRUE(placement.DecodeTakesFirst(b, a));
-  EXPECT_FALSE(placement.DecodeTakesFirst(a, b));
-
   const RequestSpec spec = Spec(1);
   const Placement::Query query{.spec = spec, .resumed = {}, .avoid = {}, .unable = {}};
-  EXPECT_EQ(placement.PlaceDecode(query, b, /*prefill_holds=*/false, kStart)->where.decode, a);
+  const auto earlier = placement.PlaceDecode(query, b, /*prefill_holds=*/false, kStart);
+  EXPECT_EQ(earlier->where.decode, a);
+  EXPECT_TRUE(earlier->decode_first);
   EXPECT_FALSE(placement.PlaceDecode(query, b, /*prefill_holds=*/true, kStart).has_value());
   // A worker that only decodes comes after all that prefill, whatever its id is.
   const WorkerSlot last = add("0", false);
-  EXPECT_FALSE(placement.DecodeTakesFirst(b, last));
-  EXPECT_EQ(placement.PlaceDecode(query, b, /*prefill_holds=*/true, kStart)->where.decode, last);
+  const auto later = placement.PlaceDecode(query, b, /*prefill_holds=*/true, kStart);
+  EXPECT_EQ(later->where.decode, last);
+  EXPECT_FALSE(later->decode_first);
 }
 
 }  // namespace
