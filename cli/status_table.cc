@@ -177,8 +177,7 @@ std::string FormatCluster(const ClusterSummary& cluster) {
   if (cluster.stalled_seconds > 0) {
     text += fmt::format(
         "STALLED: requests have waited for {} while nothing ran on any worker; the router's log "
-        "says "
-        "who waits\n",
+        "says who waits\n",
         FormatDuration(cluster.stalled_seconds));
   }
   text += FormatReplays(cluster.replays) + "\n";

@@ -1,5 +1,6 @@
 // Strangers flood each port that speaks HTTP/2. They prove nothing, and what they send is only what
-// anybody may send. No process may grow, and no flood may be served for long.
+// anybody may send. No process may grow, and no flood may be served for long. Peers that have
+// proven who they are may be served longer, but no process may grow by them either.
 #include <sys/socket.h>
 
 #include <fstream>
@@ -12,7 +13,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "common/security/api_keys.h"
 #include "tests/e2e/cluster.h"
+#include "tests/fakes/test_api_key.h"
 #include "tests/support/http2_flood.h"
 #include "tests/support/https_connection.h"
 #include "tests/support/raw_http.h"
@@ -23,6 +26,7 @@ namespace baton {
 namespace {
 
 constexpr auto kServedLimit = std::chrono::seconds(2);
+constexpr auto kProvenFlood = std::chrono::milliseconds(300);  // of peers that may be served longer
 constexpr double kGrowthMib = 64;
 constexpr double kStayingMib = 32;  // after the floods
 constexpr size_t kManyConnections = 200;
@@ -46,7 +50,8 @@ void ForgetPeak(pid_t pid) {
 // How clients reach a port with TLS. Without an authority: no TLS.
 struct Encryption {
   std::string ca_file;
-  CertificateFiles own;
+  CertificateFiles own;  // empty: the client proves nothing
+  bool proves() const { return !own.certificate.empty(); }
 };
 
 class Flooder final {
@@ -87,7 +92,8 @@ class Flooder final {
 
 class FloodTest : public ClusterTest {
  protected:
-  // Floods a port of `member` with all kinds: each on one connection, then all on many.
+  // Floods a port of `member` with all kinds: each on one connection, then, by strangers, all on
+  // many.
   void FloodPort(const std::string& member,
                  const std::string& name,
                  const Encryption& encryption = {}) {
@@ -105,16 +111,17 @@ class FloodTest : public ClusterTest {
       std::vector<std::unique_ptr<Flooder>> one;
       one.push_back(std::make_unique<Flooder>(address, encryption, flood));
       const std::string what = fmt::format("{}'s port {}: {}", member, name, flood.name);
-      ExpectEnds(one, what);
+      Run(one, encryption, what);
       if (!check(what)) return;
     }
+    if (encryption.proves()) return;
     std::vector<std::unique_ptr<Flooder>> many;
     while (many.size() < kManyConnections) {
       const http2::Flood& flood = floods[many.size() % floods.size()];
       many.push_back(std::make_unique<Flooder>(address, encryption, flood));
     }
     const std::string what = fmt::format("{}'s port {}: all at once", member, name);
-    ExpectEnds(many, what);
+    Run(many, encryption, what);
     check(what);
     many.clear();
     const Time limit = SteadyClock().Now() + kPatience;
@@ -125,17 +132,22 @@ class FloodTest : public ClusterTest {
   }
 
  private:
-  // Sends on all connections in turn until the server has ended all of them.
-  static void ExpectEnds(std::vector<std::unique_ptr<Flooder>>& flooders, const std::string& what) {
+  // Sends on all connections in turn until the server has ended all of them, which it has to do
+  // with strangers.
+  static void Run(std::vector<std::unique_ptr<Flooder>>& flooders,
+                  const Encryption& encryption,
+                  const std::string& what) {
+    const Duration limit = encryption.proves() ? Duration(kProvenFlood) : Duration(kServedLimit);
     const Time start = SteadyClock().Now();
     size_t open = flooders.size();
-    while (open > 0 && SteadyClock().Now() - start < kServedLimit) {
+    while (open > 0 && SteadyClock().Now() - start < limit) {
       open = 0;
       for (const auto& flooder : flooders) {
         if (flooder->open()) flooder->Continue();
         if (flooder->open()) ++open;
       }
     }
+    if (encryption.proves()) return;
     EXPECT_EQ(open, 0u) << what << ": served for " << ToSeconds(SteadyClock().Now() - start)
                         << " s";
   }
@@ -149,31 +161,57 @@ TEST_F(FloodTest, NoStrangerGrowsAProcess) {
   EXPECT_FALSE(Ask("After the floods", 8).text.empty());
 }
 
-TEST_F(FloodTest, NoStrangerGrowsAProcessWithTls) {
-  const TestAuthority authority;
-  TestAuthority::Leaf leaf;
-  leaf.file = "server";
-  leaf.dns_names = {"localhost", "baton"};
-  leaf.ip_addresses = {"127.0.0.1"};
-  const CertificateFiles own = authority.Make(leaf);
-  const std::vector<std::string> members = {
-      "security.cluster_tls.certificate_file=" + own.certificate,
-      "security.cluster_tls.key_file=" + own.key,
-      "security.cluster_tls.ca_file=" + authority.ca_file(),
-      "security.cluster_tls.peer_name=baton"};
-  std::vector<std::string> router = members;
-  router.insert(router.end(),
-                {"security.tls.certificate_file=" + own.certificate,
-                 "security.tls.key_file=" + own.key,
-                 "security.tls.client_ca_file=" + authority.ca_file()});
-  StartCluster(1, 1, members, router);
+// A cluster whose ports speak TLS, except the port for operators on loopback. Its clients and its
+// members have certificates of one authority.
+class EncryptedFloodTest : public FloodTest {
+ protected:
+  void StartEncrypted() {
+    const std::string& ca = authority_.ca_file();
+    const std::vector<std::string> members = {
+        "security.cluster_tls.certificate_file=" + own_.certificate,
+        "security.cluster_tls.key_file=" + own_.key,
+        "security.cluster_tls.ca_file=" + ca,
+        "security.cluster_tls.peer_name=baton"};
+    ApiKeys keys;
+    ASSERT_TRUE(keys.Add(TestApiKey("bob")).ok());
+    std::vector<std::string> router = members;
+    router.insert(router.end(),
+                  {"security.tls.certificate_file=" + own_.certificate,
+                   "security.tls.key_file=" + own_.key,
+                   "security.tls.client_ca_file=" + ca,
+                   "security.api_keys_file=" + folder_.Write("keys.json", keys.ToJson())});
+    StartCluster(1, 1, members, router);
+  }
+  Encryption nobody() const { return {authority_.ca_file(), {}}; }
+  Encryption With(const std::string& name) const {
+    return {authority_.ca_file(), authority_.Make({.file = name, .dns_names = {name}})};
+  }
+
+ private:
+  TestAuthority::Leaf Own() const {
+    return {.file = "server", .dns_names = {"localhost", "baton"}, .ip_addresses = {"127.0.0.1"}};
+  }
+
+  TemporaryFolder folder_;
+  TestAuthority authority_;
+  CertificateFiles own_ = authority_.Make(Own());
+};
+
+TEST_F(EncryptedFloodTest, NoStrangerGrowsAProcess) {
+  StartEncrypted();
   if (HasFatalFailure()) return;
-  // A client without a certificate may speak TLS, but has proven nothing.
-  const Encryption nobody{authority.ca_file(), {}};
-  for (const char* port : {"http", "grpc"}) FloodPort("router", port, nobody);
+  for (const char* port : {"http", "grpc"}) FloodPort("router", port, nobody());
   // The cluster's ports end the handshake.
-  FloodPort("router", "workers", nobody);
-  FloodPort("decode-0", "kv", nobody);
+  FloodPort("router", "workers", nobody());
+  FloodPort("decode-0", "kv", nobody());
+}
+
+TEST_F(EncryptedFloodTest, NobodyWithACertificateGrowsAProcess) {
+  StartEncrypted();
+  if (HasFatalFailure()) return;
+  for (const char* port : {"http", "grpc"}) FloodPort("router", port, With("bob"));
+  FloodPort("router", "workers", With("baton"));
+  FloodPort("decode-0", "kv", With("baton"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "common/worker/worker_probe.h"
 #include "router/router_probe.h"
 #include "tests/integration/router_service.h"
+#include "tests/support/captured_stderr.h"
 #include "tests/support/raw_http.h"
 
 // Tests of a router's metrics, and that no metric name has two meanings.
@@ -13,6 +14,24 @@ namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
+
+TEST_F(RouterServiceTest, TheStatusTheMetricsAndTheLogTellThatRequestsWaitWhileNothingRuns) {
+  CapturedStderr log;
+  FakeWorker worker(WorkerOptions());
+  const auto call = Begin(Ask("held"));
+  const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
+  EXPECT_EQ(ClusterStatus().stalled_seconds(), 0);
+  Await([&] { return ClusterStatus().stalled_seconds() >= 5; }, "a stall in the status");
+  Await([&] { return router_->Metric("baton_router_stalled_seconds") >= 5; }, "a stall's metric");
+  EXPECT_THAT(
+      log.Text(),
+      HasSubstr("requests wait, and nothing has run on any worker for 5 s; worker (ready)"));
+  worker.Say(dispatch, 0, 0, "a", FinishReason::kLength);
+  worker.Finish(dispatch);
+  EXPECT_TRUE(call->ReadToEnd().ok());
+  Await([&] { return ClusterStatus().stalled_seconds() == 0; }, "the end of the stall");
+  Await([&] { return log.Text().find("requests run again") != std::string::npos; }, "its line");
+}
 
 TEST_F(RouterServiceTest, MetricsTellFaultsFromWhatClientsDid) {
   const auto ended = [&](const std::string& outcome) {

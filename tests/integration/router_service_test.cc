@@ -1,10 +1,12 @@
 #include "tests/integration/router_service.h"
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -149,6 +151,36 @@ TEST_F(RouterServiceTest, AClientThatLeavesEndsItsRequestAtTheWorker) {
   call->context.TryCancel();
   EXPECT_EQ(call->ReadToEnd().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_FALSE(worker.AwaitCancel(dispatch).complete());
+  AwaitNoRequest();
+}
+
+// A proxy passes on what many clients cancel, over one connection. It is not taken for a flood.
+TEST_F(RouterServiceTest, ACallerMayCancel500CallsASecond) {
+  constexpr int kCallers = 4;
+  constexpr int kCallsOfEach = 400;
+  constexpr auto kInterval = std::chrono::milliseconds(8);  // of one caller
+  FakeWorker worker(WorkerOptions());
+  const auto first = Begin(Ask("proof"));
+  const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
+  worker.Say(dispatch, 0, 0, "a", FinishReason::kLength);
+  worker.Finish(dispatch);
+  ASSERT_TRUE(first->ReadToEnd().ok());
+  std::atomic<int> lost = 0;
+  std::vector<std::jthread> callers;
+  for (int caller = 0; caller < kCallers; ++caller) {
+    callers.emplace_back([&] {
+      auto next = std::chrono::steady_clock::now();
+      for (int i = 0; i < kCallsOfEach; ++i) {
+        std::this_thread::sleep_until(next += kInterval);
+        const auto call = Begin(Ask("cancelled"));
+        call->context.TryCancel();
+        if (call->ReadToEnd().error_code() != grpc::StatusCode::CANCELLED) ++lost;
+      }
+    });
+  }
+  callers.clear();
+  EXPECT_EQ(lost, 0);
+  EXPECT_EQ(channel_->GetState(false), GRPC_CHANNEL_READY);
   AwaitNoRequest();
 }
 
