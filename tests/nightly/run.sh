@@ -19,7 +19,7 @@ manifests() {
 # run_part NAME
 run_part() {
   case $1 in
-    tests) ./dev test --and rdma ;;
+    tests) ./dev test && ./dev test -L rdma ;;
     checks) ./dev lint && ./dev tidy && ./dev package && manifests && ./dev cuda ;;
     asan) ./dev asan ;;
     tsan) ./dev tsan ;;
