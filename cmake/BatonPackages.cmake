@@ -11,11 +11,6 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
-# On x86, the package's library chooses among vector instructions when it runs.
-include(CheckSymbolExists)
-set(CMAKE_REQUIRED_LIBRARIES PkgConfig::XXHASH)
-check_symbol_exists(XXH3_128bits_withSeed_dispatch "xxhash.h;xxh_x86dispatch.h" BATON_XXHASH_DISPATCH)
-unset(CMAKE_REQUIRED_LIBRARIES)
 
 # The transport verbs is built where this header is (the package libibverbs-dev).
 find_path(BATON_VERBS_HEADER infiniband/verbs.h)
