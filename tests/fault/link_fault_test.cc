@@ -243,8 +243,8 @@ TEST_F(LinkFaultTest, HandoffsLeaveASlowDataLink) {
   EXPECT_EQ(Metric("router", "baton_router_failing_pairs"), 0);
   data_link().Limit(20'000);
   const Time start = SteadyClock().Now();
-  CheckAtOnce(11, 21);
-  EXPECT_LT(SteadyClock().Now() - start, std::chrono::seconds(20));
+  CheckAtOnce(11, kRequests);  // enough that some take the slow link
+  EXPECT_LT(SteadyClock().Now() - start, std::chrono::seconds(40));
   EXPECT_GT(Metric("router", "baton_router_retries_total"), 0);
   EXPECT_GT(Metric("router", "baton_router_failing_pairs"), 0);
   EXPECT_THAT(RunTool({"status"}).output,
