@@ -182,6 +182,7 @@ class EncryptedFloodTest : public FloodTest {
                    "security.api_keys_file=" + folder_.Write("keys.json", keys.ToJson())});
     StartCluster(1, 1, members, router);
   }
+  // A client without a certificate may speak TLS, but has proven nothing.
   Encryption nobody() const { return {authority_.ca_file(), {}}; }
   Encryption With(const std::string& name) const {
     return {authority_.ca_file(), authority_.Make({.file = name, .dns_names = {name}})};
