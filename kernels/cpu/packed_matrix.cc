@@ -71,15 +71,22 @@ void PutScales(const PanelView& view, const WeightBlock& block, int lane, std::b
   if (view.has_min) std::memcpy(to + lane * 4, &block.minimum, 4);
 }
 
+// Transposes the rows of a panel, whose elements have kWidth bytes each. A few columns at a time,
+// so that the rows are read and the panel is written through the cache.
+template <size_t kWidth>
 void PackFloatPanel(const HostMatrix& host, int64_t panel, std::byte* values) {
-  const size_t width = ShapeOf(host.dtype).bytes;
+  constexpr int64_t kColumns = 64;
   const int64_t lanes = std::min<int64_t>(kPanel, host.rows - panel * kPanel);
-  for (int64_t lane = 0; lane < lanes; ++lane) {
-    const std::byte* row = host.Row(panel * kPanel + lane);
-    for (int64_t k = 0; k < host.cols; ++k) {
-      std::memcpy(values + static_cast<size_t>(k * kPanel + lane) * width,
-                  row + static_cast<size_t>(k) * width,
-                  width);
+  for (int64_t first = 0; first < host.cols; first += kColumns) {
+    const int64_t columns = std::min(kColumns, host.cols - first);
+    std::byte* const to = values + static_cast<size_t>(first * kPanel) * kWidth;
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      const std::byte* from = host.Row(panel * kPanel + lane) + static_cast<size_t>(first) * kWidth;
+      for (int64_t k = 0; k < columns; ++k) {
+        std::memcpy(to + static_cast<size_t>(k * kPanel + lane) * kWidth,
+                    from + static_cast<size_t>(k) * kWidth,
+                    kWidth);
+      }
     }
   }
 }
@@ -90,7 +97,8 @@ void PackPanel(const HostMatrix& host,
                std::byte* memory,
                size_t scales_at) {
   std::byte* values = memory + static_cast<size_t>(panel) * view.panel_bytes;
-  if (view.blocks == 0) return PackFloatPanel(host, panel, values);
+  if (view.kind == PanelKind::kF32) return PackFloatPanel<4>(host, panel, values);
+  if (view.blocks == 0) return PackFloatPanel<2>(host, panel, values);
   std::byte* scales = memory + scales_at + static_cast<size_t>(panel) * view.panel_scale_bytes;
   const auto blocks = static_cast<size_t>(view.blocks);
   const int lanes = static_cast<int>(std::min<int64_t>(kPanel, host.rows - panel * kPanel));
