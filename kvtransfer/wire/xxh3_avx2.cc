@@ -95,7 +95,9 @@ uint64_t CopyLarge(uint8_t* to, const uint8_t* from, size_t size) {
   low.Put(sums);
   high.Put(sums + 4);
   if constexpr (kStreams) _mm_sfence();
-  return XXH3_mergeAccs(sums, XXH3_kSecret + kMergeSecret, size * XXH_PRIME64_1);
+  const uint64_t hash = XXH3_mergeAccs(sums, XXH3_kSecret + kMergeSecret, size * XXH_PRIME64_1);
+  LeaveAvx();
+  return hash;
 }
 
 bool Streams(const void* to, size_t size) {
@@ -108,7 +110,9 @@ uint64_t CopyOnce(void* to, const void* from, size_t size) {
   if (Streams(to, size)) return CopyLarge<true>(target, source, size);
   if (size >= kBlockBytes) return CopyLarge<false>(target, source, size);
   std::memcpy(to, from, size);
-  return XXH3_64bits(to, size);
+  const uint64_t hash = XXH3_64bits(to, size);
+  LeaveAvx();
+  return hash;
 }
 
 void Copy(void* to, const void* from, size_t size) {

@@ -1,10 +1,7 @@
 #pragma once
 
-// Included by one source file per instruction set, which first defines XXH_VECTOR if it needs to.
-// All of xxhash is then static to that file.
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+// Included by one source file for each instruction set; see xxhash_inline.h.
+#include "common/base/xxhash_inline.h"
 #include "kvtransfer/wire/xxh3_kernel.h"
 
 namespace baton {
@@ -15,14 +12,24 @@ constexpr Xxh3Kernel MakeKernel(decltype(Xxh3Kernel::copy) copy,
   return {
       []() -> void* { return XXH3_createState(); },
       [](void* state) { XXH3_freeState(static_cast<XXH3_state_t*>(state)); },
-      [](void* state) { XXH3_64bits_reset(static_cast<XXH3_state_t*>(state)); },
+      [](void* state) {
+        XXH3_64bits_reset(static_cast<XXH3_state_t*>(state));
+        LeaveAvx();
+      },
       [](void* state, const void* bytes, size_t size) {
         XXH3_64bits_update(static_cast<XXH3_state_t*>(state), bytes, size);
+        LeaveAvx();
       },
       [](const void* state) -> uint64_t {
-        return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state));
+        const uint64_t hash = XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state));
+        LeaveAvx();
+        return hash;
       },
-      [](const void* bytes, size_t size) -> uint64_t { return XXH3_64bits(bytes, size); },
+      [](const void* bytes, size_t size) -> uint64_t {
+        const uint64_t hash = XXH3_64bits(bytes, size);
+        LeaveAvx();
+        return hash;
+      },
       copy,
       copy_once,
   };

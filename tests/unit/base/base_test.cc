@@ -4,6 +4,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -29,6 +30,7 @@
 #include "common/base/thread.h"
 #include "common/base/token_list.h"
 #include "common/base/unique_fd.h"
+#include "tests/support/avx_state.h"
 #include "tests/support/temporary_folder.h"
 
 namespace baton {
@@ -215,6 +217,28 @@ TEST(HashTest, DependsOnBytesAndSeed) {
   EXPECT_NE(Xxh3Wide(bytes, 1), Xxh3Wide(bytes, 2));
   EXPECT_NE(Xxh3(bytes), Xxh3(bytes.first(4)));
   EXPECT_NE(RandomId(), RandomId());
+}
+
+TEST(HashTest, IsXxh3AtEverySize) {
+  std::vector<std::byte> bytes(size_t{1} << 16);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(i * 2654435761U >> 13);
+  for (size_t size = 0; size <= bytes.size(); size += size < 4200 ? 1 : 977) {
+    const uint64_t seed = size % 3 == 0 ? 0 : size * 0x9E3779B97F4A7C15;
+    const auto part = std::span(bytes).subspan(bytes.size() - size);
+    const XXH128_hash_t wide = XXH3_128bits_withSeed(part.data(), size, seed);
+    ASSERT_EQ(Xxh3Wide(part, seed), (Hash128{wide.high64, wide.low64})) << size;
+    ASSERT_EQ(Xxh3(part, seed), XXH3_64bits_withSeed(part.data(), size, seed)) << size;
+  }
+}
+
+TEST(HashTest, LeavesNoAvxStateBehind) {
+  if (!TellsAvxState()) GTEST_SKIP() << "this processor does not tell whether AVX is in use";
+  const std::vector<std::byte> bytes(5000);
+  (void)Xxh3(bytes);
+  EXPECT_FALSE(AvxInUse());
+  (void)Xxh3Wide(bytes, 1);
+  EXPECT_FALSE(AvxInUse());
 }
 
 TEST(HashTest, AForkedProcessHasRandomIdsOfItsOwn) {

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/granule_checksum.h"
+#include "kvtransfer/wire/xxh3_kernel.h"
 #include "tests/conformance/test_memory.h"
+#include "tests/support/avx_state.h"
 
 namespace baton {
 namespace {
@@ -65,6 +67,29 @@ TEST(GranuleHasherTest, ManyPartsOfBlocks) {
       EXPECT_EQ(Checksums(BestXxh3(), bytes, granule, piece), expected) << piece;
     }
   }
+}
+
+TEST(GranuleHasherTest, KernelsLeaveNoAvxStateBehind) {
+  if (!TellsAvxState()) GTEST_SKIP() << "this processor does not tell whether AVX is in use";
+  const Xxh3Kernel& kernel = BestXxh3();
+  std::vector<std::byte> from(1 << 16);
+  std::vector<std::byte> to(from.size());
+  void* const state = kernel.create();
+  kernel.reset(state);
+  EXPECT_FALSE(AvxInUse());
+  for (const size_t size : {size_t{100}, size_t{700}, size_t{5000}, from.size()}) {
+    kernel.update(state, from.data(), size);
+    EXPECT_FALSE(AvxInUse()) << "update of " << size;
+    (void)kernel.digest(state);
+    EXPECT_FALSE(AvxInUse()) << "digest of " << size;
+    (void)kernel.once(from.data(), size);
+    EXPECT_FALSE(AvxInUse()) << "once of " << size;
+    kernel.copy(to.data(), from.data(), size);
+    EXPECT_FALSE(AvxInUse()) << "copy of " << size;
+    (void)kernel.copy_once(to.data(), from.data(), size);
+    EXPECT_FALSE(AvxInUse()) << "copy_once of " << size;
+  }
+  kernel.destroy(state);
 }
 
 // Copies of any size, to and from addresses of any alignment, equal their source, leave the bytes
