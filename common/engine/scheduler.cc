@@ -75,7 +75,7 @@ void Scheduler::Add(Request request, Time now, Constraint constraint) {
   leader.rank = {ordering_.VirtualTime(active->request, uncached, token_time_), active->serial, 0};
   active->added = now;
   if (active->held()) {
-    Hold(*active);
+    CountHeld(*active, 1);
   } else {
     BoundWait(*active, now);
     Enqueue(leader);
@@ -88,7 +88,7 @@ void Scheduler::PeerReady(RequestKey key, Time now) {
   const auto found = active_.find(key);
   if (found == active_.end() || !found->second->held()) return;
   ActiveRequest& active = *found->second;
-  Unhold(active);
+  EndHold(active);
   BoundWait(active, now);
   next_expiry_ = std::min(next_expiry_, active.expiry());
   Enqueue(active.sequences[0]);
@@ -106,22 +106,17 @@ void Scheduler::BoundWait(ActiveRequest& active, Time now) const {
 
 // A held request counts as waiting, and its prompt as work of this engine or of its arena, so that
 // routers see the load that was sent here.
-void Scheduler::Hold(const ActiveRequest& active) {
-  ++held_;
+void Scheduler::CountHeld(const ActiveRequest& active, int32_t requests) {
+  held_ += requests;
   if (active.awaits_reservation()) {
-    expected_blocks_ += cache_.BlocksFor(active.sequences[0].length());
+    expected_blocks_ += requests * cache_.BlocksFor(active.sequences[0].length());
   } else {
-    waiting_tokens_ += active.sequences[0].length();
+    waiting_tokens_ += requests * active.sequences[0].length();
   }
 }
 
-void Scheduler::Unhold(ActiveRequest& active) {
-  --held_;
-  if (active.awaits_reservation()) {
-    expected_blocks_ -= cache_.BlocksFor(active.sequences[0].length());
-  } else {
-    waiting_tokens_ -= active.sequences[0].length();
-  }
+void Scheduler::EndHold(ActiveRequest& active) {
+  CountHeld(active, -1);
   active.request.peer_first = false;
 }
 
@@ -245,7 +240,7 @@ void Scheduler::Finish(Sequence& sequence) {
 // way may write them any more. Reap must follow.
 void Scheduler::Drop(Sequence& sequence) {
   if (sequence.request->held()) {
-    Unhold(*sequence.request);
+    EndHold(*sequence.request);
   } else if (sequence.state == SequenceState::kWaiting) {
     Dequeue(sequence);
   }

@@ -117,8 +117,8 @@ class Scheduler final {
   void Reap();
   void Enqueue(Sequence& sequence);
   void Dequeue(Sequence& sequence);
-  void Hold(const ActiveRequest& active);
-  void Unhold(ActiveRequest& active);
+  void CountHeld(const ActiveRequest& active, int32_t requests);
+  void EndHold(ActiveRequest& active);
   void BoundWait(ActiveRequest& active, Time now) const;
   void Run(Sequence& sequence);
   void ForgetChunks(const RequestKey& key);
