@@ -8,10 +8,8 @@
 
 namespace baton {
 
-// How the next token is chosen. The steps apply in this order: logit bias, banned tokens and the
-// mask; the repetition, presence and frequency penalties; temperature 0 ends here with the highest
-// logit, ties going to the lower id; temperature, top-k, top-p, min-p; one draw.
-struct SamplingParams {
+// The sampling parameters that are numbers. Kernels on GPUs receive a copy.
+struct SamplingNumbers {
   float temperature = 1.0f;         // 0 = greedy
   int32_t top_k = 0;                // 0 = all
   float top_p = 1.0f;               // (0, 1]
@@ -21,6 +19,14 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   // over the output
   uint64_t seed = 0;
   int32_t top_logprobs = -1;  // -1: no logprobs; k ≥ 0: the chosen token's and the k highest
+
+  bool operator==(const SamplingNumbers&) const = default;
+};
+
+// How the next token is chosen. The steps apply in this order: logit bias, banned tokens and the
+// mask; the repetition, presence and frequency penalties; temperature 0 ends here with the highest
+// logit, ties going to the lower id; temperature, top-k, top-p, min-p; one draw.
+struct SamplingParams : SamplingNumbers {
   std::vector<std::pair<TokenId, float>> logit_bias;  // each token at most once
 
   // Whether the choice depends on the tokens chosen before.

@@ -154,7 +154,7 @@ Status DecoderRunner::RunAlike(const KvView& kv, int32_t sequences, int32_t cont
   std::vector<int32_t> positions;
   std::vector<SequenceRows> parts;
   std::vector<int32_t> logit_rows;
-  const SamplingParams greedy = {.temperature = 0, .logit_bias = {}};
+  const SamplingParams greedy = {{.temperature = 0}, {}};
   const int32_t sampled_rows = decoder_.plan().place.leader() ? sequences : 0;
   const std::vector<SamplingRow> sampling(sampled_rows, SamplingRow{&greedy, 0, {}, {}, {}});
   for (int32_t i = 0; i < sequences; ++i) {

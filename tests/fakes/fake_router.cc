@@ -212,7 +212,7 @@ pb::Dispatch MakeDispatch(const Request& request, pb::Dispatch::Kind kind) {
   dispatch.set_prompt_length(request.prompt_length);
   dispatch.set_samples(request.samples);
   dispatch.set_first_sample(request.first_sample);
-  pb::SamplingParams& sampling = *dispatch.mutable_sampling();
+  v1::Sampling& sampling = *dispatch.mutable_sampling();
   sampling.set_temperature(request.sampling.temperature);
   sampling.set_top_k(request.sampling.top_k);
   sampling.set_top_p(request.sampling.top_p);
@@ -221,7 +221,7 @@ pb::Dispatch MakeDispatch(const Request& request, pb::Dispatch::Kind kind) {
   sampling.set_presence_penalty(request.sampling.presence_penalty);
   sampling.set_frequency_penalty(request.sampling.frequency_penalty);
   sampling.set_seed(request.sampling.seed);
-  sampling.set_top_logprobs(request.sampling.top_logprobs);
+  dispatch.set_top_logprobs(request.sampling.top_logprobs);
   dispatch.set_max_tokens(request.max_tokens);
   dispatch.set_min_tokens(request.min_tokens);
   for (const TokenId stop : request.stop_tokens) dispatch.add_stop_tokens(stop);

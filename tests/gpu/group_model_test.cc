@@ -244,7 +244,7 @@ TEST_F(GpuGroup, DeterministicRowsDoNotDependOnTheBatch) {
 TEST_F(GpuGroup, EveryRankEmbedsTheTokensThatTheLeaderSamples) {
   const OpenedModel model = Open("llama_gqa");
   const auto generate = [&](auto& issue, int32_t steps) {
-    const SamplingParams greedy = {.temperature = 0, .logit_bias = {}};
+    const SamplingParams greedy = {{.temperature = 0}, {}};
     std::vector<SampledToken> sampled(static_cast<size_t>(steps));
     const std::vector<SamplingRow> row(1, SamplingRow{&greedy, 0, {}, {}, {}});
     for (int32_t i = 0; i < steps; ++i) {
@@ -302,7 +302,7 @@ TEST_F(GpuGroup, StagesComputeDifferentSteps) {
   const OpenedModel model = Open("llama_gqa");
   GroupRunner group(model, /*pipeline=*/true, {.deterministic = true});
   const std::vector<std::vector<int32_t>> tables = {{4, 9, 2, 7}, {1, 3, 5, 6}};
-  const SamplingParams greedy = {.temperature = 0, .logit_bias = {}};
+  const SamplingParams greedy = {{.temperature = 0}, {}};
   const std::vector<SamplingRow> row(1, SamplingRow{&greedy, 0, {}, {}, {}});
   std::vector<std::vector<TokenId>> texts = {{3}, {8}};
   ThreadGroup turns(2);  // the leader's tokens for the other rank, which has no plan of its own

@@ -71,24 +71,23 @@ StatusOr<Peer> PeerFromProto(const wire::Peer& in, bool address_wanted) {
 
 // ---- sampling
 
-void SetSampling(const SamplingParams& in, wire::SamplingParams& out) {
+void SetSampling(const SamplingParams& in, v1::Sampling& out) {
   SetSamplingFields(in, out);
   out.set_top_k(in.top_k);
   out.set_seed(in.seed);
-  out.set_top_logprobs(in.top_logprobs);
   for (const auto& [token, bias] : in.logit_bias) (*out.mutable_logit_bias())[token] = bias;
 }
 
-StatusOr<SamplingParams> SamplingFromProto(const wire::SamplingParams& in) {
+StatusOr<SamplingParams> SamplingFromProto(const v1::Sampling& in) {
   if (in.logit_bias_size() > kMaxLogitBias) {
     return InvalidArgument("sampling.logit_bias has {} entries; at most {} are allowed",
                            in.logit_bias_size(),
                            kMaxLogitBias);
   }
-  SamplingParams out = SamplingFieldsOf(in);
+  SamplingParams out;
+  ReadSamplingFields(in, out);
   out.top_k = in.top_k();
   out.seed = in.seed();
-  out.top_logprobs = in.top_logprobs();
   out.logit_bias.assign(in.logit_bias().begin(), in.logit_bias().end());
   std::ranges::sort(out.logit_bias);
   return out;
@@ -107,6 +106,7 @@ void SetDispatch(const DispatchCommand& in, Time now, wire::Dispatch& out) {
   out.set_samples(request.samples);
   out.set_first_sample(request.first_sample);
   SetSampling(request.sampling, *out.mutable_sampling());
+  out.set_top_logprobs(request.sampling.top_logprobs);
   out.set_max_tokens(request.max_tokens);
   out.set_min_tokens(request.min_tokens);
   out.mutable_stop_tokens()->Add(request.stop_tokens.begin(), request.stop_tokens.end());
@@ -165,6 +165,7 @@ StatusOr<DispatchCommand> DispatchFromProto(const wire::Dispatch& in, Time now) 
   request.samples = in.samples();
   request.first_sample = in.first_sample();
   BATON_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(in.sampling()));
+  request.sampling.top_logprobs = in.top_logprobs();
   request.max_tokens = in.max_tokens();
   request.min_tokens = in.min_tokens();
   request.stop_tokens.assign(in.stop_tokens().begin(), in.stop_tokens().end());

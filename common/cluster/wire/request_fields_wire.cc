@@ -58,20 +58,18 @@ void Read(const pb::Message& in, const pb::FieldDescriptor* field, std::string& 
 
 }  // namespace
 
-void SetSamplingFields(const SamplingParams& in, worker::v1::SamplingParams& out) {
-  ForEachField<worker::v1::SamplingParams, kSamplingFields>(
+void SetSamplingFields(const SamplingParams& in, v1::Sampling& out) {
+  ForEachField<v1::Sampling, kSamplingFields>(
       [&](const SamplingField& row, const pb::FieldDescriptor* field) {
         Set(out, field, in.*row.value);
       });
 }
 
-SamplingParams SamplingFieldsOf(const worker::v1::SamplingParams& in) {
-  SamplingParams out;
-  ForEachField<worker::v1::SamplingParams, kSamplingFields>(
+void ReadSamplingFields(const v1::Sampling& in, SamplingParams& out) {
+  ForEachField<v1::Sampling, kSamplingFields>(
       [&](const SamplingField& row, const pb::FieldDescriptor* field) {
-        Read(in, field, out.*row.value);
+        if (in.GetReflection()->HasField(in, field)) Read(in, field, out.*row.value);
       });
-  return out;
 }
 
 void SetSamplingFields(const SamplingOverrides& in, v1::Sampling& out) {

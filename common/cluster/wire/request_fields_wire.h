@@ -10,7 +10,6 @@ class Sampling;
 }  // namespace baton::v1
 namespace baton::worker::v1 {
 class Dispatch;
-class SamplingParams;
 }  // namespace baton::worker::v1
 
 // Moves the fields of kSamplingFields and kPassedFields between our types and the fields of the
@@ -18,8 +17,9 @@ class SamplingParams;
 // cluster_wire_test compares the tables with all messages.
 namespace baton {
 
-void SetSamplingFields(const SamplingParams& in, worker::v1::SamplingParams& out);
-SamplingParams SamplingFieldsOf(const worker::v1::SamplingParams& in);
+void SetSamplingFields(const SamplingParams& in, v1::Sampling& out);
+// Absent values of `in` leave those of `out` as they are.
+void ReadSamplingFields(const v1::Sampling& in, SamplingParams& out);
 
 // Absent values stay absent.
 void SetSamplingFields(const SamplingOverrides& in, v1::Sampling& out);

@@ -117,7 +117,7 @@ StatusOr<SamplingPlan> Sampling::Impl::Plan(std::span<const SamplingRow> rows,
     args.undo_at = undo_entries;
     undo_entries +=
         int64_t{args.bias_count} + args.banned_count + args.output_count + args.prompt_count;
-    const int32_t top = std::min(args.top, vocabulary);
+    const int32_t top = std::min(args.params.top_logprobs, vocabulary);
     if (top > kMaxCandidates) {
       return InvalidArgument("top_logprobs is {}; the device lists up to {}", top, kMaxCandidates);
     }
@@ -128,7 +128,7 @@ StatusOr<SamplingPlan> Sampling::Impl::Plan(std::span<const SamplingRow> rows,
     if (args.edited()) plan_.work |= kEditWork;
     if (args.kind == SamplingKind::kUnsorted) plan_.work |= kUnsortedWork;
     if (args.kind == SamplingKind::kSorted) plan_.work |= kSortedWork;
-    if (args.top >= 0) plan_.work |= kLogprobWork;
+    if (args.params.top_logprobs >= 0) plan_.work |= kLogprobWork;
   }
   const bool undo = (plan_.work & kEditWork) != 0 && (plan_.work & kLogprobWork) != 0;
   BATON_RETURN_IF_ERROR(Place(undo ? undo_entries : 0));
@@ -141,15 +141,9 @@ SamplingRowArgs Sampling::Impl::Describe(const SamplingRow& row, StepBuffer& lis
   const SamplingParams& params = *row.params;
   SamplingRowArgs args;
   args.kind = KindOf(params);
-  args.top = std::max(params.top_logprobs, -1);
+  args.params = params;
   args.scale = std::min(1.0f / params.temperature, 1e30f);
-  args.top_k = std::max(params.top_k, 0);
-  args.top_p = static_cast<double>(params.top_p);
   args.draw = UniformDraw(params.seed, row.position);
-  args.min_p = params.min_p;
-  args.repetition = params.repetition_penalty;
-  args.presence = params.presence_penalty;
-  args.frequency = params.frequency_penalty;
   if (!params.logit_bias.empty()) args.bias_at = WriteBias(row, lists, args.bias_count);
   const auto write = [&](std::span<const TokenId> tokens, uint64_t& at, int32_t& count) {
     if (tokens.empty()) return;

@@ -27,7 +27,7 @@ struct RowLists {
         banned(reinterpret_cast<const TokenId*>(plan.lists + args.banned_at)),
         output(reinterpret_cast<const TokenId*>(plan.lists + args.output_at)),
         prompt(reinterpret_cast<const TokenId*>(plan.lists + args.prompt_at)),
-        undo(args.top >= 0 ? plan.undo + args.undo_at : nullptr) {}
+        undo(args.params.top_logprobs >= 0 ? plan.undo + args.undo_at : nullptr) {}
 
   // Token `i` of the concatenation of bias, banned, output and prompt.
   __device__ TokenId Entry(const SamplingRowArgs& args, int32_t i) const {
@@ -111,14 +111,15 @@ __device__ void ApplyPenalties(const RowLists& lists,
       lists.undo[first + i] = taken == 0 ? __uint_as_float(kNoUndo) : logit;
     }
     if (taken == 0) continue;
-    if (args.repetition != 1.0f) {
-      logit = logit > 0 ? logit / args.repetition : logit * args.repetition;
+    if (args.params.repetition_penalty != 1.0f) {
+      logit = logit > 0 ? logit / args.params.repetition_penalty
+                        : logit * args.params.repetition_penalty;
     }
     const uint32_t count = taken & ~kInPrompt;
     if (count > 0) {
       // Rounds the product and the sum separately, as the CPU backend does.
-      const float frequency = __fmul_rn(args.frequency, static_cast<float>(count));
-      logit = __fsub_rn(logit, __fadd_rn(args.presence, frequency));
+      const float frequency = __fmul_rn(args.params.frequency_penalty, static_cast<float>(count));
+      logit = __fsub_rn(logit, __fadd_rn(args.params.presence_penalty, frequency));
     }
     row[token] = logit;
   }
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     return;
   }
-  if (unedited && args.top < 0) return;
+  if (unedited && args.params.top_logprobs < 0) return;
   float* values = logits + row * stride;
   const int32_t begin = static_cast<int32_t>(blockIdx.y) * plan.range;
   const int32_t end = min(begin + plan.range, plan.vocabulary);
@@ -204,7 +205,7 @@ __device__ void UnsortedDraw(const SamplingPlan& plan,
   const int32_t last = min(first + each, end);
   const auto weight = [&](int32_t i) {
     const float w = Weight(values[i], highest, args.scale);
-    return w >= args.min_p ? Fixed(w) : 0;
+    return w >= args.params.min_p ? Fixed(w) : 0;
   };
   uint64_t mine = 0;
   for (int32_t i = first; i < last; ++i) mine += weight(i);
@@ -231,12 +232,12 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t row = blockIdx.x;
   const SamplingRowArgs args = plan.args[row];
   if (args.kind == SamplingKind::kNone) return;
-  if (logprobs ? args.top < 0 : args.kind != SamplingKind::kUnsorted) return;
+  if (logprobs ? args.params.top_logprobs < 0 : args.kind != SamplingKind::kUnsorted) return;
   const float highest = LogitOf(logprobs ? plan.unedited[row] : plan.best[row]);
   // No draw: if the highest logit is +∞, its token is already chosen; if it is −∞, none can be.
   if (!logprobs && !(fabsf(highest) <= kLargestLogit)) return;
   const float scale = logprobs ? 1.0f : args.scale;
-  const float least = logprobs ? 0.0f : args.min_p;
+  const float least = logprobs ? 0.0f : args.params.min_p;
   const float* values = logits + row * stride;
   const int32_t begin = static_cast<int32_t>(blockIdx.y) * plan.range;
   const int32_t end = min(begin + plan.range, plan.vocabulary);
@@ -269,7 +270,7 @@ __global__ void __launch_bounds__(kThreads)
   WaitForPredecessor();
   const uint32_t row = blockIdx.x;
   const SamplingRowArgs args = plan.args[row];
-  if (args.kind == SamplingKind::kNone || args.top < 0) return;
+  if (args.kind == SamplingKind::kNone || args.params.top_logprobs < 0) return;
   const int32_t token = plan.tokens[row];
   const RowLists lists(plan, args);
   const int32_t count = args.bias_count + args.banned_count + args.output_count + args.prompt_count;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/base/sampling_params.h"
 #include "common/base/token_id.h"
 #include "kernels/sampling.h"
 #include "kernels/tensor.h"
@@ -36,15 +37,9 @@ struct LogitBias {
 // The sampling parameters of one row. The row's lists are in SamplingPlan::lists, at byte offsets.
 struct SamplingRowArgs {
   SamplingKind kind = SamplingKind::kNone;
-  int32_t top = -1;   // SamplingParams::top_logprobs
-  float scale = 1;    // 1 / temperature
-  int32_t top_k = 0;  // 0: no limit
-  double top_p = 1;
-  double draw = 0;  // in [0, 1)
-  float min_p = 0;
-  float repetition = 1;
-  float presence = 0;
-  float frequency = 0;
+  SamplingNumbers params;
+  float scale = 1;       // 1 / temperature
+  double draw = 0;       // in [0, 1)
   uint64_t bias_at = 0;  // LogitBias; equal tokens are adjacent, in the order of addition
   uint64_t banned_at = 0;
   uint64_t output_at = 0;

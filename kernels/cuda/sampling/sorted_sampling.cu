@@ -58,11 +58,11 @@ __device__ __forceinline__ WalkGoal TopP(double share, uint64_t sum) {
 __device__ uint64_t LeastKept(SearchMemory& m,
                               const SamplingRowArgs& args,
                               const WeightCandidates& all) {
-  if (args.top_k > 0 && args.top_k < all.vocabulary) {
-    return LowerBound(m, all, static_cast<uint32_t>(args.top_k));
+  if (args.params.top_k > 0 && args.params.top_k < all.vocabulary) {
+    return LowerBound(m, all, static_cast<uint32_t>(args.params.top_k));
   }
-  if (args.top_p >= 1) return 0;
-  const double least = 0.5 * (1 - args.top_p) / all.vocabulary;
+  if (args.params.top_p >= 1) return 0;
+  const double least = 0.5 * (1 - double{args.params.top_p}) / all.vocabulary;
   return KeyOf(WeightBits(static_cast<float>(least)), kMaxVocabulary - 1);
 }
 
@@ -81,11 +81,12 @@ __device__ uint64_t Narrow(SearchMemory& m, const SamplingRowArgs& args, WeightC
   // For flat distributions: finds the top digit in which the walk ends, and lists the candidates
   // from this digit up.
   CountDigits<true>(m, all, kTopShift, 0);
-  const bool by_count = args.top_k > 0 && args.top_k < all.vocabulary;
-  const uint64_t most = by_count ? static_cast<uint64_t>(args.top_k) - 1 : kMaxVocabulary;
+  const bool by_count = args.params.top_k > 0 && args.params.top_k < all.vocabulary;
+  const uint64_t most = by_count ? static_cast<uint64_t>(args.params.top_k) - 1 : kMaxVocabulary;
   Crossing crossing = FindCrossing(m, {false, most}, {});
   const uint64_t mass = crossing.total.mass;
-  if (!by_count && args.top_p < 1) crossing = FindCrossing(m, TopP(args.top_p, mass), {});
+  if (!by_count && args.params.top_p < 1)
+    crossing = FindCrossing(m, TopP(args.params.top_p, mass), {});
   const uint32_t kept =
       crossing.count == 0 ? crossing.total.count : crossing.before.count + crossing.count;
   if (kept > kMaxCandidates) return mass;
@@ -110,15 +111,16 @@ __global__ void __launch_bounds__(kSearchThreads)
   uint64_t mass = Narrow(m, args, candidates);
   // Top-k, then top-p, then min-p. Each keeps the most probable of the remaining candidates, so the
   // mass of the kept candidates describes them completely.
-  if (args.top_k > 0 && args.top_k < plan.vocabulary) {
-    mass =
-        FindWalkEnd<true>(m, candidates, {false, static_cast<uint64_t>(args.top_k) - 1}).met.mass;
+  if (args.params.top_k > 0 && args.params.top_k < plan.vocabulary) {
+    mass = FindWalkEnd<true>(m, candidates, {false, static_cast<uint64_t>(args.params.top_k) - 1})
+               .met.mass;
   }
-  if (args.top_p < 1) mass = FindWalkEnd<true>(m, candidates, TopP(args.top_p, mass)).met.mass;
-  if (args.min_p > 0) {
+  if (args.params.top_p < 1)
+    mass = FindWalkEnd<true>(m, candidates, TopP(args.params.top_p, mass)).met.mass;
+  if (args.params.min_p > 0) {
     uint64_t above = 0;
     candidates([&](uint64_t key) {
-      if (WeightOf(key) >= args.min_p) above += Fixed(WeightOf(key));
+      if (WeightOf(key) >= args.params.min_p) above += Fixed(WeightOf(key));
     });
     above = BlockReduce(above, Add());
     if (threadIdx.x == 0) m.key = min(mass, above);
@@ -138,9 +140,9 @@ __global__ void __launch_bounds__(kSearchThreads)
   WaitForPredecessor();
   const uint32_t row = blockIdx.x;
   const SamplingRowArgs args = plan.args[row];
-  if (args.kind == SamplingKind::kNone || args.top <= 0) return;
+  if (args.kind == SamplingKind::kNone || args.params.top_logprobs <= 0) return;
   const LogitCandidates all{logits + row * stride, plan.vocabulary};
-  const auto wanted = static_cast<uint32_t>(min(args.top, plan.vocabulary));
+  const auto wanted = static_cast<uint32_t>(min(args.params.top_logprobs, plan.vocabulary));
   uint32_t listed = List<false>(m, all, LowerBound(m, all, wanted)).count;
   if (listed > kMaxCandidates) {
     listed = List<false>(m, all, FindWalkEnd<false>(m, all, {false, wanted - 1}).key).count;

@@ -30,8 +30,6 @@ FieldDescriptor::CppType TypeOf(const PassedField& field) {
 
 TEST(RequestFieldsTest, TheMessagesHaveTheFieldsOfTheTables) {
   for (const SamplingField& field : kSamplingFields) {
-    ExpectField(
-        *worker::v1::SamplingParams::descriptor(), field.name, FieldDescriptor::CPPTYPE_FLOAT);
     ExpectField(*v1::Sampling::descriptor(), field.name, FieldDescriptor::CPPTYPE_FLOAT);
     EXPECT_TRUE(
         v1::Sampling::descriptor()->FindFieldByName(std::string(field.name))->has_presence())

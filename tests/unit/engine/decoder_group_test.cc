@@ -53,7 +53,7 @@ class RunnerRank {
                 int32_t count,
                 std::vector<TokenId>& tokens,
                 std::vector<int32_t>& layers) {
-    const SamplingParams params = {.temperature = 0.7f, .logit_bias = {}};
+    const SamplingParams params = {{.temperature = 0.7f}, {}};
     std::vector<TokenId> input = prompt;
     int32_t context = 0;
     for (int32_t i = 0; i < count; ++i) {
