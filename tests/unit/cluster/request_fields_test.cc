@@ -55,6 +55,12 @@ TEST(RequestFieldsTest, AbsentParametersStayAbsent) {
   for (const SamplingField& field : kSamplingFields) {
     EXPECT_EQ(read.*field.override_value, given.*field.override_value) << field.name;
   }
+  SamplingParams params;
+  params.min_p = 0.5F;
+  params.top_p = 0.5F;
+  ReadSamplingFields(message, params);
+  EXPECT_EQ(params.min_p, 0.25F);
+  EXPECT_EQ(params.top_p, 0.5F);
 }
 
 TEST(RequestFieldsTest, ClientsStateOnlyWhatTheRouterDoesNotMake) {
