@@ -117,7 +117,10 @@ def check_failed_calls_are_alike_in_streams_and_bodies(address):
         chat = {"model": MODEL, "messages": user(text), "tools": CHAT_TOOLS}
         body = client.chat.completions.create(**chat).choices[0]
         with client.chat.completions.stream(**chat) as stream:
-            streamed = stream.get_final_completion().choices[0]
+            for _ in stream:
+                pass
+            # Not get_final_completion, which raises an error for an answer that was cut off.
+            streamed = stream.current_completion_snapshot.choices[0]
         equal_objects(streamed.message, body.message)
         equal(streamed.finish_reason, body.finish_reason)
         responses = {"model": MODEL, "input": text, "tools": RESPONSE_TOOLS}
@@ -141,7 +144,7 @@ def check_failed_calls_are_not_run(address):
         choice = client.chat.completions.create(
             model=MODEL, messages=user(text), tools=CHAT_TOOLS).choices[0]
         equal(choice.finish_reason, finish)
-        equal(choice.message.content, "Look")
+        assert choice.message.content.startswith("Look"), choice
         arguments = choice.message.tool_calls[0].function.arguments
         try:
             json.loads(arguments)
