@@ -32,6 +32,31 @@ EncodeLimits EncodeLimitsOf(const TextLimits& limits) {
   return {.max_tokens = limits.max_tokens, .cancelled = limits.cancelled};
 }
 
+// The content of messages that show whether the template prints them.
+constexpr std::string_view kMark = "ROLE_PROBE_";
+
+// The roles whose messages the template prints in plain chats. Others are looked at in each chat.
+std::vector<std::string> KnownRoles(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  const ChatTurn user{"user", "x", ""};
+  const ChatTurn call{"assistant",
+                      "",
+                      R"({"tool_calls": [{"id": "call00001", "type": "function",
+                          "function": {"name": "f", "arguments": "{}"}}]})"};
+  const std::string mark(kMark);
+  const std::pair<const char*, ChatInput> probes[] = {
+      {"system", {{{"system", mark, ""}, user}, "", ""}},
+      {"tool", {{user, call, {"tool", mark, R"({"tool_call_id": "call00001"})"}}, "", ""}}};
+  std::vector<std::string> known = {"user", "assistant"};
+  for (const auto& [role, chat] : probes) {
+    const StatusOr<Json> context = TemplateContext(
+        {.chat = chat, .names = {}, .tokenizer = tokenizer, .source = chat_template.source()});
+    if (!context.ok()) continue;
+    const StatusOr<std::string> prompt = chat_template.Render(*context, {});
+    if (prompt.ok() && prompt->find(kMark) != std::string::npos) known.emplace_back(role);
+  }
+  return known;
+}
+
 Status CheckCancelled(const TextLimits& limits) {
   if (!limits.cancelled || !limits.cancelled()) return OkStatus();
   return Status(StatusCode::kCancelled, "the client left");
@@ -91,6 +116,7 @@ ModelText::ModelText(std::string name,
       if (const auto token = tokenizer_.Find(marker)) chat_tokens_.push_back(*token);
     }
   }
+  if (template_.has_value()) known_roles_ = KnownRoles(*template_, tokenizer_);
 }
 
 ChatParserOptions ModelText::ParserOptions(const ChatInput& chat,
@@ -173,13 +199,11 @@ StatusOr<std::vector<TokenId>> ModelText::EncodeText(std::string_view text,
 Status ModelText::CheckRoles(const Json& context,
                              const RenderOptions& options,
                              const FieldNames& names) const {
-  constexpr std::string_view kMark = "ROLE_PROBE_";
-  const bool has_tools = formats_.calls != ToolCallFormat::kNone;
   std::map<size_t, Json> silent;  // the roles to look at, by the number of the message
   for (size_t i = 0; i < context["messages"].size(); ++i) {
     const Json& role = context["messages"][i]["role"];
-    if (role == "system" || role == "user" || role == "assistant") continue;
-    if (role != "tool" || !has_tools) silent.emplace(i, role);
+    const bool known = std::ranges::any_of(known_roles_, [&](auto& one) { return role == one; });
+    if (!known) silent.emplace(i, role);
   }
   if (silent.empty()) return OkStatus();
   Json probe = context;

@@ -104,6 +104,7 @@ class ModelText final {
   const int32_t vocabulary_;
   const ChatFormats formats_;
   std::vector<TokenId> chat_tokens_;
+  std::vector<std::string> known_roles_;  // the template prints their messages
 };
 
 }  // namespace baton::router

@@ -193,6 +193,15 @@ TEST(Roles, AMessageThatTheTemplateWouldLeaveOutIsRefused) {
   EXPECT_EQ(MemberOf(grpc), "chat.messages[0].role");
 }
 
+TEST(Roles, ASystemMessageIsNotLeftOutEither) {
+  constexpr const char* kNoSystem =
+      "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}";
+  for (const char* role : {"system", "developer"}) {
+    const Status status = PromptOfBody(kNoSystem, BodyWithRole(role)).status();
+    EXPECT_EQ(MemberOf(status), "messages[1].role") << role;
+  }
+}
+
 TEST(Roles, ATemplateMayLookAtTheContentOfAMessage) {
   constexpr const char* kPicky =
       "{% for m in messages %}{% if m.role == 'ipython' and m.content != 'zebra' %}"
