@@ -112,6 +112,7 @@ struct TokenLogprobs {
   int64_t text_offset = 0;  // where the token's text begins in the sample's text, in characters
   TextLogprob chosen;
   std::vector<TextLogprob> top;
+  size_t events = 0;  // of GenerationDelta::events: how many had arrived with this token
 };
 
 // A part of one sample's output.

@@ -143,7 +143,9 @@ class RequestFrontend::Running final : public Generation,
       cached_tokens_ = std::max(cached_tokens_, output->cached_tokens);
       delta.cached_tokens = cached_tokens_;
       tokens[output->sample] += output->token.has_value() ? 1 : 0;
+      const size_t logprobs = delta.logprobs.size();
       sample.Append(*output, delta);
+      if (delta.logprobs.size() > logprobs) delta.logprobs.back().events = delta.events.size();
       if (EndsAtStopToken(*output) && !sample.stopped()) delta.stop_token = output->token->token;
       if (sample.stopped()) frontend_.core_.StopSample(id_, output->sample);
     }

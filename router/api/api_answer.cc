@@ -6,12 +6,26 @@ namespace baton::router {
 
 void ApiChoice::Add(const GenerationDelta& delta) {
   text += delta.text;
-  for (const ChatEvent& event : delta.events) output.Add(event);
+  AddEvents(delta);
   logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
   finish = delta.finish;
   stop_index = delta.stop_index;
   stop_token = delta.stop_token;
   if (finish != FinishReason::kNone) output.End(/*cut=*/finish == FinishReason::kLength);
+}
+
+// Each token follows its events, which tell where its logprobs belong.
+void ApiChoice::AddEvents(const GenerationDelta& delta) {
+  size_t added = 0;
+  const auto add_until = [&](size_t end) {
+    for (; added < std::min(end, delta.events.size()); ++added) output.Add(delta.events[added]);
+  };
+  for (const TokenLogprobs& token : delta.logprobs) {
+    const size_t before = added;
+    add_until(token.events);
+    output.AddLogprobs(token, /*held=*/added == before);
+  }
+  add_until(delta.events.size());
 }
 
 void ApiChoice::EndAtDeadline() {

@@ -22,6 +22,7 @@ struct ApiChoice {
   bool past_deadline = false;                        // the deadline cut the output off
 
   void Add(const GenerationDelta& delta);
+  void AddEvents(const GenerationDelta& delta);
   void EndAtDeadline();
   // Whether the output has a call that did not fail.
   bool HasCall() const;

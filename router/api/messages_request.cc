@@ -151,7 +151,7 @@ StatusOr<ApiRequest> ReadMessagesRequest(MessagesKind kind, const Json& body) {
   generation.names.sampling = "";
   generation.samples = 1;
   generation.skip_special_tokens = true;
-  out.whole_calls = true;
+  out.blocks.whole_calls = true;
   BATON_RETURN_IF_ERROR(CheckKnown(body,
                                    "",
                                    {"cache_control",

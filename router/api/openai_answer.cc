@@ -6,6 +6,7 @@
 
 #include "common/text/utf8.h"
 #include "router/api/answer_json.h"
+#include "router/api/logprobs_json.h"
 #include "router/request_error.h"
 
 namespace baton::router {
@@ -34,12 +35,6 @@ Json UsageOf(const GenerationEnd& end) {
   return usage;
 }
 
-Json ChatLogprob(const TextLogprob& in) {
-  Json bytes = Json::array();
-  for (const char c : in.piece) bytes.push_back(static_cast<uint8_t>(c));
-  return {{"token", in.piece}, {"logprob", in.logprob}, {"bytes", std::move(bytes)}};
-}
-
 // The token's text, and OpenAI's form of bytes that are no text. Different tokens give different
 // texts, as keys of an object must.
 std::string TokenText(const std::string& piece) {
@@ -50,16 +45,7 @@ std::string TokenText(const std::string& piece) {
 }
 
 Json LogprobsOf(OpenAiKind kind, const std::vector<TokenLogprobs>& in) {
-  if (kind == OpenAiKind::kChat) {
-    Json content = Json::array();
-    for (const TokenLogprobs& token : in) {
-      Json one = ChatLogprob(token.chosen);
-      one["top_logprobs"] = Json::array();
-      for (const TextLogprob& top : token.top) one["top_logprobs"].push_back(ChatLogprob(top));
-      content.push_back(std::move(one));
-    }
-    return {{"content", std::move(content)}};
-  }
+  if (kind == OpenAiKind::kChat) return {{"content", LogprobsJson(in)}};
   Json out = {{"tokens", Json::array()},
               {"token_logprobs", Json::array()},
               {"top_logprobs", Json::array()},

@@ -1,5 +1,7 @@
 #include "router/api/output_blocks.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/text/utf8.h"
@@ -40,6 +42,19 @@ void OutputBlocks::Add(const ChatEvent& event) {
   }
 }
 
+void OutputBlocks::AddLogprobs(const TokenLogprobs& token, bool held) {
+  if (!options_.logprobs) return;
+  // What was held back between two blocks are their markers.
+  const size_t before = std::exchange(counted_blocks_, blocks_.size());
+  if (before > 0 && blocks_.size() > before) held_logprobs_.clear();
+  held_logprobs_.push_back(token);
+  if (held) return;
+  if (!in_call_ && !blocks_.empty() && blocks_.back().kind == ApiBlock::Kind::kText) {
+    std::ranges::move(held_logprobs_, std::back_inserter(blocks_.back().logprobs));
+  }
+  held_logprobs_.clear();
+}
+
 void OutputBlocks::End(bool cut) {
   if (in_call_) FailCall("");
   EndFailedCall(cut);
@@ -58,7 +73,7 @@ void OutputBlocks::AddText(ApiBlock::Kind kind, std::string_view text) {
 void OutputBlocks::AddArguments(std::string_view text) {
   const size_t end = LastBrace(text);
   const bool only_space = text.find_first_not_of(kSpace) == std::string_view::npos;
-  const bool waits = whole_calls_ || (call_.has_value() && held_.size() + end <= 1) ||
+  const bool waits = options_.whole_calls || (call_.has_value() && held_.size() + end <= 1) ||
                      (!held_.empty() && only_space);
   if (!waits) {
     ShowArguments(text.substr(0, end));

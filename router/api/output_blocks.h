@@ -8,6 +8,7 @@
 
 #include "common/chat_format/chat_event.h"
 #include "router/api/unclosed_json.h"
+#include "router/generation.h"
 
 namespace baton::router {
 
@@ -17,9 +18,10 @@ struct ApiBlock {
 
   Kind kind = Kind::kText;
   std::string call_id = {};
-  std::string name = {};  // of the tool
-  std::string text = {};  // the text, or the call's arguments
-  bool ended = false;     // nothing is added any more
+  std::string name = {};                     // of the tool
+  std::string text = {};                     // the text, or the call's arguments
+  std::vector<TokenLogprobs> logprobs = {};  // of a text's tokens; see OutputBlocks::Options
+  bool ended = false;                        // nothing is added any more
   // False: the call failed, or the output was cut off in the block. The arguments of a call that is
   // not complete are never whole JSON.
   bool complete = true;
@@ -34,10 +36,17 @@ struct ApiBlock {
 // that fails before more than its first brace is known becomes text. Not thread-safe.
 class OutputBlocks final {
  public:
-  // `whole_calls`: a call becomes a block when it has ended. One that fails becomes text.
-  explicit OutputBlocks(bool whole_calls = false) : whole_calls_(whole_calls) {}
+  struct Options {
+    bool whole_calls = false;  // a call becomes a block when it has ended, or text when it fails
+    bool logprobs = false;     // blocks of text keep the logprobs of their tokens
+  };
+
+  OutputBlocks() = default;
+  explicit OutputBlocks(const Options& options) : options_(options) {}
 
   void Add(const ChatEvent& event);
+  // A token whose events were added just now; if `held`, it has none yet: its text is held back.
+  void AddLogprobs(const TokenLogprobs& token, bool held);
   // No event follows. `cut`: the output was cut off, so the block under way is not complete.
   void End(bool cut);
 
@@ -55,7 +64,7 @@ class OutputBlocks final {
   void BeginBlock(ApiBlock block);
   void EndBlock(bool complete);
 
-  bool whole_calls_;
+  Options options_;
   std::vector<ApiBlock> blocks_;
   bool in_call_ = false;
   bool failed_ = false;             // the last block is a call that failed and has not ended
@@ -64,6 +73,8 @@ class OutputBlocks final {
   std::string held_;                // the arguments that are not
   std::string tail_;                // the first bytes of a character whose rest follows as content
   std::vector<ChatEvent> waiting_;  // text that arrived inside of the call
+  size_t counted_blocks_ = 0;       // when the last token's logprobs were added
+  std::vector<TokenLogprobs> held_logprobs_;  // of tokens whose text is held back
 };
 
 }  // namespace baton::router

@@ -1,8 +1,10 @@
 #include "router/api/responses_answer.h"
 
+#include <span>
 #include <utility>
 
 #include "router/api/answer_json.h"
+#include "router/api/logprobs_json.h"
 #include "router/api/openai_answer.h"
 #include "router/request_error.h"
 
@@ -19,11 +21,11 @@ Json UsageOf(const GenerationEnd& end) {
           {"total_tokens", end.prompt_tokens + end.generated_tokens}};
 }
 
-Json TextPart(const std::string& text) {
+Json TextPart(const ApiBlock& block) {
   return {{"type", "output_text"},
-          {"text", text},
+          {"text", block.text},
           {"annotations", Json::array()},
-          {"logprobs", Json::array()}};
+          {"logprobs", LogprobsJson(block.logprobs)}};
 }
 
 Json ReasoningPart(const std::string& text) {
@@ -62,6 +64,7 @@ Json ResponsesAnswer::Response(const char* status) const {
                                                    {"text", {{"format", {{"type", "text"}}}}},
                                                    {"tool_choice", "auto"},
                                                    {"tools", Json::array()},
+                                                   {"top_logprobs", 0},
                                                    {"top_p", nullptr},
                                                    {"user", nullptr}};
   for (const auto& [name, otherwise] : settings) {
@@ -100,7 +103,7 @@ Json ResponsesAnswer::Item(size_t number, const ApiBlock& block, const char* sta
       item["type"] = "message";
       item["role"] = "assistant";
       item["content"] = Json::array();
-      if (!block.text.empty()) item["content"].push_back(TextPart(block.text));
+      if (!block.text.empty()) item["content"].push_back(TextPart(block));
       break;
     case ApiBlock::Kind::kCall:
       item["type"] = "function_call";
@@ -144,8 +147,8 @@ std::string ResponsesAnswer::Delta(const ApiDelta& delta) {
 }
 
 void ResponsesAnswer::OnBegin(size_t number, const ApiBlock& block) {
-  ApiBlock empty = block;
-  empty.text.clear();
+  const ApiBlock empty = {.kind = block.kind, .call_id = block.call_id, .name = block.name};
+  sent_logprobs_ = 0;
   Event("response.output_item.added",
         {{"output_index", number}, {"item", Item(number, empty, "in_progress")}});
   if (block.kind == ApiBlock::Kind::kCall) return;
@@ -153,7 +156,7 @@ void ResponsesAnswer::OnBegin(size_t number, const ApiBlock& block) {
         {{"item_id", ItemId(number, block.kind)},
          {"output_index", number},
          {"content_index", 0},
-         {"part", block.kind == ApiBlock::Kind::kText ? TextPart("") : ReasoningPart("")}});
+         {"part", block.kind == ApiBlock::Kind::kText ? TextPart({}) : ReasoningPart("")}});
 }
 
 void ResponsesAnswer::OnText(size_t number, const ApiBlock& block, const std::string& text) {
@@ -164,7 +167,8 @@ void ResponsesAnswer::OnText(size_t number, const ApiBlock& block, const std::st
     case ApiBlock::Kind::kReasoning:
       return Event("response.reasoning_text.delta", std::move(event));
     case ApiBlock::Kind::kText:
-      event["logprobs"] = Json::array();
+      event["logprobs"] = LogprobsJson(std::span(block.logprobs).subspan(sent_logprobs_));
+      sent_logprobs_ = block.logprobs.size();
       return Event("response.output_text.delta", std::move(event));
     case ApiBlock::Kind::kCall:
       return Event("response.function_call_arguments.delta", std::move(event));
@@ -182,9 +186,9 @@ void ResponsesAnswer::OnEnd(size_t number, const ApiBlock& block) {
     event["content_index"] = 0;
     Json part = event;
     event["text"] = block.text;
-    if (text) event["logprobs"] = Json::array();
+    if (text) event["logprobs"] = LogprobsJson(block.logprobs);
     Event(text ? "response.output_text.done" : "response.reasoning_text.done", std::move(event));
-    part["part"] = text ? TextPart(block.text) : ReasoningPart(block.text);
+    part["part"] = text ? TextPart(block) : ReasoningPart(block.text);
     Event("response.content_part.done", std::move(part));
   }
   const char* status = block.complete ? "completed" : "incomplete";

@@ -48,6 +48,7 @@ class ResponsesAnswer final : public ApiAnswer, private BlockWriter {
   const Json request_;
   std::string events_;
   int64_t sequence_ = 0;
+  size_t sent_logprobs_ = 0;  // of the block under way
 };
 
 }  // namespace baton::router

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -66,24 +67,35 @@ Status CheckMembers(const Json& body) {
   BATON_RETURN_IF_ERROR(Refuse(body, "background", false, kNoState));
   BATON_RETURN_IF_ERROR(Refuse(body, "prompt", nullptr, "is not supported"));
   BATON_RETURN_IF_ERROR(Refuse(body, "max_tool_calls", nullptr, "is not supported"));
-  BATON_RETURN_IF_ERROR(Refuse(body, "top_logprobs", 0, "is not supported"));
   // "auto" drops items when the input does not fit. Here such an input is refused in any case.
   const Json* truncation = Member(body, "truncation");
   if (truncation != nullptr && *truncation != "disabled" && *truncation != "auto") {
     return Wrong("truncation", "\"auto\" or \"disabled\"");
   }
-  if (const Json* include = Member(body, "include"); include != nullptr) {
-    // Reasoning is always included in plain text; there is nothing encrypted to include.
-    for (const Json& one : *include) {
-      if (one != "reasoning.encrypted_content") {
-        return Unsupported("include", "is not supported, apart from reasoning.encrypted_content");
-      }
-    }
-  }
   const Json* text = Member(body, "text");
   if (text == nullptr) return OkStatus();
   if (!text->is_object()) return Wrong("text", "an object");
   return CheckKnown(*text, "text.", {"format", "verbosity"});
+}
+
+// Reasoning is always included in plain text; there is nothing encrypted to include. Logprobs are
+// included when `include` or top_logprobs says so.
+Status ReadIncluded(const Json& body, ApiRequest& out) {
+  std::optional<int32_t>& top = out.generation.top_logprobs;
+  BATON_RETURN_IF_ERROR(ReadInt(body, "top_logprobs", top));
+  std::vector<std::string> included;
+  BATON_RETURN_IF_ERROR(ReadStrings(body, "include", included));
+  for (const std::string& one : included) {
+    if (one == "message.output_text.logprobs") {
+      top = top.value_or(0);
+    } else if (one != "reasoning.encrypted_content") {
+      return Unsupported("include",
+                         "is not supported, apart from message.output_text.logprobs and "
+                         "reasoning.encrypted_content");
+    }
+  }
+  out.blocks.logprobs = top.has_value();
+  return OkStatus();
 }
 
 // The text of reasoning that the client sends back.
@@ -206,6 +218,7 @@ StatusOr<ApiRequest> ReadResponsesRequest(const Json& body) {
     }
   }
   BATON_RETURN_IF_ERROR(ReadReasoning(body, chat));
+  BATON_RETURN_IF_ERROR(ReadIncluded(body, out));
   BATON_RETURN_IF_ERROR(ReadSampling(body, generation.sampling));
   BATON_RETURN_IF_ERROR(ReadStrings(body, "stop", generation.stop));
   BATON_RETURN_IF_ERROR(ReadInt(body, "max_output_tokens", generation.max_tokens));

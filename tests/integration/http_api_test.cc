@@ -129,6 +129,21 @@ TEST_F(ToolsTest, ResponsesAndMessagesHaveTheSameOutput) {
   EXPECT_EQ(messages["content"][2]["input"]["city"], "Bern");
 }
 
+TEST_F(ToolsTest, TextsOfResponsesHaveLogprobs) {
+  FakeWorker worker(WorkerOptions());
+  auto answer = Post("/v1/responses", {{"input", "x"}, {"top_logprobs", 1}});
+  const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
+  worker.Say(dispatch, 0, 0, "<think>Hm</think>Yes", FinishReason::kLength, 1);
+  worker.Finish(dispatch);
+  const Json output = Json::parse(answer.get().body)["output"];
+  std::string tokens;
+  for (const Json& one : output[1]["content"][0]["logprobs"]) {
+    tokens += one["token"];
+    EXPECT_EQ(one["top_logprobs"].size(), 1U);
+  }
+  EXPECT_EQ(tokens, "Yes");
+}
+
 TEST_F(ToolsTest, ErrorsHaveTheFormOfEachApi) {
   const auto error = [&](const char* path) {
     return Json::parse(Post(path, {{"x", 1}}).get().body);

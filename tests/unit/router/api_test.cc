@@ -172,6 +172,14 @@ TEST(ResponsesRequest, ItemsBecomeTurns) {
   EXPECT_TRUE(request->stream);
 }
 
+TEST(ResponsesRequest, LogprobsAreIncludedByEitherMember) {
+  EXPECT_EQ(Responses(R"({"input": "x", "top_logprobs": 3})")->generation.top_logprobs, 3);
+  const auto included = Responses(R"({"input": "x", "include": ["message.output_text.logprobs"]})");
+  EXPECT_EQ(included->generation.top_logprobs, 0);
+  EXPECT_TRUE(included->blocks.logprobs);
+  EXPECT_FALSE(Responses(R"({"input": "x"})")->generation.top_logprobs.has_value());
+}
+
 TEST(ResponsesRequest, RefusesByName) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({})", "input"},
@@ -314,7 +322,7 @@ TEST(MessagesRequest, BlocksBecomeTurns) {
             Json::parse(R"({"type": "object"})"));
   EXPECT_EQ(chat.thinking, true);
   EXPECT_EQ(chat.arguments_json, R"({"thinking_budget":1024})");
-  EXPECT_TRUE(request->whole_calls);
+  EXPECT_TRUE(request->blocks.whole_calls);
   EXPECT_TRUE(request->generation.chat_output->one_call);
   EXPECT_EQ(request->generation.stop, std::vector<std::string>{"END"});
   EXPECT_FALSE(chat.continue_final_message);
@@ -370,7 +378,7 @@ TEST(MessagesAnswer, HasBlocksForThinkingTextAndCalls) {
 TEST(MessagesAnswer, StreamsTheBeginAndEndOfEachBlock) {
   MessagesAnswer answer("1", "m", {});
   const std::vector<Json> events =
-      Stream(answer, kOutput, FinishReason::kStop, {.output = OutputBlocks(/*whole_calls=*/true)});
+      Stream(answer, kOutput, FinishReason::kStop, {.output = OutputBlocks({.whole_calls = true})});
   EXPECT_THAT(TypesOf(events),
               ElementsAre("message_start",
                           "content_block_start",

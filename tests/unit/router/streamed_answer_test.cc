@@ -33,7 +33,8 @@ std::unique_ptr<ApiAnswer> AnswerOf(Api api) {
 }
 
 ApiChoice ChoiceFor(Api api) {
-  return {.output = OutputBlocks(/*whole_calls=*/api == Api::kMessages)};
+  return {.output = OutputBlocks(
+              {.whole_calls = api == Api::kMessages, .logprobs = api == Api::kResponses})};
 }
 
 GenerationEnd Usage() {
@@ -150,7 +151,12 @@ Json AddUpItems(const std::vector<Json>& events) {
     const std::string type = event["type"];
     if (type == "response.output_item.added") items.push_back(event["item"]);
     if (type == "response.content_part.added") items.back()["content"].push_back(event["part"]);
-    if (type.ends_with("text.delta")) Append(items.back()["content"][0]["text"], event["delta"]);
+    if (type.ends_with("text.delta")) {
+      Append(items.back()["content"][0]["text"], event["delta"]);
+      for (const Json& one : event.value("logprobs", Json::array())) {
+        items.back()["content"][0]["logprobs"].push_back(one);
+      }
+    }
     if (type.ends_with("arguments.delta")) Append(items.back()["arguments"], event["delta"]);
     if (type != "response.output_item.done") continue;
     items.back()["status"] = event["item"]["status"];
@@ -341,6 +347,43 @@ TEST(FailedCall, IsAPartialCallWhenTheLengthCutsIt) {
   const Json messages = BodyOf(Api::kMessages, {events}, FinishReason::kLength);
   EXPECT_EQ(messages["content"][0]["type"], "text");
   EXPECT_EQ(messages["stop_reason"], "max_tokens");
+}
+
+// Tokens of the call, of markers between blocks and of the end belong to no text.
+TEST(StreamedAnswer, TextsOfResponsesHaveTheLogprobsOfTheirTokens) {
+  const auto part = [](const Events& events, const std::vector<std::pair<int, size_t>>& tokens) {
+    GenerationDelta delta;
+    delta.events = events;
+    for (const auto& [id, arrived] : tokens) {
+      delta.logprobs.push_back({0, {id, -0.5f, std::to_string(id)}, {}, arrived});
+    }
+    return delta;
+  };
+  const std::vector<GenerationDelta> parts = {
+      part({{Kind::kReasoning, "Hm", ""}}, {{1, 1}, {2, 1}}),
+      part({{Kind::kContent, "Lo", ""}, {Kind::kContent, "ok", ""}}, {{3, 1}, {4, 2}}),
+      part({}, {{5, 0}}),
+      part({{Kind::kCallBegin, "q", "call_1"}}, {{6, 1}}),
+      part({{Kind::kArguments, "{}", ""}, {Kind::kCallEnd, "", ""}}, {{7, 2}}),
+      part({{Kind::kContent, "!", ""}}, {{8, 0}, {9, 1}})};
+  const std::unique_ptr<ApiAnswer> answer = AnswerOf(Api::kResponses);
+  ApiChoice choice = ChoiceFor(Api::kResponses);
+  std::string text = answer->Begin(Usage());
+  for (const GenerationDelta& delta : parts) {
+    choice.Add(delta);
+    text += answer->Delta(
+        {.number = 0, .first = false, .delta = delta, .choice = choice, .usage = Usage()});
+  }
+  choice.output.End(/*cut=*/false);
+  const Json output = Json::parse(answer->Body({choice}, Usage()))["output"];
+  const auto tokens = [](const Json& item) {
+    std::string out;
+    for (const Json& one : item["content"][0]["logprobs"]) out += one["token"];
+    return out;
+  };
+  EXPECT_EQ(tokens(output[1]), "34");
+  EXPECT_EQ(tokens(output[3]), "9");
+  EXPECT_NE(text.find(R"("delta":"Look","logprobs":[{"token":"3")"), std::string::npos) << text;
 }
 
 // Whether a bracket closes what is not open: where parsers that complete JSON give up.
