@@ -91,6 +91,7 @@ struct TokenOutput {
   int32_t index = 0;
   SampledToken token;
   FinishReason finish = FinishReason::kNone;
+  int32_t cached_tokens = 0;  // with index 0: as in RequestTimes
 
   bool operator==(const TokenOutput&) const = default;
 };

@@ -220,7 +220,8 @@ void Scheduler::Emit(const ActiveRequest& active,
                               request.first_sample + sample,
                               length - request.prompt_length,
                               std::move(token),
-                              finish});
+                              finish,
+                              length == request.prompt_length ? active.times.cached_tokens : 0});
   ++totals_.output_tokens;
 }
 

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "router/api/output_blocks.h"
 #include "router/generation.h"
 
 namespace baton::router {
@@ -15,6 +16,7 @@ struct ApiRequest {
   bool include_usage = false;     // a stream ends with the usage
   bool continuous_usage = false;  // each chunk of a stream has the usage so far
   bool include_reasoning = true;  // the answer has the text of the reasoning
+  OutputBlocks::Options blocks;   // of a chat
 };
 
 }  // namespace baton::router

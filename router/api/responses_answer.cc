@@ -1,8 +1,10 @@
 #include "router/api/responses_answer.h"
 
+#include <span>
 #include <utility>
 
 #include "router/api/answer_json.h"
+#include "router/api/logprobs_json.h"
 #include "router/api/openai_answer.h"
 #include "router/request_error.h"
 
@@ -19,11 +21,11 @@ Json UsageOf(const GenerationEnd& end) {
           {"total_tokens", end.prompt_tokens + end.generated_tokens}};
 }
 
-Json TextPart(const std::string& text) {
+Json TextPart(const ApiBlock& block) {
   return {{"type", "output_text"},
-          {"text", text},
+          {"text", block.text},
           {"annotations", Json::array()},
-          {"logprobs", Json::array()}};
+          {"logprobs", LogprobsJson(block.logprobs)}};
 }
 
 Json ReasoningPart(const std::string& text) {
@@ -62,6 +64,7 @@ Json ResponsesAnswer::Response(const char* status) const {
                                                    {"text", {{"format", {{"type", "text"}}}}},
                                                    {"tool_choice", "auto"},
                                                    {"tools", Json::array()},
+                                                   {"top_logprobs", 0},
                                                    {"top_p", nullptr},
                                                    {"user", nullptr}};
   for (const auto& [name, otherwise] : settings) {
@@ -71,11 +74,11 @@ Json ResponsesAnswer::Response(const char* status) const {
   return out;
 }
 
-Json ResponsesAnswer::Ended(FinishReason finish, Json output, const GenerationEnd& end) const {
-  const bool cut = finish == FinishReason::kLength;
+Json ResponsesAnswer::Ended(const ApiChoice& choice, const GenerationEnd& end) const {
+  const bool cut = choice.finish == FinishReason::kLength;
   Json response = Response(cut ? "incomplete" : "completed");
   if (cut) response["incomplete_details"] = {{"reason", "max_output_tokens"}};
-  response["output"] = std::move(output);
+  response["output"] = Output(choice);
   response["usage"] = UsageOf(end);
   return response;
 }
@@ -100,7 +103,7 @@ Json ResponsesAnswer::Item(size_t number, const ApiBlock& block, const char* sta
       item["type"] = "message";
       item["role"] = "assistant";
       item["content"] = Json::array();
-      if (!block.text.empty()) item["content"].push_back(TextPart(block.text));
+      if (!block.text.empty()) item["content"].push_back(TextPart(block));
       break;
     case ApiBlock::Kind::kCall:
       item["type"] = "function_call";
@@ -113,18 +116,16 @@ Json ResponsesAnswer::Item(size_t number, const ApiBlock& block, const char* sta
   return item;
 }
 
-std::string ResponsesAnswer::Body(const std::vector<ApiChoice>& choices, const GenerationEnd& end) {
-  const ApiChoice& choice = choices.front();
+Json ResponsesAnswer::Output(const ApiChoice& choice) const {
   Json output = Json::array();
-  const auto add = [&](const ApiBlock& block) {
-    output.push_back(Item(output.size(), block, "completed"));
-  };
-  if (!choice.reasoning.empty()) add({ApiBlock::Kind::kReasoning, "", "", choice.reasoning, true});
-  if (!choice.text.empty()) add({ApiBlock::Kind::kText, "", "", choice.text, true});
-  for (const ApiCallOfTool& call : choice.calls) {
-    add({ApiBlock::Kind::kCall, call.id, call.name, call.arguments, true});
+  for (const ApiBlock& block : choice.output.blocks()) {
+    output.push_back(Item(output.size(), block, block.complete ? "completed" : "incomplete"));
   }
-  return Dump(Ended(choice.finish, std::move(output), end));
+  return output;
+}
+
+std::string ResponsesAnswer::Body(const std::vector<ApiChoice>& choices, const GenerationEnd& end) {
+  return Dump(Ended(choices.front(), end));
 }
 
 void ResponsesAnswer::Event(const char* type, Json event) {
@@ -141,19 +142,21 @@ std::string ResponsesAnswer::Begin(const GenerationEnd&) {
 }
 
 std::string ResponsesAnswer::Delta(const ApiDelta& delta) {
-  for (const ChatEvent& event : delta.delta.events) Add(event);
+  Write(delta.choice.output.blocks());
   return std::exchange(events_, {});
 }
 
 void ResponsesAnswer::OnBegin(size_t number, const ApiBlock& block) {
+  const ApiBlock empty = {.kind = block.kind, .call_id = block.call_id, .name = block.name};
+  sent_logprobs_ = 0;
   Event("response.output_item.added",
-        {{"output_index", number}, {"item", Item(number, block, "in_progress")}});
+        {{"output_index", number}, {"item", Item(number, empty, "in_progress")}});
   if (block.kind == ApiBlock::Kind::kCall) return;
   Event("response.content_part.added",
         {{"item_id", ItemId(number, block.kind)},
          {"output_index", number},
          {"content_index", 0},
-         {"part", block.kind == ApiBlock::Kind::kText ? TextPart("") : ReasoningPart("")}});
+         {"part", block.kind == ApiBlock::Kind::kText ? TextPart({}) : ReasoningPart("")}});
 }
 
 void ResponsesAnswer::OnText(size_t number, const ApiBlock& block, const std::string& text) {
@@ -164,7 +167,8 @@ void ResponsesAnswer::OnText(size_t number, const ApiBlock& block, const std::st
     case ApiBlock::Kind::kReasoning:
       return Event("response.reasoning_text.delta", std::move(event));
     case ApiBlock::Kind::kText:
-      event["logprobs"] = Json::array();
+      event["logprobs"] = LogprobsJson(std::span(block.logprobs).subspan(sent_logprobs_));
+      sent_logprobs_ = block.logprobs.size();
       return Event("response.output_text.delta", std::move(event));
     case ApiBlock::Kind::kCall:
       return Event("response.function_call_arguments.delta", std::move(event));
@@ -182,9 +186,9 @@ void ResponsesAnswer::OnEnd(size_t number, const ApiBlock& block) {
     event["content_index"] = 0;
     Json part = event;
     event["text"] = block.text;
-    if (text) event["logprobs"] = Json::array();
+    if (text) event["logprobs"] = LogprobsJson(block.logprobs);
     Event(text ? "response.output_text.done" : "response.reasoning_text.done", std::move(event));
-    part["part"] = text ? TextPart(block.text) : ReasoningPart(block.text);
+    part["part"] = text ? TextPart(block) : ReasoningPart(block.text);
     Event("response.content_part.done", std::move(part));
   }
   const char* status = block.complete ? "completed" : "incomplete";
@@ -193,19 +197,14 @@ void ResponsesAnswer::OnEnd(size_t number, const ApiBlock& block) {
 }
 
 std::string ResponsesAnswer::End(const std::vector<ApiChoice>& choices, const GenerationEnd& end) {
-  const FinishReason finish = choices.front().finish;
-  EndBlock(finish != FinishReason::kLength);
-  Json output = Json::array();
-  for (size_t i = 0; i < blocks().size(); ++i) {
-    output.push_back(Item(i, blocks()[i], blocks()[i].complete ? "completed" : "incomplete"));
-  }
-  Event(finish == FinishReason::kLength ? "response.incomplete" : "response.completed",
-        {{"response", Ended(finish, std::move(output), end)}});
+  const bool cut = choices.front().finish == FinishReason::kLength;
+  Event(cut ? "response.incomplete" : "response.completed",
+        {{"response", Ended(choices.front(), end)}});
   return std::exchange(events_, {});
 }
 
-std::string ResponsesAnswer::Failure(const Status& status) {
-  EndBlock(/*complete=*/false);
+std::string ResponsesAnswer::Failure(const std::vector<ApiChoice>& choices, const Status& status) {
+  Write(choices.front().output.blocks());
   Json response = Response("failed");
   const char* code = HttpStatusOf(status) == 429 ? "rate_limit_exceeded" : "server_error";
   response["error"] = {{"code", code}, {"message", Shown(Message(status), kMaxErrorBytes)}};

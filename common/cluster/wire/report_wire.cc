@@ -139,6 +139,7 @@ wire::Token ToProto(const TokenOutput& output) {
     entry->set_logprob(top.logprob);
   }
   token.set_finish(static_cast<int>(output.finish));
+  token.set_cached_tokens(output.cached_tokens);
   return token;
 }
 
@@ -159,6 +160,7 @@ StatusOr<TokenOutput> TokenFromProto(const wire::Token& in) {
     out.token.top.push_back({top.token(), top.logprob()});
   }
   out.finish = static_cast<FinishReason>(in.finish());
+  out.cached_tokens = in.cached_tokens();
   return out;
 }
 
