@@ -68,6 +68,7 @@ struct FieldNames {
   std::string_view samples = "samples";
   std::string_view max_tokens = "max_tokens";
   std::string_view top_logprobs = "top_logprobs";
+  std::string_view prompt_logprobs = "prompt_logprobs";
   std::string_view sampling = "sampling.";  // prefix of each field of SamplingInput
 };
 
@@ -94,6 +95,7 @@ struct GenerationRequest : PassedOptions {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   std::optional<int32_t> top_logprobs;
+  std::optional<int32_t> prompt_logprobs;  // RequestOptions::prompt_logprobs
   Duration timeout{};  // zero: the default
   bool skip_special_tokens = false;
   bool include_stop_string = false;  // the text includes the stop string that ended the sample
@@ -106,6 +108,7 @@ struct TextLogprob {
 };
 
 struct TokenLogprobs {
+  bool known = true;        // false: the first token of a prompt, which has no logprob
   int64_t text_offset = 0;  // where the token's text begins in the sample's text, in characters
   TextLogprob chosen;
   std::vector<TextLogprob> top;
@@ -119,6 +122,9 @@ struct GenerationDelta {
   int32_t prompt_tokens = 0;
   std::vector<TokenId> tokens;
   std::vector<TokenLogprobs> logprobs;
+  // Once for a request with prompt_logprobs, before its first token: all tokens of the prompt. The
+  // first one has no logprob.
+  std::vector<TokenLogprobs> prompt_logprobs = {};
   FinishReason finish = FinishReason::kNone;
   int32_t stop_index = -1;  // of the stop string that ended the sample, or -1
   // The observer is called again at once, so that it may send both parts together.

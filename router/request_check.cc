@@ -154,6 +154,10 @@ Status CheckRequest(const GenerationRequest& request, const RequestLimits& limit
     BATON_RETURN_IF_ERROR(
         CheckInt(names.top_logprobs, *request.top_logprobs, 0, limits.max_top_logprobs));
   }
+  if (request.prompt_logprobs.has_value()) {
+    BATON_RETURN_IF_ERROR(
+        CheckInt(names.prompt_logprobs, *request.prompt_logprobs, 0, limits.max_top_logprobs));
+  }
   return CheckPassed(request);
 }
 

@@ -13,6 +13,7 @@
 #include "router/output_grammar.h"
 #include "router/request_error.h"
 #include "router/sample_text.h"
+#include "router/token_logprobs.h"
 
 namespace baton::router {
 namespace {
@@ -97,6 +98,7 @@ class RequestFrontend::Running final : public Generation,
     const StatusOr<std::shared_ptr<RequestSpec>> spec = MakeSpecUnlessCancelled();
     if (!spec.ok()) return EndWith(spec.status());
     prompt_tokens_ = static_cast<int32_t>((*spec)->prompt.size());
+    first_prompt_token_ = *(*spec)->prompt.begin();
     const auto* chat = std::get_if<ChatInput>(&request_.input);
     SampleTextOptions options{
         .skip_special = request_.skip_special_tokens,
@@ -141,6 +143,7 @@ class RequestFrontend::Running final : public Generation,
       delta.sample = output->sample;
       delta.prompt_tokens = prompt_tokens_;
       tokens[output->sample] += output->token.has_value() ? 1 : 0;
+      AddPromptLogprobs(*output, delta);
       sample.Append(*output, delta);
       if (sample.stopped()) frontend_.core_.StopSample(id_, output->sample);
     }
@@ -153,6 +156,13 @@ class RequestFrontend::Running final : public Generation,
       observer_->OnDelta(std::move(deltas[i]));
     }
     if (outcome != nullptr) End(std::move(*outcome));
+  }
+
+  // Retries may compute them again.
+  void AddPromptLogprobs(const OutputToken& output, GenerationDelta& delta) {
+    if (!request_.prompt_logprobs.has_value() || std::exchange(prompt_told_, true)) return;
+    delta.prompt_logprobs =
+        LogprobsOfPrompt(frontend_.text_.tokenizer(), first_prompt_token_, output.prompt);
   }
 
   // Ends this request after an exception, for its client and on its workers. The thread's other
@@ -246,6 +256,8 @@ class RequestFrontend::Running final : public Generation,
   std::vector<SampleText> samples_;
   std::vector<std::optional<Time>> last_token_;  // per sample
   int32_t prompt_tokens_ = 0;
+  TokenId first_prompt_token_ = 0;
+  bool prompt_told_ = false;  // the logprobs of the prompt were delivered
   // Used by the thread that has the request: first a tokenizer thread, then its delivery thread.
   bool failed_ = false;  // an exception was thrown: further events are dropped
   bool ended_ = false;   // observer_->OnEnd was called
@@ -412,6 +424,27 @@ Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec
   return OkStatus();
 }
 
+// All logprobs of a prompt come in one message.
+Status RequestFrontend::SetPromptLogprobs(const GenerationRequest& request, RequestSpec& spec) {
+  constexpr int64_t kMaxLogprobs = 1 << 19;
+  if (!request.prompt_logprobs.has_value()) return OkStatus();
+  const std::string_view member = request.names.prompt_logprobs;
+  const int64_t each = int64_t{*request.prompt_logprobs} + 1;
+  const auto length = static_cast<int64_t>(spec.prompt.size());
+  if (each * length > kMaxLogprobs) {
+    return AtMember(InvalidArgument("{} is {} and the prompt has {} tokens, which makes {} "
+                                    "logprobs; at most {} are given",
+                                    member,
+                                    *request.prompt_logprobs,
+                                    length,
+                                    each * length,
+                                    kMaxLogprobs),
+                    std::string(member));
+  }
+  spec.prompt_logprobs = *request.prompt_logprobs;
+  return OkStatus();
+}
+
 // Tools are refused when the router could not recognise calls in the output.
 Status RequestFrontend::CheckTools(const GenerationRequest& request) const {
   const bool offered = request.chat_output.has_value() && request.chat_output->calls;
@@ -444,6 +477,7 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
   spec->pinned = request.pinned;
   BATON_RETURN_IF_ERROR(SetLengths(request, *spec));
   spec->sampling = ResolveSampling(request, options_.sampling, RandomId());
+  BATON_RETURN_IF_ERROR(SetPromptLogprobs(request, *spec));
   spec->stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {
     const std::vector<TokenId>& ends = text_.end_tokens();

@@ -63,6 +63,7 @@ struct OutputToken {
   int32_t sample = 0;
   std::optional<SampledToken> token;
   FinishReason finish = FinishReason::kNone;
+  std::vector<SampledToken> prompt = {};  // as in TokenOutput
 };
 
 // The times of a request's phases and the workers that served it, for its client and the metrics.
