@@ -32,6 +32,7 @@ struct ChatInput {
   std::string arguments_json;           // further template variables: a JSON object, or empty
   bool continue_final_message = false;  // the prompt ends inside the last turn, after its content
   std::string reasoning_effort = {};    // a variable of the template; empty: not set
+  std::optional<bool> thinking = {};    // whether the model is to reason before it answers
 };
 
 // How the output of a chat is divided for its client (common/chat_format).
@@ -65,6 +66,8 @@ struct FieldNames {
   std::string text = "text";
   std::string tokens = "tokens.ids";
   std::string_view messages = "chat.messages";
+  std::string_view template_arguments = "chat.template_arguments_json";
+  std::string_view reasoning_effort = "reasoning_effort";
   std::string_view samples = "samples";
   std::string_view max_tokens = "max_tokens";
   std::string_view top_logprobs = "top_logprobs";
@@ -120,13 +123,15 @@ struct GenerationDelta {
   std::string text;               // complete UTF-8
   std::vector<ChatEvent> events;  // see GenerationRequest::chat_output; each call has an id
   int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;  // of the prompt
   std::vector<TokenId> tokens;
   std::vector<TokenLogprobs> logprobs;
   // Once for a request with prompt_logprobs, before its first token: all tokens of the prompt. The
   // first one has no logprob.
   std::vector<TokenLogprobs> prompt_logprobs = {};
   FinishReason finish = FinishReason::kNone;
-  int32_t stop_index = -1;  // of the stop string that ended the sample, or -1
+  int32_t stop_index = -1;            // of the stop string that ended the sample, or -1
+  std::optional<TokenId> stop_token;  // of GenerationRequest::stop_token_ids, that ended the sample
   // The observer is called again at once, so that it may send both parts together.
   bool more_follows = false;
 };

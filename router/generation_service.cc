@@ -51,7 +51,9 @@ Status TokenizeInto(const RequestFrontend& frontend,
   const ModelText& text = frontend.text();
   std::vector<TokenId> ids;
   if (request.has_chat()) {
-    BATON_ASSIGN_OR_RETURN(ids, text.EncodeChat(ChatFromProto(request.chat()), false, limits));
+    GenerationRequest chat;
+    chat.input = ChatFromProto(request.chat());
+    BATON_ASSIGN_OR_RETURN(ids, text.Encode(chat, limits));
   } else if (request.has_text()) {
     if (!IsValidUtf8(request.text())) return InvalidArgument("text is not valid UTF-8");
     const EncodeOptions options{.add_special = request.add_special(),

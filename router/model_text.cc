@@ -1,7 +1,9 @@
 #include "router/model_text.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -12,170 +14,18 @@
 #include "common/model/open_model.h"
 #include "common/model/tokenizer_source.h"
 #include "router/request_error.h"
+#include "router/template_context.h"
 
 namespace baton::router {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Appended to the content of a message that is to be continued, to find the end of the content in
-// the rendered prompt. A template that trims contents drops the mark's last character, a space.
-constexpr std::string_view kContinueMark = "CONTINUE_FINAL_MESSAGE ";
-
-// Parses `text` as a JSON array or object. Errors: InvalidArgument naming `field`.
-StatusOr<Json> ParseField(const std::string& field, const std::string& text, bool array) {
-  BATON_ASSIGN_OR_RETURN(Json value, ParseOrderedJson(field, text));
-  if (array ? value.is_array() : value.is_object()) return value;
-  return InvalidArgument("{} must be a JSON {}", field, array ? "array" : "object");
-}
-
-// The message with role, content and the members of `extra`, an object. `extra` may replace role
-// and content. Does not use the library's update(), which compares each new member with all others.
-Json MessageOf(const ChatTurn& turn, const std::string& content, Json extra) {
-  using Members = Json::object_t::Container;
-  auto& given = static_cast<Members&>(extra.get_ref<Json::object_t&>());
-  Members members;
-  members.reserve(given.size() + 2);
-  members.emplace_back("role", turn.role);
-  members.emplace_back("content", content);
-  for (auto& [key, value] : given) {
-    if (key == "role" || key == "content") {
-      members[key == "role" ? 0 : 1].second = std::move(value);
-    } else {
-      members.emplace_back(key, std::move(value));
-    }
-  }
-  Json message = Json::object();
-  static_cast<Members&>(message.get_ref<Json::object_t&>()) = std::move(members);
-  return message;
-}
-
-// Replaces the arguments of tool calls by objects. OpenAI's clients send them as JSON text, but
-// templates expect an object, as vLLM passes it. Text that is not a JSON object stays text; an
-// empty text is a call without arguments.
-void ParseCallArguments(Json& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return;
-  for (Json& call : *calls) {
-    if (!call.is_object() || !call.contains("function")) continue;
-    Json& function = call["function"];
-    if (!function.is_object() || !function.contains("arguments")) continue;
-    Json& arguments = function["arguments"];
-    if (!arguments.is_string()) continue;
-    const auto& text = arguments.get_ref<const std::string&>();
-    StatusOr<Json> parsed =
-        text.empty() ? StatusOr<Json>(Json::object()) : ParseOrderedJson("arguments", text);
-    if (parsed.ok() && parsed->is_object()) arguments = *std::move(parsed);
-  }
-}
-
-StatusOr<Json> TemplateMessage(const ChatTurn& turn, size_t index, bool continued) {
-  Json extra = Json::object();
-  if (!turn.extra_json.empty()) {
-    BATON_ASSIGN_OR_RETURN(
-        extra,
-        ParseField(fmt::format("chat.messages[{}].extra_json", index), turn.extra_json, false));
-  }
-  const std::string content = turn.content + std::string(continued ? kContinueMark : "");
-  Json message = MessageOf(turn, content, std::move(extra));
-  ParseCallArguments(message);
-  return message;
-}
-
-// Sets add_generation_prompt, which lets the template begin an answer after the messages.
-Status SetGenerationPrompt(const ChatInput& chat, Json& context) {
-  constexpr const char* kName = "add_generation_prompt";
-  if (!context.contains(kName)) context[kName] = !chat.continue_final_message;
-  if (!chat.continue_final_message || context[kName] == false) return OkStatus();
-  return InvalidMember("continue_final_message",
-                       "continue_final_message and add_generation_prompt are both true; the prompt "
-                       "ends either inside the last message or after it");
-}
-
-// The variables that a Hugging Face tokenizer passes to its template.
-StatusOr<Json> TemplateContext(const ChatInput& chat, const Tokenizer& tokenizer) {
-  Json context = Json::object();
-  if (!chat.arguments_json.empty()) {
-    BATON_ASSIGN_OR_RETURN(context,
-                           ParseField("chat.template_arguments_json", chat.arguments_json, false));
-  }
-  Json messages = Json::array();
-  for (size_t i = 0; i < chat.turns.size(); ++i) {
-    const bool continued = chat.continue_final_message && i + 1 == chat.turns.size();
-    BATON_ASSIGN_OR_RETURN(Json message, TemplateMessage(chat.turns[i], i, continued));
-    messages.push_back(std::move(message));
-  }
-  context["messages"] = std::move(messages);
-  BATON_RETURN_IF_ERROR(SetGenerationPrompt(chat, context));
-  if (!chat.tools_json.empty()) {
-    BATON_ASSIGN_OR_RETURN(context["tools"], ParseField("chat.tools_json", chat.tools_json, true));
-  }
-  const auto set_token = [&](const char* name, std::optional<TokenId> token) {
-    context[name] = token.has_value() ? std::string(tokenizer.piece(*token)) : std::string();
-  };
-  const TokenizerSpec& spec = tokenizer.spec();
-  set_token("bos_token", spec.bos);
-  set_token("eos_token", spec.eos.empty() ? std::nullopt : std::optional(spec.eos.front()));
-  set_token("unk_token", spec.unknown);
-  set_token("pad_token", spec.padding);
-  return context;
-}
-
-// Replaces null contents by empty texts. Returns false when there are none.
-bool EmptyNullContents(Json& context) {
-  bool any = false;
-  for (Json& message : context["messages"]) {
-    Json& content = message["content"];
-    if (!content.is_null()) continue;
-    content = "";
-    any = true;
-  }
-  return any;
-}
-
-// Removes the text that the template wrote after the content of the last message. Like Hugging
-// Face's apply_chat_template, also removes the content's trailing white space if the template does.
-Status CutAtContinueMark(std::vector<TextSegment>& prompt) {
-  const std::string_view mark = kContinueMark.substr(0, kContinueMark.size() - 1);
-  while (!prompt.empty()) {
-    std::string& text = prompt.back().text;
-    const size_t at = text.rfind(mark);
-    if (at == std::string::npos) {
-      prompt.pop_back();
-      continue;
-    }
-    const bool trimmed = std::string_view(text).substr(at, kContinueMark.size()) != kContinueMark;
-    text.resize(at);
-    if (trimmed) text.erase(text.find_last_not_of(" \t\n\r") + 1);
-    return OkStatus();
-  }
-  return InvalidMember("continue_final_message",
-                       "continue_final_message is true, but the chat template does not print the "
-                       "content of the last message");
-}
-
 StatusOr<ChatTemplateSource> TemplateSource(const std::string& model, const std::string& file) {
   if (file.empty()) return LoadChatTemplate(model);
   StatusOr<std::string> text = ReadFile(file);
   if (!text.ok()) return InvalidArgument("chat_template: {}", Message(text.status()));
   return ChatTemplateSource{*std::move(text), file};
-}
-
-// Sets the variables of the template that choose how much the model reasons. An effort that the
-// template does not read would silently have no effect.
-Status SetReasoningEffort(const ChatInput& chat, std::string_view source, Json& context) {
-  constexpr const char* kEffort = "reasoning_effort";
-  constexpr const char* kThinking = "enable_thinking";
-  if (chat.reasoning_effort.empty()) return OkStatus();
-  const auto reads = [&](const char* name) { return source.find(name) != std::string_view::npos; };
-  if (!reads(kEffort) && !reads(kThinking)) {
-    return WithReason(
-        InvalidMember(kEffort, "reasoning_effort is not read by this model's chat template"),
-        reason::kUnsupportedParameter);
-  }
-  if (!context.contains(kEffort)) context[kEffort] = chat.reasoning_effort;
-  if (!context.contains(kThinking)) context[kThinking] = chat.reasoning_effort != "none";
-  return OkStatus();
 }
 
 EncodeLimits EncodeLimitsOf(const TextLimits& limits) {
@@ -268,7 +118,8 @@ Status ModelText::CheckLength(size_t bytes, const TextLimits& limits) const {
   if (bytes / longest < tokens) return OkStatus();
   return WithReason(
       InvalidArgument(
-          "the prompt has {} bytes; the context length is {} tokens, which hold {} bytes at most",
+          "the prompt is too long: it has {} bytes, but this model's maximum context length is {} "
+          "tokens, which hold {} bytes at most",
           bytes,
           limits.context_length,
           tokens * longest),
@@ -279,8 +130,7 @@ StatusOr<std::vector<TokenId>> ModelText::Encode(const GenerationRequest& reques
                                                  const TextLimits& limits) const {
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.input)) return *tokens;
   if (const auto* chat = std::get_if<ChatInput>(&request.input)) {
-    StatusOr<std::vector<TokenId>> prompt =
-        EncodeChat(*chat, request.add_special_tokens.value_or(false), limits);
+    StatusOr<std::vector<TokenId>> prompt = EncodeChat(*chat, request, limits);
     if (!prompt.ok()) return AtMember(prompt.status(), request.names.messages);
     return prompt;
   }
@@ -318,14 +168,57 @@ StatusOr<std::vector<TokenId>> ModelText::EncodeText(std::string_view text,
   return tokens;
 }
 
+// Refuses messages that the template leaves out, as many do without a word when they do not know
+// the role. Renders the chat once more, with marks as the contents, if it has such roles.
+Status ModelText::CheckRoles(const Json& context,
+                             const RenderOptions& options,
+                             const FieldNames& names) const {
+  constexpr std::string_view kMark = "ROLE_PROBE_";
+  const bool has_tools = formats_.calls != ToolCallFormat::kNone;
+  std::map<size_t, Json> silent;  // the roles to look at, by the number of the message
+  for (size_t i = 0; i < context["messages"].size(); ++i) {
+    const Json& role = context["messages"][i]["role"];
+    if (role == "system" || role == "user" || role == "assistant") continue;
+    if (role != "tool" || !has_tools) silent.emplace(i, role);
+  }
+  if (silent.empty()) return OkStatus();
+  Json probe = context;
+  for (const auto& [number, role] : silent) {
+    probe["messages"][number]["content"] = fmt::format("{}{}.", kMark, number);
+  }
+  const StatusOr<std::vector<TextSegment>> prompt = template_->RenderSegments(probe, options);
+  if (!prompt.ok()) return OkStatus();  // the template looks at what these messages contain
+  for (const TextSegment& segment : *prompt) {
+    const std::string_view text = segment.text;
+    for (size_t at = text.find(kMark); at != std::string::npos; at = text.find(kMark, at + 1)) {
+      size_t number = 0;
+      std::from_chars(text.data() + at + kMark.size(), text.data() + text.size(), number);
+      silent.erase(number);
+    }
+  }
+  if (silent.empty()) return OkStatus();
+  const auto& [number, role] = *silent.begin();
+  const std::string member = fmt::format("{}[{}].role", names.messages, number);
+  return InvalidMember(member,
+                       "{} is {}; this model's chat template prints no message of this role",
+                       member,
+                       Shown(role.dump()));
+}
+
 StatusOr<std::vector<TokenId>> ModelText::EncodeChat(const ChatInput& chat,
-                                                     bool add_special_tokens,
+                                                     const GenerationRequest& request,
                                                      const TextLimits& limits) const {
   if (!template_.has_value()) {
     return InvalidArgument("model {} has no chat template; use text instead of chat", name_);
   }
-  BATON_ASSIGN_OR_RETURN(Json context, TemplateContext(chat, tokenizer_));
-  BATON_RETURN_IF_ERROR(SetReasoningEffort(chat, template_->source(), context));
+  const FieldNames& names = request.names;
+  BATON_ASSIGN_OR_RETURN(
+      Json context,
+      TemplateContext({.chat = chat,
+                       .names = names,
+                       .tokenizer = tokenizer_,
+                       .source = template_->source(),
+                       .reasons = formats_.reasoning != ReasoningFormat::kNone}));
   RenderOptions options;
   options.now = std::chrono::system_clock::now();
   options.cancelled = limits.cancelled;
@@ -339,11 +232,13 @@ StatusOr<std::vector<TokenId>> ModelText::EncodeChat(const ChatInput& chat,
   // InvalidArgument also when a limit of the template was exceeded, because a retry would exceed it
   // again.
   if (!prompt.ok()) return InvalidArgument("chat: {}", Message(prompt.status()));
+  BATON_RETURN_IF_ERROR(CheckRoles(context, options, names));
   if (chat.continue_final_message) BATON_RETURN_IF_ERROR(CutAtContinueMark(*prompt));
   size_t bytes = 0;
   for (const TextSegment& segment : *prompt) bytes += segment.text.size();
   BATON_RETURN_IF_ERROR(CheckLength(bytes, limits));
-  auto tokens = tokenizer_.EncodeSegments(*prompt, add_special_tokens, EncodeLimitsOf(limits));
+  auto tokens = tokenizer_.EncodeSegments(
+      *prompt, request.add_special_tokens.value_or(false), EncodeLimitsOf(limits));
   BATON_RETURN_IF_ERROR(CheckCancelled(limits));
   return tokens;
 }

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/chat_format/chat_parser.h"
@@ -62,9 +64,6 @@ class ModelText final {
   // retry would not help; Cancelled.
   StatusOr<std::vector<TokenId>> Encode(const GenerationRequest& request,
                                         const TextLimits& limits = {}) const;
-  StatusOr<std::vector<TokenId>> EncodeChat(const ChatInput& chat,
-                                            bool add_special_tokens = false,
-                                            const TextLimits& limits = {}) const;
   StatusOr<std::vector<TokenId>> EncodeText(std::string_view text,
                                             EncodeOptions options,
                                             const TextLimits& limits) const;
@@ -89,6 +88,12 @@ class ModelText final {
   StatusOr<std::vector<TokenId>> EncodePrompt(const std::string& text,
                                               const GenerationRequest& request,
                                               const TextLimits& limits) const;
+  StatusOr<std::vector<TokenId>> EncodeChat(const ChatInput& chat,
+                                            const GenerationRequest& request,
+                                            const TextLimits& limits) const;
+  Status CheckRoles(const nlohmann::ordered_json& context,
+                    const RenderOptions& options,
+                    const FieldNames& names) const;
   Status CheckLength(size_t bytes, const TextLimits& limits) const;
 
   const std::string name_;

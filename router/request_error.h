@@ -16,6 +16,8 @@ namespace reason {
 inline constexpr std::string_view kContextLengthExceeded = "context_length_exceeded";
 inline constexpr std::string_view kRateLimitExceeded = "rate_limit_exceeded";
 inline constexpr std::string_view kModelNotFound = "model_not_found";
+// Anthropic's name.
+inline constexpr std::string_view kThreadUnsupported = "thread_unsupported_request";
 inline constexpr std::string_view kUnknownParameter = "unknown_parameter";
 inline constexpr std::string_view kUnsupportedEndpoint = "unsupported_endpoint";
 inline constexpr std::string_view kUnsupportedParameter = "unsupported_parameter";

@@ -142,9 +142,12 @@ class RequestFrontend::Running final : public Generation,
       touched[output->sample] = true;
       delta.sample = output->sample;
       delta.prompt_tokens = prompt_tokens_;
+      cached_tokens_ = std::max(cached_tokens_, output->cached_tokens);
+      delta.cached_tokens = cached_tokens_;
       tokens[output->sample] += output->token.has_value() ? 1 : 0;
       AddPromptLogprobs(*output, delta);
       sample.Append(*output, delta);
+      if (EndsAtStopToken(*output) && !sample.stopped()) delta.stop_token = output->token->token;
       if (sample.stopped()) frontend_.core_.StopSample(id_, output->sample);
     }
     CountTokens(tokens);
@@ -163,6 +166,12 @@ class RequestFrontend::Running final : public Generation,
     if (!request_.prompt_logprobs.has_value() || std::exchange(prompt_told_, true)) return;
     delta.prompt_logprobs =
         LogprobsOfPrompt(frontend_.text_.tokenizer(), first_prompt_token_, output.prompt);
+  }
+
+  // Whether the output is a stop token that the client chose.
+  bool EndsAtStopToken(const OutputToken& output) const {
+    return output.finish == FinishReason::kStop && output.token.has_value() &&
+           std::ranges::count(request_.stop_token_ids, output.token->token) > 0;
   }
 
   // Ends this request after an exception, for its client and on its workers. The thread's other
@@ -238,6 +247,8 @@ class RequestFrontend::Running final : public Generation,
       // The request failed before this sample ended. The text that was held back is valid output.
       GenerationDelta rest;
       rest.sample = static_cast<int32_t>(i);
+      rest.prompt_tokens = prompt_tokens_;
+      rest.cached_tokens = cached_tokens_;
       rest.more_follows = true;
       samples_[i].Flush(rest);
       if (!rest.text.empty() || !rest.events.empty()) observer_->OnDelta(std::move(rest));
@@ -256,6 +267,7 @@ class RequestFrontend::Running final : public Generation,
   std::vector<SampleText> samples_;
   std::vector<std::optional<Time>> last_token_;  // per sample
   int32_t prompt_tokens_ = 0;
+  int32_t cached_tokens_ = 0;  // once the first token has arrived
   TokenId first_prompt_token_ = 0;
   bool prompt_told_ = false;  // the logprobs of the prompt were delivered
   // Used by the thread that has the request: first a tokenizer thread, then its delivery thread.
@@ -379,7 +391,9 @@ void RequestFrontend::Stop() {
 
 // Checks that prompt and answer fit into the context, and sets max_tokens and min_tokens. Without
 // max_tokens an answer may fill the context, up to the limit of the workers' KV memory. Needs the
-// prompt and the number of samples in `spec`.
+// prompt and the number of samples in `spec`. The errors have the words of Anthropic ("prompt is
+// too long") and OpenAI ("this model's maximum context length is"), by which client libraries know
+// them.
 Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec& spec) const {
   const auto too_long = [&](std::string_view member, const Status& status) {
     return AtMember(WithReason(status, reason::kContextLengthExceeded), member);
@@ -391,29 +405,31 @@ Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec
                      std::holds_alternative<std::vector<TokenId>>(request.input);
     return too_long(
         InputMember(request),
-        InvalidArgument("the prompt has {}{} tokens; the context length is {}, and at least one "
-                        "token must be left for the answer",
+        InvalidArgument("the prompt is too long: it has {}{} tokens, but this model's maximum "
+                        "context length is {} tokens, and at least one must be left for the answer",
                         all ? "" : "more than ",
                         all ? length : MaxCountedTokens(context),
                         context));
   }
   const auto room = static_cast<int32_t>(context - length);
   if (request.max_tokens.value_or(0) > room) {
-    return too_long(request.names.max_tokens,
-                    InvalidArgument("the prompt has {} tokens and {} is {}; together they are over "
-                                    "the context length of {}",
-                                    length,
-                                    request.names.max_tokens,
-                                    *request.max_tokens,
-                                    context));
+    return too_long(
+        request.names.max_tokens,
+        InvalidArgument("the prompt has {} tokens and {} is {}, but this model's maximum "
+                        "context length is {} tokens",
+                        length,
+                        request.names.max_tokens,
+                        *request.max_tokens,
+                        context));
   }
   if (request.min_tokens > room) {
-    return too_long("min_tokens",
-                    InvalidArgument("the prompt has {} tokens and min_tokens is {}; together they "
-                                    "are over the context length of {}",
-                                    length,
-                                    request.min_tokens,
-                                    context));
+    return too_long(
+        "min_tokens",
+        InvalidArgument("the prompt has {} tokens and min_tokens is {}, but this model's "
+                        "maximum context length is {} tokens",
+                        length,
+                        request.min_tokens,
+                        context));
   }
   // Without max_tokens the answer is limited to the tokens that the workers can hold.
   const std::optional<int32_t> held = core_.decode_arenas().OutputRoom(length, spec.samples);

@@ -217,12 +217,17 @@ void RequestMachine::OnToken(WorkerSlot from, const TokenOutput& token, Time now
 
 void RequestMachine::Append(Sample& sample, const TokenOutput& token, Time now) {
   sample.tokens.push_back(token.token.token);
-  if (first_token_ == kNever) first_token_ = now;
+  int32_t cached = 0;
+  if (first_token_ == kNever) {
+    first_token_ = now;
+    const auto most = static_cast<int32_t>(spec_->prompt.size());
+    if (account_.attempts <= 1) cached = std::clamp(token.cached_tokens, 0, most);
+  }
   last_token_ = now;
   if (token.finish == FinishReason::kStop || token.finish == FinishReason::kLength) {
     sample.finish = token.finish;
   }
-  Deliver(OutputToken{token.sample, token.token, sample.finish, token.prompt});
+  Deliver(OutputToken{token.sample, token.token, sample.finish, cached, token.prompt});
 }
 
 void RequestMachine::OnHandoff(WorkerSlot from, const HandoffReport& report, Time now) {

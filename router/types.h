@@ -63,6 +63,7 @@ struct OutputToken {
   int32_t sample = 0;
   std::optional<SampledToken> token;
   FinishReason finish = FinishReason::kNone;
+  int32_t cached_tokens = 0;  // with the first token of a request: RequestAccount::cached_tokens
   std::vector<SampledToken> prompt = {};  // as in TokenOutput
 };
 

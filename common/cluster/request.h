@@ -94,6 +94,7 @@ struct TokenOutput {
   int32_t index = 0;
   SampledToken token;
   FinishReason finish = FinishReason::kNone;
+  int32_t cached_tokens = 0;  // with index 0: as in RequestTimes
   // With the first token of the first sample, if prompt_logprobs are wanted: of the prompt's tokens
   // from the second on.
   std::vector<SampledToken> prompt = {};

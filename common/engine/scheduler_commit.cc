@@ -220,6 +220,7 @@ void Scheduler::Emit(ActiveRequest& active,
                               length - request.prompt_length,
                               std::move(token),
                               finish,
+                              length == request.prompt_length ? active.times.cached_tokens : 0,
                               std::exchange(active.prompt_logprobs, {})});
   ++totals_.output_tokens;
 }

@@ -42,7 +42,7 @@ std::string Detokenizer::Flush() {
 
 void Detokenizer::AppendBytes(TokenId token) {
   const TokenizerSpec& spec = tokenizer_.spec();
-  std::string bytes(tokenizer_.piece(token));
+  std::string bytes(tokenizer_.decoded_piece(token));
   if (spec.alphabet == BpeAlphabet::kCharacters && tokenizer_.kind(token) != PieceKind::kByte) {
     bytes = ReplaceAll(bytes, kMetaspace, " ");
   }

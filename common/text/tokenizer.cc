@@ -121,6 +121,7 @@ struct Tokenizer::State {
       id_of_text.try_emplace(token.text, token.id);
       if (token.special) special[static_cast<size_t>(token.id)] = true;
     }
+    for (const AddedToken& token : SelectAdded(spec, true)) decoded.emplace(token.id, token.text);
     for (size_t i = 0; i < spec.pieces.size(); ++i) {
       const PieceKind kind = spec.pieces[i].kind;
       if (kind == PieceKind::kControl || kind == PieceKind::kUnknown) special[i] = true;
@@ -163,6 +164,7 @@ struct Tokenizer::State {
   size_t max_token_bytes;
   std::vector<bool> special = std::vector<bool>(spec.pieces.size());
   absl::flat_hash_map<std::string, TokenId> id_of_text;
+  absl::flat_hash_map<TokenId, std::string> decoded;  // where it may differ from the piece
 };
 
 void Tokenizer::State::EncodeText(std::string_view text, Job& job) const {
@@ -326,6 +328,11 @@ bool Tokenizer::Contains(TokenId token) const {
 std::string_view Tokenizer::piece(TokenId token) const {
   BATON_CHECK(Contains(token), "token {} of a vocabulary of {}", token, vocab_size());
   return state_->spec.pieces[static_cast<size_t>(token)].bytes;
+}
+
+std::string_view Tokenizer::decoded_piece(TokenId token) const {
+  const auto found = state_->decoded.find(token);
+  return found == state_->decoded.end() ? piece(token) : std::string_view(found->second);
 }
 
 PieceKind Tokenizer::kind(TokenId token) const {

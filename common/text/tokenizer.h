@@ -61,6 +61,9 @@ class Tokenizer final {
   bool Contains(TokenId token) const;
   // The raw bytes of a token of the vocabulary ('▁' is not replaced by a space).
   std::string_view piece(TokenId token) const;
+  // The bytes that the token stands for in decoded text: its piece or, as in Hugging Face's
+  // library, the normalised text of an added token that is searched after normalising.
+  std::string_view decoded_piece(TokenId token) const;
   PieceKind kind(TokenId token) const;
   // True for control tokens, the unknown token and special added tokens, which text for users
   // leaves out.

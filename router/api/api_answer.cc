@@ -1,34 +1,30 @@
 #include "router/api/api_answer.h"
 
+#include <algorithm>
+
 namespace baton::router {
 
 void ApiChoice::Add(const GenerationDelta& delta) {
   text += delta.text;
-  for (const ChatEvent& event : delta.events) {
-    switch (event.kind) {
-      case ChatEvent::Kind::kContent:
-        text += event.text;
-        break;
-      case ChatEvent::Kind::kReasoning:
-        reasoning += event.text;
-        break;
-      case ChatEvent::Kind::kCallBegin:
-        calls.push_back({event.id, event.text, ""});
-        break;
-      case ChatEvent::Kind::kArguments:
-        calls.back().arguments += event.text;
-        break;
-      case ChatEvent::Kind::kCallEnd:
-        break;
-      case ChatEvent::Kind::kCallFailed:
-        calls.pop_back();
-        text += event.text;
-        break;
-    }
-  }
+  for (const ChatEvent& event : delta.events) output.Add(event);
   logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
   finish = delta.finish;
   stop_index = delta.stop_index;
+  stop_token = delta.stop_token;
+  if (finish != FinishReason::kNone) output.End(/*cut=*/finish == FinishReason::kLength);
+}
+
+void ApiChoice::EndAtDeadline() {
+  if (finish != FinishReason::kNone) return;
+  finish = FinishReason::kLength;
+  past_deadline = true;
+  output.End(/*cut=*/true);
+}
+
+bool ApiChoice::HasCall() const {
+  return std::ranges::any_of(output.blocks(), [](const ApiBlock& block) {
+    return block.kind == ApiBlock::Kind::kCall && block.ended && block.complete;
+  });
 }
 
 int HttpStatusOf(const Status& status) {

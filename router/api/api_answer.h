@@ -6,36 +6,34 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "router/api/output_blocks.h"
 #include "router/generation.h"
 
 namespace baton::router {
 
-struct ApiCallOfTool {
-  std::string id;
-  std::string name;
-  std::string arguments;  // JSON
-};
-
 // The output of one sample of one prompt so far.
 struct ApiChoice {
-  std::string text;
-  std::string reasoning;
-  std::vector<ApiCallOfTool> calls;
-  std::vector<TokenLogprobs> logprobs;
+  std::string text = {};                 // of a completion
+  OutputBlocks output = OutputBlocks();  // of a chat
+  std::vector<TokenLogprobs> logprobs = {};
   FinishReason finish = FinishReason::kNone;
-  int32_t stop_index = -1;     // of the stop string that ended it, or -1
-  bool past_deadline = false;  // the deadline cut the output off
+  int32_t stop_index = -1;                           // of the stop string that ended it, or -1
+  std::optional<TokenId> stop_token = std::nullopt;  // of the request, that ended it
+  bool past_deadline = false;                        // the deadline cut the output off
 
-  // Adds the text and events of `delta`. A call that failed becomes text.
   void Add(const GenerationDelta& delta);
+  void EndAtDeadline();
+  // Whether the output has a call that did not fail.
+  bool HasCall() const;
 };
 
 // A part of the stream of one choice.
 struct ApiDelta {
-  size_t choice = 0;
+  size_t number = 0;   // of the choice
   bool first = false;  // the first part of this choice
-  GenerationDelta delta;
-  GenerationEnd usage;  // the tokens so far, of all choices
+  const GenerationDelta& delta;
+  const ApiChoice& choice;  // with this part
+  GenerationEnd usage;      // the tokens so far, of all choices
 };
 
 // Formats the answer to one request in the form of one API. One instance serves one request; calls
@@ -52,7 +50,7 @@ class ApiAnswer {
   virtual std::string Delta(const ApiDelta& delta) = 0;
   virtual std::string End(const std::vector<ApiChoice>& choices, const GenerationEnd& end) = 0;
   // The end of a stream that failed after it had begun.
-  virtual std::string Failure(const Status& status) = 0;
+  virtual std::string Failure(const std::vector<ApiChoice>& choices, const Status& status) = 0;
 
   // The body of an answer with the HTTP status HttpStatusOf(status).
   virtual std::string Error(const Status& status) = 0;

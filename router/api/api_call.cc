@@ -55,9 +55,11 @@ ApiCall::ApiCall(std::unique_ptr<ApiAnswer> answer,
       samples_(static_cast<size_t>(request.generation.samples)),
       prompts_(std::move(prompts)),
       http_(std::move(http)),
-      choices_(request.inputs.size() * samples_),
+      choices_(request.inputs.size() * samples_,
+               ApiChoice{.output = OutputBlocks(request.whole_calls)}),
       begun_(choices_.size(), false),
       prompt_tokens_(request.inputs.size(), 0),
+      cached_tokens_(request.inputs.size(), 0),
       running_(request.inputs.size()) {}
 
 void ApiCall::Start(RequestFrontend& frontend, ApiRequest request) {
@@ -116,7 +118,9 @@ void ApiCall::AddDelta(size_t prompt, GenerationDelta delta) {
   if (!include_reasoning_) RemoveReasoning(delta);
   const bool first = !begun_[number];
   so_far_.prompt_tokens += delta.prompt_tokens - prompt_tokens_[prompt];
+  so_far_.account.cached_tokens += delta.cached_tokens - cached_tokens_[prompt];
   prompt_tokens_[prompt] = delta.prompt_tokens;
+  cached_tokens_[prompt] = delta.cached_tokens;
   so_far_.generated_tokens += static_cast<int32_t>(delta.tokens.size());
   const bool says_nothing = delta.text.empty() && delta.events.empty() && delta.logprobs.empty() &&
                             delta.finish == FinishReason::kNone;
@@ -127,7 +131,7 @@ void ApiCall::AddDelta(size_t prompt, GenerationDelta delta) {
   if (!stream_) return;
   choices_[number].logprobs.clear();  // they are sent now, and the end does not repeat them
   AddFirstEvents();
-  events_ += answer_->Delta({number, first, std::move(delta), so_far_});
+  events_ += answer_->Delta({number, first, delta, choices_[number], so_far_});
 }
 
 void ApiCall::OnEnd(const GenerationEnd& end) {
@@ -153,11 +157,7 @@ void ApiCall::OnEnd(const GenerationEnd& end) {
 bool ApiCall::EndByDeadline(const Status& status) {
   if (stream_ || status.code() != StatusCode::kDeadlineExceeded) return false;
   if (std::find(begun_.begin(), begun_.end(), true) == begun_.end()) return false;
-  for (ApiChoice& choice : choices_) {
-    if (choice.finish != FinishReason::kNone) continue;
-    choice.finish = FinishReason::kLength;
-    choice.past_deadline = true;
-  }
+  for (ApiChoice& choice : choices_) choice.EndAtDeadline();
   return true;
 }
 
@@ -167,7 +167,8 @@ void ApiCall::Fail(const Status& status) {
     return ReplyError(*http_, status, answer_->Error(status));
   }
   BeginStream();
-  events_ += answer_->Failure(status);
+  for (ApiChoice& choice : choices_) choice.output.End(/*cut=*/true);
+  events_ += answer_->Failure(choices_, status);
   http_->Finish(std::move(events_));
 }
 

@@ -60,6 +60,7 @@ class ApiCall final : public std::enable_shared_from_this<ApiCall> {
   std::vector<ApiChoice> choices_;      // sorted by prompt, then sample
   std::vector<bool> begun_;             // per choice: its first output has arrived
   std::vector<int32_t> prompt_tokens_;  // per prompt, once known
+  std::vector<int32_t> cached_tokens_;  // of these
   size_t running_;                      // number of prompts that have not ended
   GenerationEnd total_;
   GenerationEnd so_far_;

@@ -15,6 +15,7 @@ struct ApiRequest {
   bool include_usage = false;     // a stream ends with the usage
   bool continuous_usage = false;  // each chunk of a stream has the usage so far
   bool include_reasoning = true;  // the answer has the text of the reasoning
+  bool whole_calls = false;       // the answer shows only whole calls (OutputBlocks)
 };
 
 }  // namespace baton::router

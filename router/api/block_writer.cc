@@ -1,44 +1,25 @@
 #include "router/api/block_writer.h"
 
+#include <string_view>
 #include <utility>
+
+#include "common/text/utf8.h"
 
 namespace baton::router {
 
-void BlockWriter::Add(const ChatEvent& event) {
-  switch (event.kind) {
-    case ChatEvent::Kind::kContent:
-      return AddText(ApiBlock::Kind::kText, event.text);
-    case ChatEvent::Kind::kReasoning:
-      return AddText(ApiBlock::Kind::kReasoning, event.text);
-    case ChatEvent::Kind::kCallBegin:
-      return BeginBlock({ApiBlock::Kind::kCall, event.id, event.text, "", true});
-    case ChatEvent::Kind::kArguments:
-      return AddText(ApiBlock::Kind::kCall, event.text);
-    case ChatEvent::Kind::kCallEnd:
-      return EndBlock();
-    case ChatEvent::Kind::kCallFailed:
-      EndBlock(/*complete=*/false);
-      return AddText(ApiBlock::Kind::kText, event.text);
+void BlockWriter::Write(const std::vector<ApiBlock>& blocks) {
+  for (; number_ < blocks.size(); ++number_) {
+    const ApiBlock& block = blocks[number_];
+    if (!std::exchange(begun_, true)) OnBegin(number_, block);
+    std::string_view added = std::string_view(block.text).substr(written_);
+    added.remove_suffix(IncompleteTail(added));
+    written_ += added.size();
+    if (!added.empty()) OnText(number_, block, std::string(added));
+    if (!block.ended) return;
+    OnEnd(number_, block);
+    begun_ = false;
+    written_ = 0;
   }
-}
-
-void BlockWriter::EndBlock(bool complete) {
-  if (!std::exchange(open_, false)) return;
-  blocks_.back().complete = complete;
-  OnEnd(blocks_.size() - 1, blocks_.back());
-}
-
-void BlockWriter::BeginBlock(ApiBlock block) {
-  EndBlock();
-  blocks_.push_back(std::move(block));
-  open_ = true;
-  OnBegin(blocks_.size() - 1, blocks_.back());
-}
-
-void BlockWriter::AddText(ApiBlock::Kind kind, const std::string& text) {
-  if (!open_ || blocks_.back().kind != kind) BeginBlock({kind, "", "", "", true});
-  blocks_.back().text += text;
-  OnText(blocks_.size() - 1, blocks_.back(), text);
 }
 
 }  // namespace baton::router

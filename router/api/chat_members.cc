@@ -29,7 +29,9 @@ Status ReadLogitBias(const Json& body, SamplingInput& out) {
     if (error != std::errc() || end != key.data() + key.size() || !value.is_number()) {
       return Wrong("logit_bias", "an object that maps token ids to numbers");
     }
-    out.logit_bias.push_back({token, static_cast<float>(value.get<double>())});
+    BATON_ASSIGN_OR_RETURN(const float number,
+                           ReadFloat(fmt::format("logit_bias[{}]", token), value));
+    out.logit_bias.emplace_back(token, number);
   }
   return OkStatus();
 }

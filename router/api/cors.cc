@@ -12,7 +12,7 @@ void Cors::AddHeaders(HttpExchange& exchange) const {
   if (!all) exchange.AddHeader("Vary", "Origin");
   if (origin.empty() || (!all && !known)) return;
   exchange.AddHeader("Access-Control-Allow-Origin", all ? "*" : origin);
-  exchange.AddHeader("Access-Control-Expose-Headers", "x-request-id, retry-after");
+  exchange.AddHeader("Access-Control-Expose-Headers", "x-request-id, request-id, retry-after");
 }
 
 void Cors::ReplyToPreflight(HttpExchange& exchange, const std::string& method) const {

@@ -90,6 +90,9 @@ void HttpApi::AddRoutes(HttpServer& http) {
       http, "POST", "/v1/messages/count_tokens", &MessagesError, [this](const Exchange& exchange) {
         HandleCountTokens(frontend_, exchange);
       });
+  Route(http, "POST", "/v1/responses/input_tokens", &OpenAiError, [this](const Exchange& exchange) {
+    HandleInputTokens(frontend_, exchange);
+  });
   Route(http, "POST", "/tokenize", &OpenAiError, [this](const Exchange& exchange) {
     HandleTokenize(frontend_, exchange);
   });
@@ -124,8 +127,10 @@ void HttpApi::Route(HttpServer& http,
   http.AddRoute(
       method,
       path,
-      [this, handler = std::move(handler)](const std::shared_ptr<HttpExchange>& exchange) {
+      [this, error, handler = std::move(handler)](const std::shared_ptr<HttpExchange>& exchange) {
         cors_.AddHeaders(*exchange);
+        // Anthropic's name of x-request-id.
+        if (error == &MessagesError) exchange->AddHeader("request-id", exchange->request().id);
         handler(exchange);
       },
       method == "POST" ? HttpServer::Runner([this, error](const auto& exchange, auto job) {
@@ -208,6 +213,7 @@ StatusOr<HttpApi::Call> HttpApi::ReadOpenAi(OpenAiKind kind, const Json& body) c
                  .model = frontend_.NameFor(request.generation.model),
                  .fingerprint = frontend_.fingerprint(),
                  .created = UnixSeconds(),
+                 .stops = request.generation.stop,
                  .with_logprobs = request.generation.top_logprobs.has_value(),
                  .include_usage = request.include_usage,
                  .continuous_usage = request.continuous_usage});

@@ -1,6 +1,7 @@
 #include "router/api/json_members.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <type_traits>
 
@@ -51,11 +52,17 @@ Status Unsupported(std::string_view name, std::string_view why) {
   return WithReason(InvalidMember(name, "{} {}", name, why), reason::kUnsupportedParameter);
 }
 
+StatusOr<float> ReadFloat(std::string_view name, const Json& value) {
+  if (!value.is_number()) return Wrong(name, "a number");
+  const auto number = value.get<double>();
+  if (std::abs(number) <= std::numeric_limits<float>::max()) return static_cast<float>(number);
+  return InvalidMember(name, "{} is {}; it is out of range", name, value.dump());
+}
+
 Status Read(const Json& object, std::string_view name, std::optional<float>& out) {
   const Json* value = Member(object, name);
   if (value == nullptr) return OkStatus();
-  if (!value->is_number()) return Wrong(name, "a number");
-  out = static_cast<float>(value->get<double>());
+  BATON_ASSIGN_OR_RETURN(out, ReadFloat(name, *value));
   return OkStatus();
 }
 

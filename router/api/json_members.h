@@ -26,6 +26,8 @@ Status Wrong(std::string_view name, std::string_view wanted);
 // The same with reason::kUnsupportedParameter.
 Status Unsupported(std::string_view name, std::string_view why);
 
+// A number that is not outside of all ranges.
+StatusOr<float> ReadFloat(std::string_view name, const nlohmann::ordered_json& value);
 Status Read(const nlohmann::ordered_json& object, std::string_view name, std::optional<float>& out);
 Status ReadInt(const nlohmann::ordered_json& object,
                std::string_view name,

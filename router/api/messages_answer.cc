@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/base/json.h"
 #include "router/api/answer_json.h"
 #include "router/request_error.h"
 
@@ -36,12 +35,32 @@ const char* ErrorType(int http) {
   }
 }
 
-Json ThinkingBlock(const std::string& text) {
-  return {{"type", "thinking"}, {"thinking", text}, {"signature", ""}};
+// A block of the content without the arguments of a call.
+Json ContentBlock(const ApiBlock& block, const std::string& text) {
+  switch (block.kind) {
+    case ApiBlock::Kind::kReasoning:
+      return {{"type", "thinking"}, {"thinking", text}, {"signature", ""}};
+    case ApiBlock::Kind::kText:
+      return {{"type", "text"}, {"text", text}};
+    case ApiBlock::Kind::kCall:
+      break;
+  }
+  return {{"type", "tool_use"}, {"id", block.call_id}, {"name", block.name}};
 }
 
-Json ToolUse(const std::string& id, const std::string& name, Json input) {
-  return {{"type", "tool_use"}, {"id", id}, {"name", name}, {"input", std::move(input)}};
+// `json` with one more member, whose value is JSON text.
+std::string WithMember(const Json& json, std::string_view name, std::string_view value) {
+  std::string out = Dump(json);
+  out.pop_back();
+  return fmt::format("{},\"{}\":{}}}", out, name, value);
+}
+
+// A block of a body. Arguments stay as the model wrote them, as in a stream: a number keeps all of
+// its digits.
+std::string WholeBlock(const ApiBlock& block) {
+  const Json content = ContentBlock(block, block.text);
+  if (block.kind != ApiBlock::Kind::kCall) return Dump(content);
+  return WithMember(content, "input", block.text);
 }
 
 }  // namespace
@@ -50,6 +69,9 @@ std::string MessagesError(const Status& status) {
   Json error = {{"type", ErrorType(HttpStatusOf(status))},
                 {"message", Shown(baton::Message(status), kMaxErrorBytes)}};
   if (const std::string member = MemberOf(status); !member.empty()) error["param"] = member;
+  if (ReasonOf(status) == reason::kThreadUnsupported) {
+    error["details"] = {{"error_code", reason::kThreadUnsupported}, {"unsupported", {"thread"}}};
+  }
   return Dump({{"type", "error"}, {"error", std::move(error)}});
 }
 
@@ -58,7 +80,6 @@ Json MessagesAnswer::Message() const {
           {"type", "message"},
           {"role", "assistant"},
           {"model", model_},
-          {"content", Json::array()},
           {"stop_reason", nullptr},
           {"stop_sequence", nullptr}};
 }
@@ -68,7 +89,7 @@ void MessagesAnswer::SetStop(const ApiChoice& choice, Json& out) const {
   out["stop_sequence"] = nullptr;
   if (choice.finish == FinishReason::kLength) {
     reason = "max_tokens";
-  } else if (!choice.calls.empty()) {
+  } else if (choice.HasCall()) {
     reason = "tool_use";
   } else if (choice.stop_index >= 0) {
     reason = "stop_sequence";
@@ -80,17 +101,11 @@ void MessagesAnswer::SetStop(const ApiChoice& choice, Json& out) const {
 std::string MessagesAnswer::Body(const std::vector<ApiChoice>& choices, const GenerationEnd& end) {
   const ApiChoice& choice = choices.front();
   Json body = Message();
-  Json& content = body["content"];
-  if (!choice.reasoning.empty()) content.push_back(ThinkingBlock(choice.reasoning));
-  if (!choice.text.empty()) content.push_back({{"type", "text"}, {"text", choice.text}});
-  for (const ApiCallOfTool& call : choice.calls) {
-    // The arguments of a call that the deadline cut off are not JSON yet.
-    StatusOr<Json> input = ParseOrderedJson("arguments", call.arguments);
-    content.push_back(ToolUse(call.id, call.name, input.ok() ? *std::move(input) : Json::object()));
-  }
   SetStop(choice, body);
   body["usage"] = UsageOf(end);
-  return Dump(body);
+  std::vector<std::string> content;
+  for (const ApiBlock& block : choice.output.blocks()) content.push_back(WholeBlock(block));
+  return WithMember(body, "content", fmt::format("[{}]", fmt::join(content, ",")));
 }
 
 void MessagesAnswer::Event(const char* type, Json event) {
@@ -101,6 +116,7 @@ void MessagesAnswer::Event(const char* type, Json event) {
 
 std::string MessagesAnswer::Begin(const GenerationEnd& usage) {
   Json message = Message();
+  message["content"] = Json::array();
   message["usage"] = UsageOf(usage);
   message["usage"]["output_tokens"] = 0;
   Event("message_start", {{"message", std::move(message)}});
@@ -108,23 +124,13 @@ std::string MessagesAnswer::Begin(const GenerationEnd& usage) {
 }
 
 std::string MessagesAnswer::Delta(const ApiDelta& delta) {
-  for (const ChatEvent& event : delta.delta.events) Add(event);
+  Write(delta.choice.output.blocks());
   return std::exchange(events_, {});
 }
 
 void MessagesAnswer::OnBegin(size_t number, const ApiBlock& block) {
-  Json content;
-  switch (block.kind) {
-    case ApiBlock::Kind::kReasoning:
-      content = ThinkingBlock("");
-      break;
-    case ApiBlock::Kind::kText:
-      content = {{"type", "text"}, {"text", ""}};
-      break;
-    case ApiBlock::Kind::kCall:
-      content = ToolUse(block.call_id, block.name, Json::object());
-      break;
-  }
+  Json content = ContentBlock(block, "");
+  if (block.kind == ApiBlock::Kind::kCall) content["input"] = Json::object();
   Event("content_block_start", {{"index", number}, {"content_block", std::move(content)}});
 }
 
@@ -149,7 +155,6 @@ void MessagesAnswer::OnEnd(size_t number, const ApiBlock&) {
 }
 
 std::string MessagesAnswer::End(const std::vector<ApiChoice>& choices, const GenerationEnd& end) {
-  EndBlock();
   Json delta = Json::object();
   SetStop(choices.front(), delta);
   Event("message_delta", {{"delta", std::move(delta)}, {"usage", UsageOf(end)}});
@@ -157,7 +162,7 @@ std::string MessagesAnswer::End(const std::vector<ApiChoice>& choices, const Gen
   return std::exchange(events_, {});
 }
 
-std::string MessagesAnswer::Failure(const Status& status) {
+std::string MessagesAnswer::Failure(const std::vector<ApiChoice>&, const Status& status) {
   return fmt::format("event: error\ndata: {}\n\n", MessagesError(status));
 }
 

@@ -23,7 +23,7 @@ class MessagesAnswer final : public ApiAnswer, private BlockWriter {
   std::string Begin(const GenerationEnd& usage) override;
   std::string Delta(const ApiDelta& delta) override;
   std::string End(const std::vector<ApiChoice>& choices, const GenerationEnd& end) override;
-  std::string Failure(const Status& status) override;
+  std::string Failure(const std::vector<ApiChoice>& choices, const Status& status) override;
   std::string Error(const Status& status) override;
 
  private:

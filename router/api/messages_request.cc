@@ -114,11 +114,26 @@ Status ReadThinking(const Json& body, ChatInput& chat, ApiRequest& out) {
   }
   std::optional<int64_t> budget;
   BATON_RETURN_IF_ERROR(ReadInt(*thinking, "budget_tokens", budget));
-  Json arguments = {{"enable_thinking", type != "disabled"}};
+  Json arguments = Json::object();
+  if (type == "adaptive") {
+    arguments["enable_thinking"] = true;  // if the template reads it: the model may think
+  } else {
+    chat.thinking = type == "enabled";
+  }
   if (budget.has_value()) arguments["thinking_budget"] = *budget;
   chat.arguments_json = arguments.dump();
   out.include_reasoning = type != "disabled";
   return OkStatus();
+}
+
+// Anthropic's tool runner goes on without a thread after this error (MessagesError).
+Status RefuseThread(const Json& body) {
+  if (Member(body, "thread") == nullptr) return OkStatus();
+  return WithReason(
+      InvalidMember("thread",
+                    "thread is not supported: this server keeps no messages; leave thread out and "
+                    "send the whole conversation"),
+      reason::kThreadUnsupported);
 }
 
 Status ReadLength(const Json& body, GenerationRequest& out) {
@@ -136,6 +151,7 @@ StatusOr<ApiRequest> ReadMessagesRequest(MessagesKind kind, const Json& body) {
   generation.names.sampling = "";
   generation.samples = 1;
   generation.skip_special_tokens = true;
+  out.whole_calls = true;
   BATON_RETURN_IF_ERROR(CheckKnown(body,
                                    "",
                                    {"cache_control",
@@ -150,9 +166,11 @@ StatusOr<ApiRequest> ReadMessagesRequest(MessagesKind kind, const Json& body) {
                                     "stream",
                                     "system",
                                     "thinking",
+                                    "thread",
                                     "tool_choice",
                                     "tools"},
                                    SharedMembers()));
+  BATON_RETURN_IF_ERROR(RefuseThread(body));
   BATON_RETURN_IF_ERROR(ReadString(body, "model", generation.model));
   ChatInput chat;
   BATON_RETURN_IF_ERROR(ReadMessages(body, chat));

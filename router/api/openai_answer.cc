@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/text/utf8.h"
 #include "router/api/answer_json.h"
 #include "router/request_error.h"
 
@@ -16,9 +17,9 @@ std::string Event(const Json& json) {
   return "data: " + Dump(json) + "\n\n";
 }
 
-Json FinishOf(FinishReason finish, bool any_call) {
-  if (finish == FinishReason::kStop) return any_call ? "tool_calls" : "stop";
-  if (finish == FinishReason::kLength) return "length";
+Json FinishOf(const ApiChoice& choice) {
+  if (choice.finish == FinishReason::kStop) return choice.HasCall() ? "tool_calls" : "stop";
+  if (choice.finish == FinishReason::kLength) return "length";
   return nullptr;
 }
 
@@ -39,6 +40,15 @@ Json ChatLogprob(const TextLogprob& in) {
   return {{"token", in.piece}, {"logprob", in.logprob}, {"bytes", std::move(bytes)}};
 }
 
+// The token's text, and OpenAI's form of bytes that are no text. Different tokens give different
+// texts, as keys of an object must.
+std::string TokenText(const std::string& piece) {
+  if (IsValidUtf8(piece)) return piece;
+  std::string out = "bytes:";
+  for (const char c : piece) out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+  return out;
+}
+
 Json LogprobsOf(OpenAiKind kind, const std::vector<TokenLogprobs>& in) {
   if (kind == OpenAiKind::kChat) {
     Json content = Json::array();
@@ -55,11 +65,12 @@ Json LogprobsOf(OpenAiKind kind, const std::vector<TokenLogprobs>& in) {
               {"top_logprobs", Json::array()},
               {"text_offset", Json::array()}};
   for (const TokenLogprobs& token : in) {
-    out["tokens"].push_back(token.chosen.piece);
+    out["tokens"].push_back(TokenText(token.chosen.piece));
     out["token_logprobs"].push_back(token.chosen.logprob);
     Json top = Json::object();
-    for (const TextLogprob& one : token.top) top[one.piece] = one.logprob;
-    top[token.chosen.piece] = token.chosen.logprob;  // included even if not among the highest
+    for (const TextLogprob& one : token.top) top[TokenText(one.piece)] = one.logprob;
+    top[TokenText(token.chosen.piece)] =
+        token.chosen.logprob;  // included even if not among the highest
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(token.text_offset);
   }
@@ -80,26 +91,6 @@ Json Envelope(const OpenAiHead& head, bool chunk) {
   return out;
 }
 
-// vLLM's name of the reasoning, and the name that DeepSeek and older clients use.
-void SetReasoning(const std::string& text, Json& message) {
-  message["reasoning"] = text;
-  message["reasoning_content"] = text;
-}
-
-Json MessageOf(const ApiChoice& choice) {
-  Json message = {{"role", "assistant"}, {"content", choice.text}};
-  if (choice.text.empty() && !choice.calls.empty()) message["content"] = nullptr;
-  if (!choice.reasoning.empty()) SetReasoning(choice.reasoning, message);
-  if (choice.calls.empty()) return message;
-  Json& calls = message["tool_calls"] = Json::array();
-  for (const ApiCallOfTool& call : choice.calls) {
-    calls.push_back({{"id", call.id},
-                     {"type", "function"},
-                     {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
-  }
-  return message;
-}
-
 Json ModelObject(const std::string& name, int64_t created, int32_t context_length) {
   return {{"id", name},
           {"object", "model"},
@@ -109,56 +100,12 @@ Json ModelObject(const std::string& name, int64_t created, int32_t context_lengt
           {"context_length", context_length}};
 }
 
-// The member `delta` of a chunk.
-class MessageDelta final {
- public:
-  MessageDelta(int32_t& begun, int32_t& ended) : begun_(begun), ended_(ended) {}
-
-  void Add(const ChatEvent& event) {
-    switch (event.kind) {
-      case ChatEvent::Kind::kContent:
-      case ChatEvent::Kind::kCallFailed:
-        content_ += event.text;
-        break;
-      case ChatEvent::Kind::kReasoning:
-        reasoning_ += event.text;
-        break;
-      case ChatEvent::Kind::kCallBegin:
-        calls_.push_back({{"index", begun_++},
-                          {"id", event.id},
-                          {"type", "function"},
-                          {"function", {{"name", event.text}, {"arguments", ""}}}});
-        break;
-      case ChatEvent::Kind::kArguments: {
-        const int32_t index = begun_ - 1;
-        if (calls_.empty() || calls_.back()["index"] != index) {
-          calls_.push_back({{"index", index}, {"function", {{"arguments", ""}}}});
-        }
-        calls_.back()["function"]["arguments"].get_ref<std::string&>() += event.text;
-        break;
-      }
-      case ChatEvent::Kind::kCallEnd:
-        ++ended_;
-        break;
-    }
-  }
-
-  Json Take(bool first) {
-    Json delta = Json::object();
-    if (first) delta["role"] = "assistant";
-    if (!content_.empty() || (first && calls_.empty())) delta["content"] = content_;
-    if (!reasoning_.empty()) SetReasoning(reasoning_, delta);
-    if (!calls_.empty()) delta["tool_calls"] = std::move(calls_);
-    return delta;
-  }
-
- private:
-  int32_t& begun_;
-  int32_t& ended_;
-  std::string content_;
-  std::string reasoning_;
-  Json calls_ = Json::array();
-};
+// What ended the output, apart from the model: vLLM's member, and a word for the deadline.
+void SetStopReason(const OpenAiHead& head, const ApiChoice& in, Json& out) {
+  if (in.past_deadline) out["stop_reason"] = "deadline";
+  if (in.stop_index >= 0) out["stop_reason"] = head.stops.at(static_cast<size_t>(in.stop_index));
+  if (in.stop_token.has_value()) out["stop_reason"] = *in.stop_token;
+}
 
 }  // namespace
 
@@ -168,14 +115,13 @@ std::string OpenAiAnswer::Body(const std::vector<ApiChoice>& choices, const Gene
     const ApiChoice& in = choices[i];
     Json choice = {{"index", i}};
     if (head_.kind == OpenAiKind::kChat) {
-      choice["message"] = MessageOf(in);
+      choice["message"] = ChatMessage(in);
     } else {
       choice["text"] = in.text;
     }
     choice["logprobs"] = head_.with_logprobs ? LogprobsOf(head_.kind, in.logprobs) : Json(nullptr);
-    choice["finish_reason"] = FinishOf(in.finish, !in.calls.empty());
-    // vLLM's member for what ended the output.
-    if (in.past_deadline) choice["stop_reason"] = "deadline";
+    choice["finish_reason"] = FinishOf(in);
+    SetStopReason(head_, in, choice);
     body["choices"].push_back(std::move(choice));
   }
   body["usage"] = UsageOf(end);
@@ -183,20 +129,21 @@ std::string OpenAiAnswer::Body(const std::vector<ApiChoice>& choices, const Gene
 }
 
 std::string OpenAiAnswer::Delta(const ApiDelta& in) {
-  Json body = Envelope(head_, true);
-  Json choice = {{"index", in.choice}};
-  if (calls_.size() <= in.choice) calls_.resize(in.choice + 1);
-  Calls& calls = calls_[in.choice];
+  Json choice = {{"index", in.number}};
   if (head_.kind == OpenAiKind::kChat) {
-    MessageDelta delta(calls.begun, calls.ended);
-    for (const ChatEvent& event : in.delta.events) delta.Add(event);
-    choice["delta"] = delta.Take(in.first);
+    if (messages_.size() <= in.number) messages_.resize(in.number + 1);
+    choice["delta"] = messages_[in.number].Delta(in.choice, in.first);
+    // Text may wait for its last bytes, and a call for its end.
+    const bool empty = choice["delta"].empty() && in.delta.logprobs.empty();
+    if (empty && in.choice.finish == FinishReason::kNone) return "";
   } else {
     choice["text"] = in.delta.text;
   }
   choice["logprobs"] =
       in.delta.logprobs.empty() ? Json(nullptr) : LogprobsOf(head_.kind, in.delta.logprobs);
-  choice["finish_reason"] = FinishOf(in.delta.finish, calls.ended > 0);
+  choice["finish_reason"] = FinishOf(in.choice);
+  SetStopReason(head_, in.choice, choice);
+  Json body = Envelope(head_, true);
   body["choices"].push_back(std::move(choice));
   if (head_.continuous_usage) {
     body["usage"] = UsageOf(in.usage);
@@ -214,7 +161,7 @@ std::string OpenAiAnswer::End(const std::vector<ApiChoice>&, const GenerationEnd
   return Event(body) + kDone;
 }
 
-std::string OpenAiAnswer::Failure(const Status& status) {
+std::string OpenAiAnswer::Failure(const std::vector<ApiChoice>&, const Status& status) {
   return "data: " + OpenAiError(status) + "\n\ndata: [DONE]\n\n";
 }
 

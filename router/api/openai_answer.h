@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "router/api/api_answer.h"
+#include "router/api/chat_message.h"
 #include "router/api/openai_request.h"
 
 namespace baton::router {
@@ -17,6 +18,7 @@ struct OpenAiHead {
   std::string model = {};
   std::string fingerprint = {};  // of the model's weights; empty: unknown
   int64_t created = 0;           // seconds since 1970
+  std::vector<std::string> stops = {};
   bool with_logprobs = false;
   bool include_usage = false;  // each chunk has a member `usage`, which is null except in the last
   bool continuous_usage = false;  // … which is the usage so far
@@ -31,18 +33,12 @@ class OpenAiAnswer final : public ApiAnswer {
   std::string Begin(const GenerationEnd&) override { return ""; }
   std::string Delta(const ApiDelta& delta) override;
   std::string End(const std::vector<ApiChoice>& choices, const GenerationEnd& end) override;
-  std::string Failure(const Status& status) override;
+  std::string Failure(const std::vector<ApiChoice>& choices, const Status& status) override;
   std::string Error(const Status& status) override;
 
  private:
-  // The calls of one choice in a stream so far.
-  struct Calls {
-    int32_t begun = 0;
-    int32_t ended = 0;
-  };
-
   const OpenAiHead head_;
-  std::vector<Calls> calls_;  // by choice
+  std::vector<ChatMessageStream> messages_;  // by choice
 };
 
 // The answers of /v1/models/{id} and /v1/models. vLLM's max_model_len is the context length.

@@ -96,7 +96,7 @@ constexpr Member kOwnMembers[] = {
     {"truncate_prompt_tokens", Use::kUnsupported},
     {"use_beam_search", Use::kUnsupported, Where::kBoth, "false"},
     {"user", Use::kIgnored},
-    {"verbosity", Use::kUnsupported, Where::kChat, "\"medium\""},
+    {"verbosity", Use::kIgnored, Where::kChat},  // a hint that no model here was trained for
     {"web_search_options", Use::kUnsupported, Where::kChat},
 };
 

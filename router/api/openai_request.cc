@@ -37,6 +37,9 @@ StatusOr<ChatTurn> ReadMessage(Json message, const std::string& name) {
   turn.role = role->get<std::string>();
   message.erase("role");
   // A null content stays in extra_json, because templates distinguish it from an empty text.
+  if (turn.role == "user" && Member(message, "content") == nullptr) {
+    return Wrong(name + ".content", "a string or an array of text parts");
+  }
   if (const Json* content = Member(message, "content"); content != nullptr) {
     BATON_ASSIGN_OR_RETURN(turn.content, ReadContent(*content, name + ".content"));
     message.erase("content");
@@ -195,6 +198,7 @@ StatusOr<ApiRequest> ReadOpenAiRequest(OpenAiKind kind, const Json& body) {
   generation.names.text = "prompt";
   generation.names.tokens = "prompt";
   generation.names.messages = "messages";
+  generation.names.template_arguments = "chat_template_kwargs";
   generation.names.samples = "n";
   generation.names.sampling = "";
   if (kind == OpenAiKind::kCompletion) generation.names.top_logprobs = "logprobs";

@@ -71,11 +71,11 @@ Json ResponsesAnswer::Response(const char* status) const {
   return out;
 }
 
-Json ResponsesAnswer::Ended(FinishReason finish, Json output, const GenerationEnd& end) const {
-  const bool cut = finish == FinishReason::kLength;
+Json ResponsesAnswer::Ended(const ApiChoice& choice, const GenerationEnd& end) const {
+  const bool cut = choice.finish == FinishReason::kLength;
   Json response = Response(cut ? "incomplete" : "completed");
   if (cut) response["incomplete_details"] = {{"reason", "max_output_tokens"}};
-  response["output"] = std::move(output);
+  response["output"] = Output(choice);
   response["usage"] = UsageOf(end);
   return response;
 }
@@ -113,18 +113,16 @@ Json ResponsesAnswer::Item(size_t number, const ApiBlock& block, const char* sta
   return item;
 }
 
-std::string ResponsesAnswer::Body(const std::vector<ApiChoice>& choices, const GenerationEnd& end) {
-  const ApiChoice& choice = choices.front();
+Json ResponsesAnswer::Output(const ApiChoice& choice) const {
   Json output = Json::array();
-  const auto add = [&](const ApiBlock& block) {
-    output.push_back(Item(output.size(), block, "completed"));
-  };
-  if (!choice.reasoning.empty()) add({ApiBlock::Kind::kReasoning, "", "", choice.reasoning, true});
-  if (!choice.text.empty()) add({ApiBlock::Kind::kText, "", "", choice.text, true});
-  for (const ApiCallOfTool& call : choice.calls) {
-    add({ApiBlock::Kind::kCall, call.id, call.name, call.arguments, true});
+  for (const ApiBlock& block : choice.output.blocks()) {
+    output.push_back(Item(output.size(), block, block.complete ? "completed" : "incomplete"));
   }
-  return Dump(Ended(choice.finish, std::move(output), end));
+  return output;
+}
+
+std::string ResponsesAnswer::Body(const std::vector<ApiChoice>& choices, const GenerationEnd& end) {
+  return Dump(Ended(choices.front(), end));
 }
 
 void ResponsesAnswer::Event(const char* type, Json event) {
@@ -141,13 +139,15 @@ std::string ResponsesAnswer::Begin(const GenerationEnd&) {
 }
 
 std::string ResponsesAnswer::Delta(const ApiDelta& delta) {
-  for (const ChatEvent& event : delta.delta.events) Add(event);
+  Write(delta.choice.output.blocks());
   return std::exchange(events_, {});
 }
 
 void ResponsesAnswer::OnBegin(size_t number, const ApiBlock& block) {
+  ApiBlock empty = block;
+  empty.text.clear();
   Event("response.output_item.added",
-        {{"output_index", number}, {"item", Item(number, block, "in_progress")}});
+        {{"output_index", number}, {"item", Item(number, empty, "in_progress")}});
   if (block.kind == ApiBlock::Kind::kCall) return;
   Event("response.content_part.added",
         {{"item_id", ItemId(number, block.kind)},
@@ -193,19 +193,14 @@ void ResponsesAnswer::OnEnd(size_t number, const ApiBlock& block) {
 }
 
 std::string ResponsesAnswer::End(const std::vector<ApiChoice>& choices, const GenerationEnd& end) {
-  const FinishReason finish = choices.front().finish;
-  EndBlock(finish != FinishReason::kLength);
-  Json output = Json::array();
-  for (size_t i = 0; i < blocks().size(); ++i) {
-    output.push_back(Item(i, blocks()[i], blocks()[i].complete ? "completed" : "incomplete"));
-  }
-  Event(finish == FinishReason::kLength ? "response.incomplete" : "response.completed",
-        {{"response", Ended(finish, std::move(output), end)}});
+  const bool cut = choices.front().finish == FinishReason::kLength;
+  Event(cut ? "response.incomplete" : "response.completed",
+        {{"response", Ended(choices.front(), end)}});
   return std::exchange(events_, {});
 }
 
-std::string ResponsesAnswer::Failure(const Status& status) {
-  EndBlock(/*complete=*/false);
+std::string ResponsesAnswer::Failure(const std::vector<ApiChoice>& choices, const Status& status) {
+  Write(choices.front().output.blocks());
   Json response = Response("failed");
   const char* code = HttpStatusOf(status) == 429 ? "rate_limit_exceeded" : "server_error";
   response["error"] = {{"code", code}, {"message", Shown(Message(status), kMaxErrorBytes)}};

@@ -25,7 +25,7 @@ class ResponsesAnswer final : public ApiAnswer, private BlockWriter {
   std::string Begin(const GenerationEnd& usage) override;
   std::string Delta(const ApiDelta& delta) override;
   std::string End(const std::vector<ApiChoice>& choices, const GenerationEnd& end) override;
-  std::string Failure(const Status& status) override;
+  std::string Failure(const std::vector<ApiChoice>& choices, const Status& status) override;
   std::string Error(const Status& status) override;
 
  private:
@@ -36,7 +36,8 @@ class ResponsesAnswer final : public ApiAnswer, private BlockWriter {
   void OnEnd(size_t number, const ApiBlock& block) override;
 
   Json Response(const char* status) const;
-  Json Ended(FinishReason finish, Json output, const GenerationEnd& end) const;
+  Json Ended(const ApiChoice& choice, const GenerationEnd& end) const;
+  Json Output(const ApiChoice& choice) const;
   Json Item(size_t number, const ApiBlock& block, const char* status) const;
   std::string ItemId(size_t number, ApiBlock::Kind kind) const;
   void Event(const char* type, Json event);

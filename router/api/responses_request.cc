@@ -1,7 +1,9 @@
 #include "router/api/responses_request.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -65,8 +67,11 @@ Status CheckMembers(const Json& body) {
   BATON_RETURN_IF_ERROR(Refuse(body, "prompt", nullptr, "is not supported"));
   BATON_RETURN_IF_ERROR(Refuse(body, "max_tool_calls", nullptr, "is not supported"));
   BATON_RETURN_IF_ERROR(Refuse(body, "top_logprobs", 0, "is not supported"));
-  BATON_RETURN_IF_ERROR(
-      Refuse(body, "truncation", "disabled", "is not supported; only \"disabled\" is"));
+  // "auto" drops items when the input does not fit. Here such an input is refused in any case.
+  const Json* truncation = Member(body, "truncation");
+  if (truncation != nullptr && *truncation != "disabled" && *truncation != "auto") {
+    return Wrong("truncation", "\"auto\" or \"disabled\"");
+  }
   if (const Json* include = Member(body, "include"); include != nullptr) {
     // Reasoning is always included in plain text; there is nothing encrypted to include.
     for (const Json& one : *include) {
@@ -78,10 +83,7 @@ Status CheckMembers(const Json& body) {
   const Json* text = Member(body, "text");
   if (text == nullptr) return OkStatus();
   if (!text->is_object()) return Wrong("text", "an object");
-  BATON_RETURN_IF_ERROR(CheckKnown(*text, "text.", {"format", "verbosity"}));
-  const Json* verbosity = Member(*text, "verbosity");
-  if (verbosity == nullptr || *verbosity == "medium") return OkStatus();
-  return Unsupported("text.verbosity", "is not supported; only \"medium\" is");
+  return CheckKnown(*text, "text.", {"format", "verbosity"});
 }
 
 // The text of reasoning that the client sends back.
@@ -102,12 +104,14 @@ std::string ReasoningText(const Json& item) {
 Status AddMessage(const Json& item, const std::string& name, Turns& turns) {
   std::string role;
   BATON_RETURN_IF_ERROR(ReadString(item, "role", role, name + "."));
-  if (role.empty()) return Wrong(name + ".role", "a string");
+  constexpr std::string_view kRoles[] = {"user", "assistant", "system", "developer"};
+  if (std::ranges::count(kRoles, role) == 0) {
+    return Wrong(name + ".role", "\"user\", \"assistant\", \"system\" or \"developer\"");
+  }
   const Json* content = Member(item, "content");
   if (content == nullptr) return Wrong(name + ".content", "a string or an array of text parts");
   BATON_ASSIGN_OR_RETURN(std::string text, ReadContent(*content, name + ".content"));
-  // Chat templates know the role by its older name.
-  turns.AddText(role == "developer" ? "system" : role, std::move(text));
+  turns.AddText(role, std::move(text));
   return OkStatus();
 }
 
@@ -184,6 +188,8 @@ StatusOr<ApiRequest> ReadResponsesRequest(const Json& body) {
   ApiRequest out;
   GenerationRequest& generation = out.generation;
   generation.names.messages = "input";
+  generation.names.template_arguments = "chat_template_kwargs";
+  generation.names.reasoning_effort = "reasoning.effort";
   generation.names.max_tokens = "max_output_tokens";
   generation.names.sampling = "";
   generation.samples = 1;

@@ -14,6 +14,7 @@
 #include "router/api/messages_request.h"
 #include "router/api/openai_answer.h"
 #include "router/api/openai_request.h"
+#include "router/api/responses_request.h"
 #include "router/request_check.h"
 #include "router/request_error.h"
 
@@ -120,6 +121,14 @@ StatusOr<Json> CountTokens(const RequestFrontend& frontend,
   return Json{{"input_tokens", tokens.size()}};
 }
 
+StatusOr<Json> InputTokens(const RequestFrontend& frontend,
+                           const Json& body,
+                           const TextLimits& limits) {
+  BATON_ASSIGN_OR_RETURN(ApiRequest request, ReadResponsesRequest(body));
+  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, TokensOf(frontend, request, limits));
+  return Json{{"object", "response.input_tokens"}, {"input_tokens", tokens.size()}};
+}
+
 }  // namespace
 
 void HandleTokenize(const RequestFrontend& frontend,
@@ -130,6 +139,11 @@ void HandleTokenize(const RequestFrontend& frontend,
 void HandleDetokenize(const RequestFrontend& frontend,
                       const std::shared_ptr<HttpExchange>& exchange) {
   Answer(frontend, exchange, &Detokenize, &OpenAiError);
+}
+
+void HandleInputTokens(const RequestFrontend& frontend,
+                       const std::shared_ptr<HttpExchange>& exchange) {
+  Answer(frontend, exchange, &InputTokens, &OpenAiError);
 }
 
 void HandleCountTokens(const RequestFrontend& frontend,

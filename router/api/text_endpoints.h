@@ -15,6 +15,9 @@ void HandleTokenize(const RequestFrontend& frontend, const std::shared_ptr<HttpE
 // vLLM's /detokenize: tokens → a prompt.
 void HandleDetokenize(const RequestFrontend& frontend,
                       const std::shared_ptr<HttpExchange>& exchange);
+// OpenAI's /v1/responses/input_tokens.
+void HandleInputTokens(const RequestFrontend& frontend,
+                       const std::shared_ptr<HttpExchange>& exchange);
 // Anthropic's /v1/messages/count_tokens.
 void HandleCountTokens(const RequestFrontend& frontend,
                        const std::shared_ptr<HttpExchange>& exchange);

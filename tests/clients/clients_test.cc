@@ -49,6 +49,13 @@ class ScriptedClients : public RouterServiceTest {
     if (asks("<tool>")) return "It rains in Bern.";
     if (asks("Twice")) return call + "\n" + call;
     if (asks("Weather")) return "<think>I need the weather.</think>\nLet me look.\n" + call;
+    // Cut in the arguments, which then end the answer (see Serve), or broken there.
+    if (asks("Cut")) return "Look" + call.substr(0, call.find("rn"));
+    if (asks("Failed")) {
+      return "Look<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Bern\", \"days\": "
+             "2x}}"
+             "</tool_call>";
+    }
     if (asks("Broken")) return "<tool_call>{\"name\": weather}</tool_call>";
     return "Hello there.";
   }
@@ -58,7 +65,9 @@ class ScriptedClients : public RouterServiceTest {
       const worker::v1::Dispatch dispatch = worker_.AwaitDispatch(number);
       std::string prompt;
       for (size_t at = 0; at < dispatch.tokens().size(); at += 4) prompt += dispatch.tokens()[at];
-      const std::string answer = AnswerTo(prompt) + '\0';  // the end token, which is not shown
+      const bool cut = prompt.find("Cut") != std::string::npos;
+      std::string answer = AnswerTo(prompt);
+      if (!cut) answer += '\0';  // the end token, which is not shown
       const bool slow = prompt.find("Slow") != std::string::npos;
       if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
       for (size_t at = 0; at < answer.size(); at += 5) {
@@ -68,7 +77,9 @@ class ScriptedClients : public RouterServiceTest {
                     0,
                     static_cast<int32_t>(at),
                     part,
-                    last ? FinishReason::kStop : FinishReason::kNone);
+                    !last ? FinishReason::kNone
+                    : cut ? FinishReason::kLength
+                          : FinishReason::kStop);
       }
       worker_.Finish(dispatch);
     }

@@ -95,6 +95,14 @@ def check_anthropic(url, ca_file, _):
     assert claude.messages.count_tokens(model=model, messages=QUESTION).input_tokens > 0
 
 
+def check_litellm_knows_prompts_that_are_too_long(url, ca_file, _):
+    os.environ["SSL_CERT_FILE"] = ca_file
+    for provider, base in (("openai", "/v1"), ("hosted_vllm", "/v1"), ("anthropic", "")):
+        raised(litellm.ContextWindowExceededError, lambda provider=provider, base=base: litellm.completion(
+            model=f"{provider}/{model_of(url, ca_file)}", api_key="key-alice", api_base=url + base,
+            messages=[{"role": "user", "content": "word " * 9000}], max_tokens=8, max_retries=0))
+
+
 def check_litellm(url, ca_file, _):
     text = ask_litellm(url, ca_file).choices[0].message.content
     assert "Paris" in text, text

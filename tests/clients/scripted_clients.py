@@ -96,6 +96,78 @@ def check_broken_call(address):
     equal(answer.choices[0].finish_reason, "stop")
 
 
+def without_ids(value):
+    """The JSON of a client's object without what differs between two requests."""
+    if isinstance(value, list):
+        return [without_ids(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: without_ids(one) for name, one in value.items()
+            if one is not None and name not in ("id", "call_id", "index", "parsed_arguments", "parsed")}
+
+
+def equal_objects(streamed, whole):
+    equal(without_ids(streamed.to_dict()), without_ids(whole.to_dict()))
+
+
+def check_failed_calls_are_alike_in_streams_and_bodies(address):
+    client = client_of(address)
+    claude = claude_of(address)
+    for text in ("Failed", "Cut", "Weather?"):
+        chat = {"model": MODEL, "messages": user(text), "tools": CHAT_TOOLS}
+        body = client.chat.completions.create(**chat).choices[0]
+        with client.chat.completions.stream(**chat) as stream:
+            for _ in stream:
+                pass
+            # Not get_final_completion, which raises an error for an answer that was cut off.
+            streamed = stream.current_completion_snapshot.choices[0]
+        equal_objects(streamed.message, body.message)
+        equal(streamed.finish_reason, body.finish_reason)
+        responses = {"model": MODEL, "input": text, "tools": RESPONSE_TOOLS}
+        body = client.responses.create(**responses)
+        with client.responses.stream(**responses) as stream:
+            events = list(stream)
+        equal(without_ids([item.to_dict() for item in events[-1].response.output]),
+              without_ids([item.to_dict() for item in body.output]))
+        equal(events[-1].response.status, body.status)
+        messages = {"model": MODEL, "max_tokens": 500, "messages": user(text), "tools": MESSAGE_TOOLS}
+        body = claude.messages.create(**messages)
+        with claude.messages.stream(**messages) as stream:
+            streamed = stream.get_final_message()
+        equal(without_ids(streamed.to_dict()["content"]), without_ids(body.to_dict()["content"]))
+        equal(streamed.stop_reason, body.stop_reason)
+
+
+def check_failed_calls_are_not_run(address):
+    client = client_of(address)
+    for text, finish in (("Failed", "stop"), ("Cut", "length")):
+        choice = client.chat.completions.create(
+            model=MODEL, messages=user(text), tools=CHAT_TOOLS).choices[0]
+        equal(choice.finish_reason, finish)
+        assert choice.message.content.startswith("Look"), choice
+        arguments = choice.message.tool_calls[0].function.arguments
+        try:
+            json.loads(arguments)
+            raise AssertionError(f"{arguments} can be run")
+        except json.JSONDecodeError:
+            pass
+        answer = claude_of(address).messages.create(
+            model=MODEL, max_tokens=500, messages=user(text), tools=MESSAGE_TOOLS)
+        equal([block.type for block in answer.content], ["text"])
+    for responses in (False, True):
+        model = ChatOpenAI(base_url=address + "/v1", api_key="none", model=MODEL,
+                           use_responses_api=responses).bind_tools([weather])
+        for answer in (model.invoke("Failed"), sum_of(model.stream("Failed"))):
+            equal(answer.tool_calls, [])
+
+
+def sum_of(chunks):
+    total = None
+    for chunk in chunks:
+        total = chunk if total is None else total + chunk
+    return total
+
+
 async def check_async(address):
     async with openai.AsyncOpenAI(base_url=address + "/v1", api_key="none") as client:
         answer = await client.chat.completions.create(model=MODEL, messages=user("Hi"))
@@ -161,6 +233,19 @@ def check_messages_stream(address):
     equal(final.stop_reason, "tool_use")
     assert {"thinking", "text", "input_json"} <= kinds, kinds
     assert client.messages.count_tokens(model=MODEL, messages=user("Hi")).input_tokens == 8
+    assert client.messages.create(model=MODEL, max_tokens=9, messages=user("Hi"))._request_id
+
+
+@anthropic.beta_tool(name="weather")
+def weather_tool(city: str, days: int) -> str:
+    """The weather of a city."""
+    return f"rain in {city} for {days} days"
+
+
+def check_tool_runner(address):
+    runner = claude_of(address).beta.messages.tool_runner(
+        model=MODEL, max_tokens=500, messages=user("Weather?"), tools=[weather_tool])
+    equal(runner.until_done().content[0].text, "It rains in Bern.")
 
 
 @tool

@@ -16,6 +16,7 @@ namespace {
 namespace pb = worker::v1;
 
 constexpr auto kLong = std::chrono::seconds(60);
+constexpr int32_t kCachedTokens = 3;  // of each prompt
 
 }  // namespace
 
@@ -159,6 +160,7 @@ void FakeWorker::Say(const pb::Dispatch& dispatch,
     token.set_index(first + static_cast<int32_t>(i));
     token.set_token(static_cast<uint8_t>(text[i]));
     token.set_logprob(-0.5f);
+    if (token.index() == 0) token.set_cached_tokens(kCachedTokens);
     for (int32_t k = 0; k < top; ++k) {
       token.add_top()->set_token(k);
       token.mutable_top(k)->set_logprob(-1.0f);
@@ -175,7 +177,7 @@ void FakeWorker::Finish(const pb::Dispatch& dispatch) {
   finished.set_epoch(dispatch.epoch());
   finished.set_queue_us(1000);
   finished.set_prefill_us(2000);
-  finished.set_cached_tokens(3);
+  finished.set_cached_tokens(kCachedTokens);
   Send(std::move(message));
 }
 

@@ -166,10 +166,30 @@ TEST_F(OpenAiApiTest, TextIsTokenisedAndBack) {
   const Json messages = {{{"role", "user"}, {"content", "Hi"}}};
   EXPECT_EQ(post("/tokenize", {{"messages", messages}})["count"], 8);  // <user>Hi
   EXPECT_EQ(post("/v1/messages/count_tokens", {{"messages", messages}})["input_tokens"], 8);
+  const Json input = post("/v1/responses/input_tokens", {{"input", "Hi"}});
+  EXPECT_EQ(input, Json::parse(R"({"object": "response.input_tokens", "input_tokens": 8})"));
   EXPECT_EQ(post("/detokenize", {{"tokens", {'H', 'i'}}})["prompt"], "Hi");
   EXPECT_EQ(post("/detokenize", {{"tokens", {999}}})["error"]["param"], "tokens[0]");
   EXPECT_EQ(post("/tokenize", Json::object())["error"]["param"], "prompt");
   EXPECT_TRUE(Json::parse(Get("/version").body)["version"].is_string());
+}
+
+TEST_F(OpenAiApiTest, AStopTokenOfTheRequestIsTheStopReason) {
+  FakeWorker worker(WorkerOptions());
+  auto answer = Post("/v1/completions", {{"prompt", "x"}, {"stop_token_ids", {'b'}}});
+  const worker::v1::Dispatch dispatch = worker.AwaitDispatch();
+  worker.Say(dispatch, 0, 0, "ab", FinishReason::kStop);
+  worker.Finish(dispatch);
+  const Json choice = Json::parse(answer.get().body)["choices"][0];
+  EXPECT_EQ(choice["text"], "a");
+  EXPECT_EQ(choice["stop_reason"], 'b');
+}
+
+TEST_F(OpenAiApiTest, MessagesHaveTheirIdUnderAnthropicsName) {
+  const std::string head = Post("/v1/messages", Json::object()).get().head;
+  const std::string id = head.substr(head.find("x-request-id: ") + 14, 8);
+  EXPECT_THAT(head, HasSubstr("\r\nrequest-id: " + id));
+  EXPECT_THAT(Post(kChatPath, Json::object()).get().head, Not(HasSubstr("\r\nrequest-id: ")));
 }
 
 TEST_F(OpenAiApiTest, TheDeadlineGivesWhatWasGenerated) {
@@ -209,6 +229,29 @@ TEST_F(OpenAiApiTest, EachChunkHasTheUsageWhenAskedFor) {
   const Json last = EventsOf(answer.get().body).back();
   EXPECT_EQ(last["usage"]["prompt_tokens"], 3);
   EXPECT_EQ(last["usage"]["completion_tokens"], 2);
+}
+
+TEST_F(OpenAiApiTest, TheFirstUsageOfAStreamKnowsTheCache) {
+  FakeWorker worker(WorkerOptions());
+  const auto ask = [&](const std::string& path, Json body, size_t number) {
+    body["stream"] = true;
+    auto answer = Post(path, body);
+    const worker::v1::Dispatch dispatch = worker.AwaitDispatch(number);
+    worker.Say(dispatch, 0, 0, "ab", FinishReason::kLength);
+    worker.Finish(dispatch);
+    return EventsOf(answer.get().body);
+  };
+  const Json messages = {{{"role", "user"}, {"content", "Hi"}}};
+  const std::vector<Json> events =
+      ask("/v1/messages", {{"messages", messages}, {"max_tokens", 5}}, 0);
+  EXPECT_EQ(events[0]["message"]["usage"]["input_tokens"], 5);
+  EXPECT_EQ(events[0]["message"]["usage"]["cache_read_input_tokens"], 3);
+  EXPECT_EQ(events[events.size() - 2]["usage"]["cache_read_input_tokens"], 3);
+  const std::vector<Json> chunks =
+      ask("/v1/completions",
+          {{"prompt", "xyzxyz"}, {"stream_options", {{"continuous_usage_stats", true}}}},
+          1);
+  EXPECT_EQ(chunks[0]["usage"]["prompt_tokens_details"]["cached_tokens"], 3);
 }
 
 // Each segment costs the router a system call and, with TLS, a record.

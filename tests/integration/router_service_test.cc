@@ -255,7 +255,8 @@ TEST_F(RouterServiceTest, BadRequestsAreRefusedByName) {
   const std::vector<std::pair<Change, const char*>> cases = {
       {[](auto& r) { r.set_text(""); }, "text is empty"},
       {[](auto& r) { r.clear_input(); }, "no input"},
-      {[](auto& r) { r.set_text(std::string(kContext, 'x')); }, "the context length is 1048576"},
+      {[](auto& r) { r.set_text(std::string(kContext, 'x')); },
+       "this model's maximum context length is 1048576 tokens"},
       {[](auto& r) { r.mutable_tokens()->add_ids(256); }, "tokens.ids[0] is 256"},
       {[](auto& r) { r.mutable_chat(); }, "chat.messages is empty"},
       {[=](auto& r) { r.mutable_sampling()->set_temperature(nan); }, "sampling.temperature is nan"},

@@ -153,6 +153,7 @@ wire::Token ToProto(const TokenOutput& output) {
   token.set_logprob(output.token.logprob);
   SetTop(output.token.top, token);
   token.set_finish(static_cast<int>(output.finish));
+  token.set_cached_tokens(output.cached_tokens);
   for (const SampledToken& one : output.prompt) {
     wire::PromptLogprob* entry = token.add_prompt();
     entry->set_token(one.token);
@@ -174,6 +175,7 @@ StatusOr<TokenOutput> TokenFromProto(const wire::Token& in) {
   out.index = in.index();
   out.token = SampledFromProto(in);
   out.finish = static_cast<FinishReason>(in.finish());
+  out.cached_tokens = in.cached_tokens();
   out.prompt.reserve(in.prompt_size());
   for (const wire::PromptLogprob& one : in.prompt()) out.prompt.push_back(SampledFromProto(one));
   return out;

@@ -291,6 +291,9 @@ StatusOr<Value> Interpreter::Attribute(const Value& object, const std::string& n
     if (it != object.ns().attributes.end()) return it->second;
   }
   if (auto method = FindMethod(object, name)) return *std::move(method);
+  if (object.is_dict() && IsHiddenMethod(name)) {
+    return Value::Undefined(fmt::format("the method '{}' of a dict is not available", name));
+  }
   if (object.is_dict()) {
     if (const Value* value = object.dict().Find(name)) return *value;
   }

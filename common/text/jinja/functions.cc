@@ -1,7 +1,10 @@
 #include "common/text/jinja/functions.h"
 
+#include <chrono>
 #include <ctime>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "common/text/jinja/arguments.h"
 #include "common/text/jinja/interpreter.h"
@@ -82,11 +85,30 @@ StatusOr<Value> RaiseException(Interpreter& interpreter, const Arguments& argume
                          message.text().substr(0, kLongestMessage));
 }
 
+// Replaces what C's strftime does not format as Python does: microseconds, and the zone, which is
+// empty for a time without a zone.
+std::string CFormat(std::string_view format, std::chrono::microseconds fraction) {
+  std::string out;
+  for (size_t i = 0; i < format.size(); ++i) {
+    const char code = format[i] == '%' && i + 1 < format.size() ? format[i + 1] : '\0';
+    if (code == 'f') {
+      out += fmt::format("{:06}", fraction.count());
+    } else if (code != 'Z' && code != 'z') {
+      out += format.substr(i, code == '\0' ? 1 : 2);
+    }
+    i += code == '\0' ? 0 : 1;
+  }
+  return out;
+}
+
 StatusOr<Value> StrftimeNow(Interpreter& interpreter, const Arguments& arguments) {
   BATON_ASSIGN_OR_RETURN(const auto bound,
                          BoundArguments::Bind("strftime_now", arguments, {"format"}, 1));
-  BATON_ASSIGN_OR_RETURN(const std::string format, bound.Text(0, ""));
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(interpreter.now());
+  BATON_ASSIGN_OR_RETURN(const std::string python, bound.Text(0, ""));
+  const auto whole = std::chrono::floor<std::chrono::seconds>(interpreter.now());
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(whole);
+  const std::string format =
+      CFormat(python, std::chrono::floor<std::chrono::microseconds>(interpreter.now() - whole));
   std::tm calendar{};
   gmtime_r(&seconds, &calendar);
   char text[512];

@@ -1,5 +1,6 @@
 #include "common/text/jinja/methods.h"
 
+#include <algorithm>
 #include <memory>
 #include <string_view>
 
@@ -123,6 +124,12 @@ Method Find(const Value& object, const std::string& name) {
 }
 
 }  // namespace
+
+bool IsHiddenMethod(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "clear", "fromkeys", "pop", "popitem", "setdefault", "update"};
+  return std::ranges::count(kNames, name) > 0;
+}
 
 std::optional<Value> FindMethod(const Value& object, const std::string& name) {
   const Method method = Find(object, name);

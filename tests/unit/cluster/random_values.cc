@@ -134,6 +134,7 @@ WorkerReport RandomValues::Report() {
   out.load = Load();
   for (int64_t i = Between(1, 3); i > 0; --i) {
     TokenOutput token;
+    token.cached_tokens = Count();
     token.id = RequestId(Any());
     token.epoch = Epoch(static_cast<uint32_t>(Count()));
     token.sample = Count();

@@ -63,6 +63,9 @@ TEST(EngineTest, SecondPromptIsFoundInTheCache) {
   ASSERT_TRUE(harness.RunUntilIdle());
   // 48 tokens are three blocks, but the last token must be computed for its logits.
   EXPECT_EQ(harness.log(second).times->cached_tokens, 32);
+  // The first token tells, so that a stream begins with it.
+  EXPECT_EQ(harness.log(second).samples.at(0)[0].cached_tokens, 32);
+  EXPECT_EQ(harness.log(second).samples.at(0)[1].cached_tokens, 0);
   EXPECT_EQ(harness.log(second).Tokens(0), harness.log(first).Tokens(0));
 }
 

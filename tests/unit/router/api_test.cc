@@ -53,18 +53,26 @@ ApiChoice ChoiceOf(const std::vector<ChatEvent>& events,
   return choice;
 }
 
+// What `answer` writes when `delta` is added to `choice`.
+std::string Write(ApiAnswer& answer, ApiChoice& choice, const GenerationDelta& delta, bool first) {
+  choice.Add(delta);
+  return answer.Delta(
+      {.number = 0, .first = first, .delta = delta, .choice = choice, .usage = Usage()});
+}
+
 // The data of all events of a stream in which each event of the output arrives alone.
 std::vector<Json> Stream(ApiAnswer& answer,
                          const std::vector<ChatEvent>& events,
-                         FinishReason finish = FinishReason::kStop) {
+                         FinishReason finish = FinishReason::kStop,
+                         ApiChoice choice = {}) {
   std::string text = answer.Begin(Usage());
   for (size_t i = 0; i < events.size(); ++i) {
     GenerationDelta delta;
     delta.events = {events[i]};
     if (i + 1 == events.size()) delta.finish = finish;
-    text += answer.Delta({.choice = 0, .first = i == 0, .delta = delta, .usage = Usage()});
+    text += Write(answer, choice, delta, i == 0);
   }
-  text += answer.End({ChoiceOf(events, finish)}, Usage());
+  text += answer.End({choice}, Usage());
   std::vector<Json> out;
   for (size_t at = text.find("data: "); at != std::string::npos; at = text.find("data: ", at + 1)) {
     const std::string line = text.substr(at + 6, text.find('\n', at) - at - 6);
@@ -100,38 +108,26 @@ TEST(ChatAnswer, StreamsACallByItsIndex) {
                  {Kind::kArguments, "{}", ""},
                  {Kind::kCallEnd, "", ""}});
   const std::vector<Json> stream = Stream(answer, events);
-  ASSERT_EQ(stream.size(), events.size());
+  ASSERT_EQ(stream.size(), 6u);
   const auto delta = [&](size_t i) { return stream[i]["choices"][0]["delta"]; };
   EXPECT_EQ(delta(0)["reasoning_content"], "Hm");
   EXPECT_EQ(delta(1), Json::parse(R"({"content": "Look"})"));
   EXPECT_EQ(delta(2)["tool_calls"], Json::parse(R"([{"index": 0, "id": "call_1",
-    "type": "function", "function": {"name": "weather", "arguments": ""}}])"));
+    "type": "function", "function": {"name": "weather", "arguments": "{\"city\": "}}])"));
+  EXPECT_EQ(delta(3)["tool_calls"],
+            Json::parse(R"([{"index": 0, "function": {"arguments": "\"Bern\""}}])"));
   EXPECT_EQ(delta(4)["tool_calls"],
-            Json::parse(R"([{"index": 0, "function": {"arguments": "\"Bern\"}"}}])"));
-  EXPECT_EQ(delta(6)["tool_calls"][0]["index"], 1);
-  EXPECT_EQ(delta(7)["tool_calls"][0]["index"], 1);
+            Json::parse(R"([{"index": 0, "function": {"arguments": "}"}}])"));
+  EXPECT_EQ(delta(5)["tool_calls"][0]["index"], 1);
+  EXPECT_EQ(delta(5)["tool_calls"][0]["function"]["arguments"], "{}");
   EXPECT_EQ(stream.back()["choices"][0]["finish_reason"], "tool_calls");
   EXPECT_EQ(stream[0]["usage"]["prompt_tokens"], 10);
 }
 
-TEST(ChatAnswer, ACallThatFailedIsContentAndNoCall) {
-  const std::vector<ChatEvent> events = {{Kind::kCallBegin, "f", "call_1"},
-                                         {Kind::kArguments, "{", ""},
-                                         {Kind::kCallFailed, "<tool_call>{", ""}};
-  OpenAiAnswer answer({.id = "i", .model = "m"});
-  const Json body = Json::parse(answer.Body({ChoiceOf(events)}, Usage()));
-  EXPECT_EQ(body["choices"][0]["message"],
-            Json::parse(R"({"role": "assistant", "content": "<tool_call>{"})"));
-  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
-  const std::vector<Json> stream = Stream(answer, events);
-  EXPECT_EQ(stream.back()["choices"][0]["delta"]["content"], "<tool_call>{");
-  EXPECT_EQ(stream.back()["choices"][0]["finish_reason"], "stop");
-}
-
 TEST(ChatAnswer, SaysThatTheDeadlineCutItOff) {
   OpenAiAnswer answer({.id = "i", .model = "m"});
-  ApiChoice choice = ChoiceOf(kOutput, FinishReason::kLength);
-  choice.past_deadline = true;
+  ApiChoice choice = ChoiceOf(kOutput, FinishReason::kNone);
+  choice.EndAtDeadline();
   const Json body = Json::parse(answer.Body({choice}, Usage()));
   EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(body["choices"][0]["stop_reason"], "deadline");
@@ -167,7 +163,7 @@ TEST(ResponsesRequest, ItemsBecomeTurns) {
   EXPECT_EQ(chat.turns[3].role, "tool");
   EXPECT_EQ(Json::parse(chat.turns[3].extra_json),
             Json::parse(R"({"tool_call_id": "c1", "name": "weather"})"));
-  EXPECT_EQ(chat.turns[4].role, "system");
+  EXPECT_EQ(chat.turns[4].role, "developer");
   EXPECT_EQ(Json::parse(chat.tools_json), Json::parse(R"([{"type": "function",
     "function": {"name": "weather", "parameters": {"type": "object"}}}])"));
   EXPECT_EQ(chat.reasoning_effort, "low");
@@ -182,6 +178,7 @@ TEST(ResponsesRequest, RefusesByName) {
       {R"({"input": []})", "input"},
       {R"({"input": [1]})", "input[0]"},
       {R"({"input": [{"role": "user"}]})", "input[0].content"},
+      {R"({"input": [{"role": "martian", "content": "x"}]})", "input[0].role"},
       {R"({"input": [{"type": "item_reference", "id": "x"}]})", "input[0].type"},
       {R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})",
        "input[0].content[0]"},
@@ -191,7 +188,7 @@ TEST(ResponsesRequest, RefusesByName) {
       {R"({"input": "x", "tools": [{"type": "web_search"}]})", "tools[0].type"},
       {R"({"input": "x", "tool_choice": "required"})", "tool_choice"},
       {R"({"input": "x", "text": {"format": {"type": "grammar"}}})", "text.format.type"},
-      {R"({"input": "x", "truncation": "auto"})", "truncation"},
+      {R"({"input": "x", "truncation": "some"})", "truncation"},
       {R"({"input": "x", "include": ["file_search_call.results"]})", "include"},
       {R"({"input": "x", "reasoning": {"budget": 1}})", "reasoning.budget"},
       {R"({"input": "x", "max_tokens": 5})", "max_tokens"}};
@@ -201,7 +198,7 @@ TEST(ResponsesRequest, RefusesByName) {
     EXPECT_EQ(MemberOf(status), member) << body;
   }
   EXPECT_TRUE(Responses(R"({"input": "x", "previous_response_id": null, "background": false,
-    "text": {"format": {"type": "text"}}, "truncation": "disabled"})")
+    "text": {"format": {"type": "text"}, "verbosity": "low"}, "truncation": "auto"})")
                   .ok());
 }
 
@@ -226,6 +223,17 @@ TEST(ResponsesAnswer, HasItemsForReasoningTextAndCalls) {
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
 }
 
+TEST(ResponsesAnswer, AnItemThatWasCutIsIncompleteInBothForms) {
+  const std::vector<ChatEvent> events = {{Kind::kReasoning, "Hm", ""}, {Kind::kContent, "So", ""}};
+  ResponsesAnswer answer = NewResponses();
+  const Json cut =
+      Json::parse(answer.Body({ChoiceOf(events, FinishReason::kLength)}, Usage()))["output"];
+  EXPECT_EQ(cut[0]["status"], "completed");
+  EXPECT_EQ(cut[1]["status"], "incomplete");
+  ResponsesAnswer other = NewResponses();
+  EXPECT_EQ(Stream(other, events, FinishReason::kLength).back()["response"]["output"], cut);
+}
+
 TEST(ResponsesAnswer, StreamsTheBeginAndEndOfEachItem) {
   ResponsesAnswer answer = NewResponses();
   const std::vector<Json> events = Stream(answer, kOutput);
@@ -247,11 +255,12 @@ TEST(ResponsesAnswer, StreamsTheBeginAndEndOfEachItem) {
                           "response.output_item.added",
                           "response.function_call_arguments.delta",
                           "response.function_call_arguments.delta",
+                          "response.function_call_arguments.delta",
                           "response.function_call_arguments.done",
                           "response.output_item.done",
                           "response.completed"));
   for (size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
-  EXPECT_EQ(events[18]["item"]["arguments"], "{\"city\": \"Bern\"}");
+  EXPECT_EQ(events[19]["item"]["arguments"], "{\"city\": \"Bern\"}");
   ResponsesAnswer other = NewResponses();
   const Json body = Json::parse(other.Body({ChoiceOf(kOutput)}, Usage()));
   EXPECT_EQ(events.back()["response"], body);
@@ -262,8 +271,10 @@ TEST(ResponsesAnswer, AFailureEndsTheStreamWithItsError) {
   answer.Begin(Usage());
   GenerationDelta delta;
   delta.events = {{Kind::kContent, "a", ""}};
-  answer.Delta({.choice = 0, .first = true, .delta = delta, .usage = {}});
-  const std::string text = answer.Failure(Status(StatusCode::kInternal, "lost"));
+  ApiChoice choice;
+  Write(answer, choice, delta, true);
+  choice.output.End(/*cut=*/true);
+  const std::string text = answer.Failure({choice}, Status(StatusCode::kInternal, "lost"));
   EXPECT_THAT(text, ::testing::HasSubstr("event: response.output_item.done\n"));
   EXPECT_THAT(text, ::testing::HasSubstr("event: response.failed\n"));
   EXPECT_THAT(text, ::testing::HasSubstr("\"message\":\"lost\""));
@@ -301,8 +312,9 @@ TEST(MessagesRequest, BlocksBecomeTurns) {
   EXPECT_EQ(chat.turns[4].content, "So?");
   EXPECT_EQ(Json::parse(chat.tools_json)[0]["function"]["parameters"],
             Json::parse(R"({"type": "object"})"));
-  EXPECT_EQ(Json::parse(chat.arguments_json),
-            Json::parse(R"({"enable_thinking": true, "thinking_budget": 1024})"));
+  EXPECT_EQ(chat.thinking, true);
+  EXPECT_EQ(chat.arguments_json, R"({"thinking_budget":1024})");
+  EXPECT_TRUE(request->whole_calls);
   EXPECT_TRUE(request->generation.chat_output->one_call);
   EXPECT_EQ(request->generation.stop, std::vector<std::string>{"END"});
   EXPECT_FALSE(chat.continue_final_message);
@@ -357,7 +369,8 @@ TEST(MessagesAnswer, HasBlocksForThinkingTextAndCalls) {
 
 TEST(MessagesAnswer, StreamsTheBeginAndEndOfEachBlock) {
   MessagesAnswer answer("1", "m", {});
-  const std::vector<Json> events = Stream(answer, kOutput);
+  const std::vector<Json> events =
+      Stream(answer, kOutput, FinishReason::kStop, {.output = OutputBlocks(/*whole_calls=*/true)});
   EXPECT_THAT(TypesOf(events),
               ElementsAre("message_start",
                           "content_block_start",
@@ -368,14 +381,25 @@ TEST(MessagesAnswer, StreamsTheBeginAndEndOfEachBlock) {
                           "content_block_stop",
                           "content_block_start",
                           "content_block_delta",
-                          "content_block_delta",
                           "content_block_stop",
                           "message_delta",
                           "message_stop"));
   EXPECT_EQ(events[8]["delta"],
-            Json::parse(R"({"type": "input_json_delta", "partial_json": "{\"city\": "})"));
-  EXPECT_EQ(events[11]["delta"]["stop_reason"], "tool_use");
-  EXPECT_EQ(events[11]["usage"]["output_tokens"], 7);
+            Json::parse(R"({"type": "input_json_delta", "partial_json": "{\"city\": \"Bern\"}"})"));
+  EXPECT_EQ(events[10]["delta"]["stop_reason"], "tool_use");
+  EXPECT_EQ(events[10]["usage"]["output_tokens"], 7);
+}
+
+// Upon this error Anthropic's tool runner goes on without a thread.
+TEST(MessagesRequest, AThreadIsRefusedInTheWordsThatClientsKnow) {
+  const Status status = Messages(R"({"max_tokens": 1, "thread": {"type": "create"},
+                   "messages": [{"role": "user", "content": "x"}]})")
+                            .status();
+  EXPECT_EQ(MemberOf(status), "thread");
+  const Json error = Json::parse(MessagesError(status))["error"];
+  EXPECT_EQ(error["type"], "invalid_request_error");
+  EXPECT_EQ(error["details"], Json::parse(R"({"error_code": "thread_unsupported_request",
+                                              "unsupported": ["thread"]})"));
 }
 
 TEST(MessagesAnswer, ErrorsHaveAnthropicsForm) {

@@ -8,8 +8,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "router/api/messages_request.h"
 #include "router/api/openai_request.h"
+#include "router/api/responses_request.h"
 #include "router/request_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -39,21 +42,33 @@ Tokenizer Bytes(bool with_bos) {
   return *Tokenizer::Create(std::move(spec));
 }
 
-ModelText Model(const std::string& chat_template, bool with_bos = false) {
-  return ModelText("m", Bytes(with_bos), *ChatTemplate::Parse(chat_template), {}, 1000, 257);
+ModelText Model(const std::string& chat_template,
+                bool with_bos = false,
+                const ChatFormats& formats = {}) {
+  return ModelText(
+      "m", Bytes(with_bos), *ChatTemplate::Parse(chat_template), {}, 1000, 257, formats);
 }
 
-// Renders `chat` to the text of its prompt.
-StatusOr<std::string> Prompt(const std::string& chat_template, const ChatInput& chat) {
-  const ModelText model = Model(chat_template);
-  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, model.EncodeChat(chat));
+// Renders the chat of `request` to the text of its prompt.
+StatusOr<std::string> Prompt(const ModelText& model, const GenerationRequest& request) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, model.Encode(request));
   return model.tokenizer().Decode(tokens, false);
 }
+StatusOr<std::string> Prompt(const std::string& chat_template, const ChatInput& chat) {
+  GenerationRequest request;
+  request.input = chat;
+  return Prompt(Model(chat_template), request);
+}
 
-// The same for the body of an OpenAI request.
+// The same for a request of an API.
+StatusOr<std::string> PromptOf(const ModelText& model, const StatusOr<ApiRequest>& read) {
+  if (!read.ok()) return read.status();
+  GenerationRequest request = read->generation;
+  request.input = read->inputs.at(0);
+  return Prompt(model, request);
+}
 StatusOr<std::string> PromptOfBody(const std::string& chat_template, const std::string& body) {
-  BATON_ASSIGN_OR_RETURN(const ApiRequest request, ParseOpenAiRequest(OpenAiKind::kChat, body));
-  return Prompt(chat_template, std::get<ChatInput>(request.inputs.at(0)));
+  return PromptOf(Model(chat_template), ParseOpenAiRequest(OpenAiKind::kChat, body));
 }
 
 // The text of the prompt, or the error.
@@ -141,6 +156,102 @@ TEST(Contents, NullIsAnEmptyTextToATemplateThatCannotPrintIt) {
                     R"({"messages": [{"role": "user", "content": "hi"},
                                            {"role": "assistant", "content": null}]})"),
             "[hi][]");
+}
+
+// ---- roles
+
+// Prints only the roles that it knows, as most templates do.
+constexpr const char* kKnownRoles =
+    "{% for m in messages %}{% if m.role in ['system', 'user', 'assistant'] %}"
+    "<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}";
+constexpr const char* kAnyRole = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+
+std::string BodyWithRole(const std::string& role) {
+  return fmt::format(R"({{"messages": [{{"role": "user", "content": "hi"}},
+                                       {{"role": "{}", "content": "zebra"}}]}})",
+                     role);
+}
+
+TEST(Roles, DeveloperIsSystemToEveryTemplate) {
+  EXPECT_EQ(Printed(kKnownRoles, BodyWithRole("developer")), "<user>hi<system>zebra");
+  EXPECT_EQ(Printed(kAnyRole, BodyWithRole("developer")), "<user>hi<system>zebra");
+}
+
+TEST(Roles, AMessageThatTheTemplateWouldLeaveOutIsRefused) {
+  for (const char* role : {"martian", "function", "tool"}) {
+    const Status status = PromptOfBody(kKnownRoles, BodyWithRole(role)).status();
+    EXPECT_EQ(
+        Message(status),
+        fmt::format("messages[1].role is \"{}\"; this model's chat template prints no message "
+                    "of this role",
+                    role));
+    EXPECT_EQ(MemberOf(status), "messages[1].role");
+    EXPECT_EQ(Printed(kAnyRole, BodyWithRole(role)), fmt::format("<user>hi<{}>zebra", role));
+  }
+  const Status grpc =
+      Prompt(kKnownRoles, {{{"user", "x", R"({"role": "martian"})"}}, "", ""}).status();
+  EXPECT_EQ(MemberOf(grpc), "chat.messages[0].role");
+}
+
+TEST(Roles, ATemplateMayLookAtTheContentOfAMessage) {
+  constexpr const char* kPicky =
+      "{% for m in messages %}{% if m.role == 'ipython' and m.content != 'zebra' %}"
+      "{{ raise_exception('no') }}{% endif %}{{ m.content }}{% endfor %}";
+  EXPECT_EQ(Printed(kPicky, BodyWithRole("ipython")), "hizebra");
+}
+
+// ---- variables of the template
+
+std::string BodyWith(const std::string& member) {
+  return R"({"messages": [{"role": "user", "content": "x"}], )" + member + "}";
+}
+
+TEST(TemplateArguments, WhatTheRequestAndTheModelStateIsRefused) {
+  for (const char* name : {"messages", "tools", "bos_token", "eos_token"}) {
+    const std::string member = fmt::format(R"("chat_template_kwargs": {{"{}": []}})", name);
+    const Status status = PromptOfBody(kAnyRole, BodyWith(member)).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
+    EXPECT_EQ(MemberOf(status), std::string("chat_template_kwargs.") + name);
+  }
+  EXPECT_EQ(Printed("{{ a }}", BodyWith(R"("chat_template_kwargs": {"a": 5})")), "5");
+}
+
+TEST(Reasoning, AnEffortThatTheTemplateDoesNotReadIsRefusedByTheNameThatWasSent) {
+  const Status chat = PromptOfBody(kAnyRole, BodyWith(R"("reasoning_effort": "low")")).status();
+  EXPECT_EQ(Message(chat), "reasoning_effort is not read by this model's chat template");
+  EXPECT_EQ(MemberOf(chat), "reasoning_effort");
+  const auto responses = ReadResponsesRequest(
+      nlohmann::ordered_json::parse(R"({"input": "x", "reasoning": {"effort": "low"}})"));
+  EXPECT_EQ(MemberOf(PromptOf(Model(kAnyRole), responses).status()), "reasoning.effort");
+  EXPECT_EQ(TextOf(PromptOf(Model("{{ reasoning_effort }}"), responses)), "low");
+  // A word that merely contains the name is not the variable.
+  EXPECT_FALSE(PromptOf(Model("{{ my_reasoning_effort_x }}"), responses).ok());
+}
+
+TEST(Reasoning, ThinkingThatTheTemplateCannotSwitchIsRefused) {
+  const auto prompt = [](const ModelText& model, const std::string& type) {
+    const auto request = ReadMessagesRequest(
+        MessagesKind::kCreate,
+        nlohmann::ordered_json::parse(fmt::format(
+            R"({{"max_tokens": 1, "thinking": {{"type": "{}", "budget_tokens": 9}},
+                 "messages": [{{"role": "user", "content": "x"}}]}})",
+            type)));
+    return PromptOf(model, request);
+  };
+  const ModelText plain = Model("a");
+  EXPECT_EQ(Message(prompt(plain, "enabled").status()),
+            "thinking cannot be enabled: this model's chat template does not switch it");
+  EXPECT_EQ(MemberOf(prompt(plain, "enabled").status()), "thinking");
+  EXPECT_TRUE(prompt(plain, "disabled").ok());
+  EXPECT_TRUE(prompt(plain, "adaptive").ok());
+  const ModelText always = Model("a", false, {.reasoning = ReasoningFormat::kThink});
+  EXPECT_TRUE(prompt(always, "enabled").ok());
+  EXPECT_FALSE(prompt(always, "disabled").ok());
+  for (const char* name : {"enable_thinking", "thinking"}) {
+    const ModelText switched = Model(fmt::format("{{{{ {} }}}}", name));
+    EXPECT_EQ(TextOf(prompt(switched, "enabled")), "True");
+    EXPECT_EQ(TextOf(prompt(switched, "disabled")), "False");
+  }
 }
 
 // ---- where a prompt ends

@@ -156,16 +156,20 @@ TEST(OpenAiRequest, RefusesWhatIsMalformedAndNamesTheMember) {
       {R"({"messages": [1]})", "messages[0]"},
       {R"({"messages": [{"role": 1}]})", "messages[0].role"},
       {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user"}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": null}]})", "messages[0].content"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})",
        "messages[0].content[0]"},
-      {R"({"messages": [{"role": "user"}], "tool_choice": "required"})", "tool_choice"},
-      {R"({"messages": [{"role": "user"}], "tools": {}})", "tools"},
-      {R"({"messages": [{"role": "user"}], "tool_choice": {"type": "function"}})",
+      {R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": "required"})",
+       "tool_choice"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "tools": {}})", "tools"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "function"}})",
        "tool_choice.function"},
-      {R"({"messages": [{"role": "user"}], "timeout_ms": 0})", "timeout_ms"},
-      {R"({"messages": [{"role": "user"}], "top_logprobs": 1})", "top_logprobs"},
-      {R"({"messages": [{"role": "user"}], "chat_template_kwargs": []})", "chat_template_kwargs"},
-      {R"({"messages": [{"role": "user"}], "best_of": 2})", "best_of"}};
+      {R"({"messages": [{"role": "user", "content": "x"}], "timeout_ms": 0})", "timeout_ms"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 1})", "top_logprobs"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": []})",
+       "chat_template_kwargs"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "best_of": 2})", "best_of"}};
   for (const auto& [body, member] : chats) {
     const Status status = ParseOpenAiRequest(kChat, body).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << body;
@@ -224,6 +228,7 @@ TEST(OpenAiRequest, MembersThatChangeNothingAreIgnored) {
     EXPECT_TRUE(ParseWith(kCompletion, member).ok()) << member;
   }
   EXPECT_TRUE(ParseWith(kChat, R"("parallel_tool_calls": false)").ok());
+  EXPECT_TRUE(ParseWith(kChat, R"("verbosity": "low")").ok());
   EXPECT_TRUE(ParseWith(kChat, R"("modalities": ["text"])").ok());
   EXPECT_TRUE(ParseWith(kCompletion, R"("suffix": "")").ok());
 }
@@ -236,7 +241,6 @@ TEST(OpenAiRequest, MembersThatWouldChangeTheAnswerAreRefusedByName) {
                                                        {"chat_template", "\"x\""},
                                                        {"audio", "{}"},
                                                        {"modalities", R"(["text", "audio"])"},
-                                                       {"verbosity", "\"low\""},
                                                        {"bad_words", R"(["x"])"},
                                                        {"truncate_prompt_tokens", "5"},
                                                        {"use_beam_search", "true"},
@@ -296,6 +300,16 @@ TEST(OpenAiRequest, ErrorsOfValuesUseItsOwnNames) {
   }
 }
 
+TEST(OpenAiRequest, NumbersBeyondEveryRangeAreNamed) {
+  for (const auto& [member, error] :
+       {std::pair(R"("temperature": 1e308)", "temperature is 1e+308; it is out of range"),
+        std::pair(R"("top_p": -1e39)", "top_p is -1e+39; it is out of range"),
+        std::pair(R"("logit_bias": {"5": 1e300})",
+                  "logit_bias[5] is 1e+300; it is out of range")}) {
+    EXPECT_EQ(Message(ParseWith(kChat, member).status()), error);
+  }
+}
+
 TEST(OpenAiRequest, ToolsAreNotOfferedWhenNoneMayBeCalled) {
   const auto tools_of = [](const char* choice) {
     const auto request =
@@ -333,8 +347,11 @@ Json Event(const std::string& chunk) {
   return Json::parse(chunk.substr(6));
 }
 
-ApiDelta First(GenerationDelta delta) {
-  return {.choice = 0, .first = true, .delta = std::move(delta), .usage = {}};
+// What is written of `delta`, the first part of a choice.
+std::string First(OpenAiAnswer& answer, const GenerationDelta& delta) {
+  ApiChoice choice;
+  choice.Add(delta);
+  return answer.Delta({.number = 0, .first = true, .delta = delta, .choice = choice, .usage = {}});
 }
 
 TEST(OpenAiResponse, ShapesAChat) {
@@ -344,7 +361,7 @@ TEST(OpenAiResponse, ShapesAChat) {
   end.prompt_tokens = 3;
   end.generated_tokens = 4;
   std::vector<ApiChoice> choices(1);
-  choices[0].text = "hi";
+  choices[0].output.Add({ChatEvent::Kind::kContent, "hi", ""});
   choices[0].finish = FinishReason::kStop;
   choices[0].logprobs.push_back({0, {1, -0.5f, "\xc3"}, {}});
   const Json body = Json::parse(answer.Body(choices, end));
@@ -355,7 +372,7 @@ TEST(OpenAiResponse, ShapesAChat) {
 
   GenerationDelta delta;
   delta.events.push_back({ChatEvent::Kind::kContent, "x", ""});
-  const Json event = Event(answer.Delta(First(delta)));
+  const Json event = Event(First(answer, delta));
   EXPECT_EQ(event["object"], "chat.completion.chunk");
   EXPECT_EQ(event["choices"][0]["delta"]["role"], "assistant");
   EXPECT_EQ(event["choices"][0]["delta"]["content"], "x");
@@ -365,7 +382,7 @@ TEST(OpenAiResponse, ShapesAChat) {
 
 TEST(OpenAiResponse, ChunksBeforeTheUsageSayNull) {
   OpenAiAnswer answer({.kind = kCompletion, .id = "i", .model = "m", .include_usage = true});
-  const Json event = Event(answer.Delta(First({})));
+  const Json event = Event(First(answer, {}));
   ASSERT_TRUE(event.contains("usage"));
   EXPECT_TRUE(event["usage"].is_null());
   GenerationEnd end;
@@ -383,10 +400,41 @@ TEST(OpenAiResponse, LogprobsOfACompletionSayWhereTokensBeginAndHoldTheChosenOne
   OpenAiAnswer answer({.kind = kCompletion, .id = "i", .model = "m"});
   GenerationDelta delta;
   delta.logprobs.push_back({7, {1, -3.0f, "c"}, {{2, -0.5f, "a"}}});
-  const Json logprobs = Event(answer.Delta(First(delta)))["choices"][0]["logprobs"];
+  const Json logprobs = Event(First(answer, delta))["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs, Json::parse(R"({"tokens": ["c"], "token_logprobs": [-3.0],
                                       "top_logprobs": [{"a": -0.5, "c": -3.0}],
                                       "text_offset": [7]})"));
+}
+
+// A JSON reader keeps one of several equal keys.
+TEST(OpenAiResponse, TokensThatAreNoTextHaveDifferentKeys) {
+  OpenAiAnswer answer({.kind = kCompletion, .id = "i", .model = "m"});
+  GenerationDelta delta;
+  delta.logprobs.push_back({0, {1, -1.0f, "\xf0\x9f"}, {{2, -0.5f, "\x98"}, {3, -2.0f, "é"}}});
+  const Json logprobs = Event(First(answer, delta))["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json::parse(R"(["bytes:\\xf0\\x9f"])"));
+  EXPECT_EQ(logprobs["top_logprobs"],
+            Json::parse(R"([{"bytes:\\xf0\\x9f": -1.0, "bytes:\\x98": -0.5, "é": -2.0}])"));
+}
+
+TEST(OpenAiResponse, SaysWhatOfTheRequestEndedTheOutput) {
+  OpenAiAnswer answer({.kind = kCompletion, .id = "i", .model = "m", .stops = {"a", "b"}});
+  const auto reasons = [&](const GenerationDelta& delta) {
+    ApiChoice choice;
+    choice.Add(delta);
+    const Json body = Json::parse(answer.Body({choice}, {}));
+    return std::pair(Event(First(answer, delta))["choices"][0], body["choices"][0]);
+  };
+  GenerationDelta delta;
+  delta.finish = FinishReason::kStop;
+  EXPECT_FALSE(reasons(delta).first.contains("stop_reason"));
+  delta.stop_index = 1;
+  EXPECT_EQ(reasons(delta).first["stop_reason"], "b");
+  EXPECT_EQ(reasons(delta).second["stop_reason"], "b");
+  delta.stop_index = -1;
+  delta.stop_token = 7;
+  EXPECT_EQ(reasons(delta).first["stop_reason"], 7);
+  EXPECT_EQ(reasons(delta).second["stop_reason"], 7);
 }
 
 TEST(OpenAiResponse, ModelsSayTheirContext) {

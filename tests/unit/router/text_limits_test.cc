@@ -94,15 +94,16 @@ TEST_F(ModelTextTest, TextThatCannotFitIsRefusedBeforeItIsTokenised) {
     ++asked;
     return false;
   };
-  const std::string expected = "the context length is 64 tokens, which hold 64 bytes at most";
+  const std::string expected =
+      "this model's maximum context length is 64 tokens, which hold 64 bytes at most";
   EXPECT_THAT(std::string(Message(EncodeText(std::string(8 << 20, ' ')).status())),
-              HasSubstr("the prompt has 8388608 bytes; " + expected));
+              HasSubstr("it has 8388608 bytes, but " + expected));
   EXPECT_EQ(asked, 0) << "the text was tokenised";
   // Each message alone fits into the context; both together do not.
   const std::string half(40, 'x');
   const Status both = EncodeChat({{{"user", half, ""}, {"user", half, ""}}, "", ""}).status();
   EXPECT_EQ(both.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(Message(both)), HasSubstr("the prompt has 80 bytes; " + expected));
+  EXPECT_THAT(std::string(Message(both)), HasSubstr("it has 80 bytes, but " + expected));
   EXPECT_TRUE(EncodeText(std::string(63, ' ')).ok());
   EXPECT_FALSE(EncodeText(std::string(64, ' ')).ok());
 }

@@ -62,6 +62,23 @@ TEST(ChatTemplate, PrintsWhatJinja2Prints) {
   EXPECT_GT(compared, 200);
 }
 
+TEST(ChatTemplate, MethodsThatChangeADictHideItsKeys) {
+  const ordered_json x = {{"x", {{"pop", 1}, {"update", 2}, {"other", 3}}}};
+  EXPECT_EQ(
+      Render("[{{ x.pop }}{{ x.update }}{{ x.other }}{{ x.pop is defined }}]", x).value_or(""),
+      "[3False]");
+  EXPECT_EQ(Render("{{ x['pop'] }}{{ x.get('update') }}", x).value_or(""), "12");
+  EXPECT_FALSE(Render("{{ x.pop('other') }}", x).ok());
+}
+
+TEST(ChatTemplate, TimesHaveMicrosecondsAndNoZone) {
+  auto parsed = ChatTemplate::Parse("{{ strftime_now('%S.%f|%Z|%z|%%f|%') }}");
+  ASSERT_TRUE(parsed.ok());
+  RenderOptions options = Options();
+  options.now += std::chrono::microseconds(42);
+  EXPECT_EQ(parsed->Render(ordered_json::object(), options).value_or(""), "03.000042|||%f|%");
+}
+
 TEST(ChatTemplate, BuildsDictsInLinearTime) {
   constexpr size_t kManyKeys = 4000;
   constexpr size_t kComparisonsPerKey = 40;  // in quadratic time: half of kManyKeys

@@ -135,6 +135,26 @@ TEST_F(SmolLm2, SpecialTokensAreSkippedOrShown) {
   EXPECT_FALSE(tokenizer_->Find("no such piece at all").has_value());
 }
 
+// What tokenizers 0.23 decodes for the same tokenizer.json.
+TEST(Detokenizer, AnAddedTokenThatIsNormalisedKeepsTheSpaceBeforeIt) {
+  TokenizerSpec spec;
+  spec.alphabet = BpeAlphabet::kCharacters;
+  spec.strip_first_space = true;
+  spec.normalizer = {{NormalizerStep::Kind::kPrepend, "", "▁"},
+                     {NormalizerStep::Kind::kReplace, " ", "▁"}};
+  for (const char* bytes : {"<unk>", "▁", "a", "▁a", "</think>"}) {
+    spec.pieces.push_back({bytes, PieceKind::kNormal});
+  }
+  spec.unknown = 0;
+  spec.merges = {{1, 2, 3, 0}};
+  spec.added = {{.id = 4, .text = "</think>", .normalized = true}};
+  const Tokenizer tokenizer = Tokenizer::Create(spec).value();
+  EXPECT_THAT(tokenizer.Encode("a </think>", {}), ElementsAre(3, 4));
+  EXPECT_EQ(tokenizer.Decode(std::vector<TokenId>{3, 4}, false), "a </think>");
+  EXPECT_EQ(tokenizer.Decode(std::vector<TokenId>{4}, false), "</think>");
+  EXPECT_EQ(tokenizer.piece(4), "</think>");
+}
+
 TEST(GgufTokenizer, ContradictionsAreErrorsThatNameTheKey) {
   const auto message = [](const std::function<void(GgufTokenizerFields&)>& change) {
     GgufTokenizerFields fields = SmolLm2Fields();
