@@ -99,7 +99,7 @@ struct GenerationRequest : PassedOptions {
   bool ignore_eos = false;
   std::optional<int32_t> top_logprobs;
   std::optional<int32_t> prompt_logprobs;  // RequestOptions::prompt_logprobs
-  Duration timeout{};  // zero: the default
+  Duration timeout{};                      // zero: the default
   bool skip_special_tokens = false;
   bool include_stop_string = false;  // the text includes the stop string that ended the sample
 };
@@ -111,10 +111,10 @@ struct TextLogprob {
 };
 
 struct TokenLogprobs {
-  bool known = true;        // false: the first token of a prompt, which has no logprob
   int64_t text_offset = 0;  // where the token's text begins in the sample's text, in characters
   TextLogprob chosen;
   std::vector<TextLogprob> top;
+  bool known = true;  // false: the first token of a prompt, which has no logprob
 };
 
 // A part of one sample's output.

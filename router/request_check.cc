@@ -161,6 +161,22 @@ Status CheckRequest(const GenerationRequest& request, const RequestLimits& limit
   return CheckPassed(request);
 }
 
+Status CheckPromptLogprobs(const GenerationRequest& request, size_t prompt_tokens) {
+  constexpr size_t kMaxLogprobs = 1 << 19;
+  if (!request.prompt_logprobs.has_value()) return OkStatus();
+  const std::string_view member = request.names.prompt_logprobs;
+  const size_t each = static_cast<size_t>(*request.prompt_logprobs) + 1;
+  if (each * prompt_tokens <= kMaxLogprobs) return OkStatus();
+  return InvalidMember(member,
+                       "{} is {} and the prompt has {} tokens, which makes {} logprobs; at most {} "
+                       "are given",
+                       member,
+                       *request.prompt_logprobs,
+                       prompt_tokens,
+                       each * prompt_tokens,
+                       kMaxLogprobs);
+}
+
 SamplingParams ResolveSampling(const GenerationRequest& request,
                                const GenerationDefaults& defaults,
                                uint64_t seed) {

@@ -440,27 +440,6 @@ Status RequestFrontend::SetLengths(const GenerationRequest& request, RequestSpec
   return OkStatus();
 }
 
-// All logprobs of a prompt come in one message.
-Status RequestFrontend::SetPromptLogprobs(const GenerationRequest& request, RequestSpec& spec) {
-  constexpr int64_t kMaxLogprobs = 1 << 19;
-  if (!request.prompt_logprobs.has_value()) return OkStatus();
-  const std::string_view member = request.names.prompt_logprobs;
-  const int64_t each = int64_t{*request.prompt_logprobs} + 1;
-  const auto length = static_cast<int64_t>(spec.prompt.size());
-  if (each * length > kMaxLogprobs) {
-    return AtMember(InvalidArgument("{} is {} and the prompt has {} tokens, which makes {} "
-                                    "logprobs; at most {} are given",
-                                    member,
-                                    *request.prompt_logprobs,
-                                    length,
-                                    each * length,
-                                    kMaxLogprobs),
-                    std::string(member));
-  }
-  spec.prompt_logprobs = *request.prompt_logprobs;
-  return OkStatus();
-}
-
 // Tools are refused when the router could not recognise calls in the output.
 Status RequestFrontend::CheckTools(const GenerationRequest& request) const {
   const bool offered = request.chat_output.has_value() && request.chat_output->calls;
@@ -493,7 +472,8 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
   spec->pinned = request.pinned;
   BATON_RETURN_IF_ERROR(SetLengths(request, *spec));
   spec->sampling = ResolveSampling(request, options_.sampling, RandomId());
-  BATON_RETURN_IF_ERROR(SetPromptLogprobs(request, *spec));
+  BATON_RETURN_IF_ERROR(CheckPromptLogprobs(request, spec->prompt.size()));
+  spec->prompt_logprobs = request.prompt_logprobs.value_or(-1);
   spec->stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {
     const std::vector<TokenId>& ends = text_.end_tokens();

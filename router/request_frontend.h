@@ -100,7 +100,6 @@ class RequestFrontend final {
   void Ended();
   Status CheckTools(const GenerationRequest& request) const;
   Status SetLengths(const GenerationRequest& request, RequestSpec& spec) const;
-  static Status SetPromptLogprobs(const GenerationRequest& request, RequestSpec& spec);
   StatusOr<std::shared_ptr<RequestSpec>> MakeSpec(const GenerationRequest& request,
                                                   RequestId id,
                                                   Time arrival,

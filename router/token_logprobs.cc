@@ -38,7 +38,7 @@ std::vector<TokenLogprobs> LogprobsOfPrompt(const Tokenizer& tokenizer,
     out.push_back(LogprobsOf(tokenizer, token, characters));
     characters += static_cast<int64_t>(CountCodePoints(text.Append(token.token)));
   };
-  add({.token = first});
+  add({first, 0, {}});
   out.back().known = false;
   for (const SampledToken& token : rest) add(token);
   return out;
