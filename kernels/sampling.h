@@ -18,13 +18,15 @@ class TokenMask;
 struct SamplingRow {
   const SamplingParams* params = nullptr;
   uint64_t position = 0;
-  std::span<const TokenId> prompt;
-  std::span<const TokenId> output;
-  std::span<const TokenId> banned;  // e.g. end tokens before min_tokens
+  std::span<const TokenId> prompt = {};
+  std::span<const TokenId> output = {};
+  std::span<const TokenId> banned = {};  // e.g. end tokens before min_tokens
   // The tokens that may be chosen; null: all. When it is not computed within kMaskWait after the
   // logits, the row gets kLateToken, unless it `waits_for_mask`.
   const TokenMask* mask = nullptr;
   bool waits_for_mask = false;
+  // The token to choose whatever the logits are, for its logprob. kNoToken: as the parameters say.
+  TokenId forced = kNoToken;
 };
 
 // How long the rows of a step wait together for masks when their logits are computed. A mask is

@@ -71,6 +71,7 @@ struct FieldNames {
   std::string_view samples = "samples";
   std::string_view max_tokens = "max_tokens";
   std::string_view top_logprobs = "top_logprobs";
+  std::string_view prompt_logprobs = "prompt_logprobs";
   std::string_view sampling = "sampling.";  // prefix of each field of SamplingInput
 };
 
@@ -97,7 +98,8 @@ struct GenerationRequest : PassedOptions {
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   std::optional<int32_t> top_logprobs;
-  Duration timeout{};  // zero: the default
+  std::optional<int32_t> prompt_logprobs;  // RequestOptions::prompt_logprobs
+  Duration timeout{};                      // zero: the default
   bool skip_special_tokens = false;
   bool include_stop_string = false;  // the text includes the stop string that ended the sample
 };
@@ -113,6 +115,7 @@ struct TokenLogprobs {
   TextLogprob chosen;
   std::vector<TextLogprob> top;
   size_t events = 0;  // of GenerationDelta::events: how many had arrived with this token
+  bool known = true;  // false: the first token of a prompt, which has no logprob
 };
 
 // A part of one sample's output.
@@ -124,6 +127,9 @@ struct GenerationDelta {
   int32_t cached_tokens = 0;  // of the prompt
   std::vector<TokenId> tokens;
   std::vector<TokenLogprobs> logprobs;
+  // Once for a request with prompt_logprobs, before its first token: all tokens of the prompt. The
+  // first one has no logprob.
+  std::vector<TokenLogprobs> prompt_logprobs = {};
   FinishReason finish = FinishReason::kNone;
   int32_t stop_index = -1;            // of the stop string that ended the sample, or -1
   std::optional<TokenId> stop_token;  // of GenerationRequest::stop_token_ids, that ended the sample

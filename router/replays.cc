@@ -177,6 +177,7 @@ std::shared_ptr<const RequestSpec> Replays::Next(bool busy,
                                  book_.record(*decode).info.id};
     spec->priority = std::numeric_limits<int32_t>::min();
     spec->client_tag = 0;
+    spec->prompt_logprobs = -1;
     // The longest sample ended here, by its tokens or for a reason that is not compared.
     spec->max_tokens = kept.longest;
     spec->min_tokens = std::min(spec->min_tokens, spec->max_tokens);

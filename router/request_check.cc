@@ -154,7 +154,27 @@ Status CheckRequest(const GenerationRequest& request, const RequestLimits& limit
     BATON_RETURN_IF_ERROR(
         CheckInt(names.top_logprobs, *request.top_logprobs, 0, limits.max_top_logprobs));
   }
+  if (request.prompt_logprobs.has_value()) {
+    BATON_RETURN_IF_ERROR(
+        CheckInt(names.prompt_logprobs, *request.prompt_logprobs, 0, limits.max_top_logprobs));
+  }
   return CheckPassed(request);
+}
+
+Status CheckPromptLogprobs(const GenerationRequest& request, size_t prompt_tokens) {
+  constexpr size_t kMaxLogprobs = 1 << 19;
+  if (!request.prompt_logprobs.has_value()) return OkStatus();
+  const std::string_view member = request.names.prompt_logprobs;
+  const size_t each = static_cast<size_t>(*request.prompt_logprobs) + 1;
+  if (each * prompt_tokens <= kMaxLogprobs) return OkStatus();
+  return InvalidMember(member,
+                       "{} is {} and the prompt has {} tokens, which makes {} logprobs; at most {} "
+                       "are given",
+                       member,
+                       *request.prompt_logprobs,
+                       prompt_tokens,
+                       each * prompt_tokens,
+                       kMaxLogprobs);
 }
 
 SamplingParams ResolveSampling(const GenerationRequest& request,

@@ -27,6 +27,10 @@ struct RequestLimits {
 // API's own spelling, FieldNames), its value, and what would be right.
 Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits);
 
+// The check of prompt_logprobs that needs the length of the prompt: the logprobs of a prompt come
+// in one message.
+Status CheckPromptLogprobs(const GenerationRequest& request, size_t prompt_tokens);
+
 // The sampling parameters of the request. A missing parameter is filled from the model's
 // `defaults`, then from the API's; a missing seed becomes `seed`.
 SamplingParams ResolveSampling(const GenerationRequest& request,

@@ -13,6 +13,7 @@
 #include "router/output_grammar.h"
 #include "router/request_error.h"
 #include "router/sample_text.h"
+#include "router/token_logprobs.h"
 
 namespace baton::router {
 namespace {
@@ -97,6 +98,7 @@ class RequestFrontend::Running final : public Generation,
     const StatusOr<std::shared_ptr<RequestSpec>> spec = MakeSpecUnlessCancelled();
     if (!spec.ok()) return EndWith(spec.status());
     prompt_tokens_ = static_cast<int32_t>((*spec)->prompt.size());
+    first_prompt_token_ = *(*spec)->prompt.begin();
     const auto* chat = std::get_if<ChatInput>(&request_.input);
     SampleTextOptions options{
         .skip_special = request_.skip_special_tokens,
@@ -143,6 +145,7 @@ class RequestFrontend::Running final : public Generation,
       cached_tokens_ = std::max(cached_tokens_, output->cached_tokens);
       delta.cached_tokens = cached_tokens_;
       tokens[output->sample] += output->token.has_value() ? 1 : 0;
+      AddPromptLogprobs(*output, delta);
       const size_t logprobs = delta.logprobs.size();
       sample.Append(*output, delta);
       if (delta.logprobs.size() > logprobs) delta.logprobs.back().events = delta.events.size();
@@ -158,6 +161,13 @@ class RequestFrontend::Running final : public Generation,
       observer_->OnDelta(std::move(deltas[i]));
     }
     if (outcome != nullptr) End(std::move(*outcome));
+  }
+
+  // Retries may compute them again.
+  void AddPromptLogprobs(const OutputToken& output, GenerationDelta& delta) {
+    if (!request_.prompt_logprobs.has_value() || std::exchange(prompt_told_, true)) return;
+    delta.prompt_logprobs =
+        LogprobsOfPrompt(frontend_.text_.tokenizer(), first_prompt_token_, output.prompt);
   }
 
   // Whether the output is a stop token that the client chose.
@@ -260,6 +270,8 @@ class RequestFrontend::Running final : public Generation,
   std::vector<std::optional<Time>> last_token_;  // per sample
   int32_t prompt_tokens_ = 0;
   int32_t cached_tokens_ = 0;  // once the first token has arrived
+  TokenId first_prompt_token_ = 0;
+  bool prompt_told_ = false;  // the logprobs of the prompt were delivered
   // Used by the thread that has the request: first a tokenizer thread, then its delivery thread.
   bool failed_ = false;  // an exception was thrown: further events are dropped
   bool ended_ = false;   // observer_->OnEnd was called
@@ -462,6 +474,8 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
   spec->pinned = request.pinned;
   BATON_RETURN_IF_ERROR(SetLengths(request, *spec));
   spec->sampling = ResolveSampling(request, options_.sampling, RandomId());
+  BATON_RETURN_IF_ERROR(CheckPromptLogprobs(request, spec->prompt.size()));
+  spec->prompt_logprobs = request.prompt_logprobs.value_or(-1);
   spec->stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {
     const std::vector<TokenId>& ends = text_.end_tokens();

@@ -227,7 +227,7 @@ void RequestMachine::Append(Sample& sample, const TokenOutput& token, Time now) 
   if (token.finish == FinishReason::kStop || token.finish == FinishReason::kLength) {
     sample.finish = token.finish;
   }
-  Deliver(OutputToken{token.sample, token.token, sample.finish, cached});
+  Deliver(OutputToken{token.sample, token.token, sample.finish, cached, token.prompt});
 }
 
 void RequestMachine::OnHandoff(WorkerSlot from, const HandoffReport& report, Time now) {

@@ -42,6 +42,9 @@ struct RequestOptions : PassedOptions {
   int32_t max_tokens = 16;  // of output, resumed tokens included
   int32_t min_tokens = 0;
   std::vector<TokenId> stop_tokens;  // end the sequence; the token is emitted as the last one
+  // k ≥ 0: the logprob of each prompt token but the first, and the k highest there; -1: none. They
+  // come with the first token, and the whole prompt is computed for them, cached or not.
+  int32_t prompt_logprobs = -1;
   Time arrival{};                    // at this process
   Duration age{};                    // how long before `arrival` a router accepted the request
   // A number for who sent the request (a key or an address). Clients take turns in the worker's
@@ -92,6 +95,9 @@ struct TokenOutput {
   SampledToken token;
   FinishReason finish = FinishReason::kNone;
   int32_t cached_tokens = 0;  // with index 0: as in RequestTimes
+  // With the first token of the first sample, if prompt_logprobs are wanted: of the prompt's tokens
+  // from the second on.
+  std::vector<SampledToken> prompt = {};
 
   bool operator==(const TokenOutput&) const = default;
 };

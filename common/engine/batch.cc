@@ -49,6 +49,10 @@ void Batch::AddRow(const PlanRow& row) {
   // Before the fork, all samples have the same output and share a mask.
   const TokenMask* mask = sequence.mask == nullptr ? nullptr : &sequence.mask->mask;
   const bool may_stop = std::cmp_greater_equal(output.size(), request.min_tokens);
+  for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
+    logit_rows_.push_back(first_row + at - row.first);
+    sampling_.push_back({.params = &sequence.request->prompt_sampling, .forced = all[at + 1]});
+  }
   for (int32_t i = 0; i < row.samples; ++i) {
     logit_rows_.push_back(first_row + row.count - 1);
     sampling_.push_back({.params = &sequence.request->sampling[sequence.index + i],

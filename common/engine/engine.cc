@@ -39,7 +39,9 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const Executor
   return {.engine = options,
           .limits = {.context_length = traits.context_length,
                      .vocabulary = traits.vocabulary,
-                     .max_samples = std::min(options.max_sequences, options.max_step_tokens)},
+                     .max_samples = std::min(options.max_sequences, options.max_step_tokens),
+                     .scored_rows =
+                         std::min(kScoredRows, traits.max_logit_rows - options.max_sequences)},
           .model_fingerprint = traits.fingerprint,
           .sliding_window = traits.sliding_window,
           .stages = std::min<int32_t>(executor.stages(), StepQueue::kMaxSteps)};

@@ -71,6 +71,18 @@ Status CheckLengths(const Request& request, const RequestLimits& limits) {
   return OkStatus();
 }
 
+Status CheckPromptLogprobs(const Request& request, const RequestLimits& limits) {
+  if (request.prompt_logprobs < -1 || request.prompt_logprobs > kMaxTopLogprobs) {
+    return InvalidArgument("prompt_logprobs is {}; it must be between -1 (none) and {}",
+                           request.prompt_logprobs,
+                           kMaxTopLogprobs);
+  }
+  if (request.prompt_logprobs >= 0 && limits.scored_rows < 1) {
+    return InvalidArgument("prompt_logprobs: this engine has logit rows for its sequences only");
+  }
+  return OkStatus();
+}
+
 // A constrained output ends with a stop token, exactly where its grammar ends.
 Status CheckConstrained(const Request& request) {
   if (request.grammar.empty()) return OkStatus();
@@ -106,6 +118,7 @@ Status CheckRequest(const Request& request, const RequestLimits& limits) {
   for (TokenId token : request.stop_tokens) {
     BATON_RETURN_IF_ERROR(InVocabulary("stop_tokens", token, limits.vocabulary));
   }
+  BATON_RETURN_IF_ERROR(CheckPromptLogprobs(request, limits));
   BATON_RETURN_IF_ERROR(CheckConstrained(request));
   return CheckSampling(request.sampling, limits.vocabulary);
 }

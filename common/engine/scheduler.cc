@@ -51,6 +51,13 @@ void Scheduler::Add(Request request, Time now, Constraint constraint) {
     active->sampling.push_back(request.sampling);
     active->sampling.back().seed = SampleSeed(request.sampling.seed, request.first_sample + i);
   }
+  // Resumed output comes after the first token, with which the logprobs came.
+  const bool fresh = std::cmp_equal(request.tokens.size(), request.prompt_length);
+  if (request.prompt_logprobs >= 0 && fresh && request.kind != RequestKind::kDecode) {
+    active->prompt_sampling.temperature = 0;
+    active->prompt_sampling.top_logprobs = request.prompt_logprobs;
+    active->to_score = request.prompt_length - 1;
+  }
   active->sequences.reserve(request.samples);
   Sequence& leader = active->sequences.emplace_back();
   leader.request = active.get();

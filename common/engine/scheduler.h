@@ -152,6 +152,7 @@ class Scheduler final {
   StepShare ShareOfStep() const;
   int32_t PromptBudget(int32_t context) const;
   int32_t ChunkOf(const Sequence& sequence, int32_t budget) const;
+  int32_t ScoredChunk(const Sequence& sequence) const;
   void AddRow(Sequence& sequence, int32_t count);
   bool MakeRoom(Sequence& sequence, int32_t count);
   void PreemptFrom(size_t rank);
@@ -175,7 +176,7 @@ class Scheduler final {
   void Fork(ActiveRequest& active);
   FinishReason FinishReasonOf(const ActiveRequest& active, TokenId token, int32_t length) const;
   void TakeToken(Sequence& sequence, int32_t index, SampledToken&& token, bool emit);
-  void Emit(const ActiveRequest& active,
+  void Emit(ActiveRequest& active,
             int32_t sample,
             int32_t length,
             SampledToken&& token,

@@ -21,12 +21,11 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     Sequence& sequence = *row.sequence;
     ActiveRequest& active = *sequence.request;
     if (!plan.foreseen) sequence.under_way -= row.count;
-    if (sequence.state != SequenceState::kRunning) {
-      used += row.samples;
-      continue;
-    }
-    const auto tokens = sampled.subspan(used, row.samples);
-    used += row.samples;
+    const auto scores = sampled.subspan(used, row.scored);
+    const auto tokens = sampled.subspan(used + row.scored, row.samples);
+    used += row.scored + row.samples;
+    if (sequence.state != SequenceState::kRunning) continue;
+    std::ranges::move(scores, std::back_inserter(active.prompt_logprobs));
     // The next step computes the row again, and by then it has its mask. Such a row decodes, and is
     // never foreseen.
     if (!tokens.empty() && tokens[0].token == kLateToken) continue;
@@ -209,7 +208,7 @@ void Scheduler::TakeToken(Sequence& sequence, int32_t index, SampledToken&& toke
   Finish(sequence);
 }
 
-void Scheduler::Emit(const ActiveRequest& active,
+void Scheduler::Emit(ActiveRequest& active,
                      int32_t sample,
                      int32_t length,
                      SampledToken&& token,
@@ -221,7 +220,8 @@ void Scheduler::Emit(const ActiveRequest& active,
                               length - request.prompt_length,
                               std::move(token),
                               finish,
-                              length == request.prompt_length ? active.times.cached_tokens : 0});
+                              length == request.prompt_length ? active.times.cached_tokens : 0,
+                              std::exchange(active.prompt_logprobs, {})});
   ++totals_.output_tokens;
 }
 

@@ -220,7 +220,8 @@ int32_t Scheduler::PromptBudget(int32_t context) const {
 // How many tokens the step computes of a sequence that computes its prompt or is recomputed after a
 // preemption. 0: the sequence waits for a larger budget.
 int32_t Scheduler::ChunkOf(const Sequence& sequence, int32_t budget) const {
-  const int32_t count = std::clamp(budget, 0, sequence.unplanned());
+  const int32_t count =
+      std::clamp(std::min(budget, ScoredChunk(sequence)), 0, sequence.unplanned());
   if (!options_.engine.repeat_output_singly || count == 0) return count;
   const int32_t prompt = sequence.request->request.prompt_length - sequence.planned();
   if (prompt <= 1) {
@@ -234,17 +235,27 @@ int32_t Scheduler::ChunkOf(const Sequence& sequence, int32_t budget) const {
   return share_.tokens < 3 ? count : 0;
 }
 
-void Scheduler::AddRow(Sequence& sequence, int32_t count) {
+// The most tokens of the next chunk of a prompt for whose logprobs this step still has logit rows.
+int32_t Scheduler::ScoredChunk(const Sequence& sequence) const {
   const ActiveRequest& active = *sequence.request;
+  const int32_t scored = active.scored + options_.limits.scored_rows - plan_->scored;
+  return scored < active.to_score ? scored - sequence.planned() : sequence.unplanned();
+}
+
+void Scheduler::AddRow(Sequence& sequence, int32_t count) {
+  ActiveRequest& active = *sequence.request;
   int32_t samples = 0;
   if (count == sequence.unplanned()) samples = active.forked ? 1 : active.request.samples;
   const int32_t first = sequence.planned();
   const bool singly =
       options_.engine.repeat_output_singly && active.request.prompt_length - first <= 1;
-  plan_->rows.push_back({&sequence, first, count, samples, singly});
+  const int32_t scored = std::max(0, std::min(first + count, active.to_score) - active.scored);
+  plan_->rows.push_back({&sequence, first, count, samples, active.scored, scored, singly});
+  active.scored += scored;
   sequence.under_way += count;
   plan_->tokens += count;
-  plan_->logit_rows += samples;
+  plan_->logit_rows += samples + scored;
+  plan_->scored += scored;
   const int64_t context = int64_t{count} * first + int64_t{count} * (count + 1) / 2;
   StepWork& work = plan_->work;
   const bool decodes = count == 1 || singly;
@@ -350,7 +361,11 @@ PrefixHit Scheduler::FindPrefix(const Sequence& sequence) const {
   // The last token must be computed for its logits, except in a kDecode request, whose first token
   // arrives with the KV.
   const bool whole = sequence.request->awaits_reservation();
-  const int32_t limit = (sequence.length() - (whole ? 0 : 1)) / cache_.block_tokens();
+  const ActiveRequest& active = *sequence.request;
+  // The logprobs of the prompt are those of the tokens that this engine computes.
+  const bool scores = active.scored < active.to_score;
+  const int32_t last = scores ? active.scored : sequence.length() - (whole ? 0 : 1);
+  const int32_t limit = last / cache_.block_tokens();
   PrefixHit hit = cache_.Match(sequence.hashes, sequence.tokens, limit);
   if (options_.engine.repeat_output_singly && !whole && !hit.blocks.empty()) {
     const auto hits = static_cast<int32_t>(hit.blocks.size());

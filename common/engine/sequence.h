@@ -95,6 +95,12 @@ struct ActiveRequest {
   std::set<int32_t> stopped;  // samples that StopSample ended before the fork; they end at the fork
   bool activated = false;     // kDecode: the prompt's KV has arrived
   bool kv_released = false;   // kPrefill: ReleaseKv was called; no more chunks are reported
+  // RequestOptions::prompt_logprobs: how the rows of the prompt are sampled, at how many of its
+  // first positions, how many of these are computed or under way, and the results.
+  SamplingParams prompt_sampling;
+  int32_t to_score = 0;
+  int32_t scored = 0;
+  std::vector<SampledToken> prompt_logprobs;
   bool started = false;
   Time added{};
   Time reserve_by = kNever;  // kDecode: when the wait for blocks ends

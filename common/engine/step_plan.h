@@ -13,12 +13,15 @@ namespace baton {
 
 // Tokens [first, first + count) of one sequence, which this step computes. `samples` tokens are
 // then chosen from the logits of the last token: 0 inside a prompt; one for each sample at the end
-// of the prompt, before the fork; 1 otherwise.
+// of the prompt, before the fork; 1 otherwise. Before them, the next token of the prompt gets its
+// logprob at `scored` positions from `first_scored` on.
 struct PlanRow {
   Sequence* sequence = nullptr;
   int32_t first = 0;
   int32_t count = 0;
   int32_t samples = 0;
+  int32_t first_scored = 0;
+  int32_t scored = 0;
   // Each token is computed as if the others of the row were not in the step
   // (EngineOptions::repeat_output_singly).
   bool singly = false;
@@ -31,7 +34,8 @@ struct StepPlan {
   std::vector<Outcomes::Chunk> chunks;  // KV that is final after the step; leased to the hand-offs
   size_t decode_rows = 0;               // the first rows, which decode
   int32_t tokens = 0;                   // total of all rows
-  int32_t logit_rows = 0;               // total samples of all rows
+  int32_t logit_rows = 0;               // total samples and scored positions of all rows
+  int32_t scored = 0;                   // total of all rows
   int32_t preempted = 0;                // sequences sent back to the queue to free blocks
   StepWork work;                        // total of all rows
   // The tokens that this step will choose are already in their sequences, as ChosenBefore, because
@@ -43,7 +47,7 @@ struct StepPlan {
     copies.clear();
     chunks.clear();
     decode_rows = 0;
-    tokens = logit_rows = preempted = 0;
+    tokens = logit_rows = scored = preempted = 0;
     work = {};
     foreseen = false;
   }

@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/thread.h"
+#include "common/engine/request_check.h"
 #include "common/log/log.h"
 #include "common/model/describe_model.h"
 #include "common/model/fingerprint.h"
@@ -87,7 +88,7 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
     kLog.Info("loading {}: {:.0f} %", options.path, share * 100);
   };
   const DecoderLimits limits{options.max_step_tokens,
-                             options.max_sequences,
+                             options.max_sequences + kScoredRows,
                              options.fp8_kv,
                              options.bf16,
                              options.balance};

@@ -34,6 +34,11 @@ void Sampler::Choose(std::span<float> logits, const SamplingRow& row, SampledTok
   out = {};
   const bool wants_logprobs = params.top_logprobs >= 0;
   if (wants_logprobs) copy_.assign(logits.begin(), logits.end());
+  if (row.forced != kNoToken) {
+    out.token = row.forced;
+    if (wants_logprobs) Logprobs(copy_, params.top_logprobs, out);
+    return;
+  }
   ApplyBias(logits, row);
   ApplyPenalties(logits, row);
   const int64_t best = kernels_->arg_max(logits.data(), size);

@@ -8,6 +8,7 @@ void ApiChoice::Add(const GenerationDelta& delta) {
   text += delta.text;
   AddEvents(delta);
   logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+  if (!delta.prompt_logprobs.empty()) prompt_logprobs = delta.prompt_logprobs;
   finish = delta.finish;
   stop_index = delta.stop_index;
   stop_token = delta.stop_token;

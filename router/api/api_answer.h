@@ -16,6 +16,7 @@ struct ApiChoice {
   std::string text = {};                 // of a completion
   OutputBlocks output = OutputBlocks();  // of a chat
   std::vector<TokenLogprobs> logprobs = {};
+  std::vector<TokenLogprobs> prompt_logprobs = {};
   FinishReason finish = FinishReason::kNone;
   int32_t stop_index = -1;                           // of the stop string that ended it, or -1
   std::optional<TokenId> stop_token = std::nullopt;  // of the request, that ended it

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/retry_after.h"
+#include "common/text/utf8.h"
 
 namespace baton::router {
 namespace {
@@ -54,12 +55,18 @@ ApiCall::ApiCall(std::unique_ptr<ApiAnswer> answer,
       include_reasoning_(request.include_reasoning),
       samples_(static_cast<size_t>(request.generation.samples)),
       prompts_(std::move(prompts)),
+      with_logprobs_(request.generation.top_logprobs.has_value()),
       http_(std::move(http)),
       choices_(request.inputs.size() * samples_, ApiChoice{.output = OutputBlocks(request.blocks)}),
       begun_(choices_.size(), false),
       prompt_tokens_(request.inputs.size(), 0),
       cached_tokens_(request.inputs.size(), 0),
-      running_(request.inputs.size()) {}
+      prompt_logprobs_(request.inputs.size()),
+      running_(request.inputs.size()) {
+  for (const std::string& text : prompts_) {
+    echoed_.push_back(static_cast<int64_t>(CountCodePoints(text)));
+  }
+}
 
 void ApiCall::Start(RequestFrontend& frontend, ApiRequest request) {
   const size_t count = request.inputs.size();
@@ -125,12 +132,26 @@ void ApiCall::AddDelta(size_t prompt, GenerationDelta delta) {
                             delta.finish == FinishReason::kNone;
   if (says_nothing && !first) return;
   begun_[number] = true;
-  if (first && !prompts_.empty()) delta.text.insert(0, prompts_[prompt]);
+  AddPrompt(prompt, first, delta);
   choices_[number].Add(delta);
   if (!stream_) return;
   choices_[number].logprobs.clear();  // they are sent now, and the end does not repeat them
   AddFirstEvents();
   events_ += answer_->Delta({number, first, delta, choices_[number], so_far_});
+}
+
+// The logprobs of a prompt come with the first delta of one of its choices, and belong to all. The
+// text of an echoed prompt, and its logprobs, come before those of the choice.
+void ApiCall::AddPrompt(size_t prompt, bool first, GenerationDelta& delta) {
+  std::vector<TokenLogprobs>& logprobs = prompt_logprobs_[prompt];
+  if (!delta.prompt_logprobs.empty()) logprobs = delta.prompt_logprobs;
+  if (first) delta.prompt_logprobs = logprobs;
+  if (prompts_.empty()) return;
+  for (TokenLogprobs& token : delta.logprobs) token.text_offset += echoed_[prompt];
+  if (!first) return;
+  delta.text.insert(0, prompts_[prompt]);
+  if (with_logprobs_)
+    delta.logprobs.insert(delta.logprobs.begin(), logprobs.begin(), logprobs.end());
 }
 
 void ApiCall::OnEnd(const GenerationEnd& end) {

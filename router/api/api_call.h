@@ -44,6 +44,7 @@ class ApiCall final : public std::enable_shared_from_this<ApiCall> {
   bool EndByDeadline(const Status& status);
   void Complete();
   void AddDelta(size_t prompt, GenerationDelta delta);
+  void AddPrompt(size_t prompt, bool first, GenerationDelta& delta);
   void AddFirstEvents();
   void BeginStream();
   void WriteEvents();
@@ -53,6 +54,7 @@ class ApiCall final : public std::enable_shared_from_this<ApiCall> {
   const bool include_reasoning_;
   const size_t samples_;  // per prompt
   const std::vector<std::string> prompts_;
+  const bool with_logprobs_;
   const std::shared_ptr<HttpExchange> http_;
 
   std::mutex mutex_;  // guards the following members and the order of events
@@ -61,7 +63,10 @@ class ApiCall final : public std::enable_shared_from_this<ApiCall> {
   std::vector<bool> begun_;             // per choice: its first output has arrived
   std::vector<int32_t> prompt_tokens_;  // per prompt, once known
   std::vector<int32_t> cached_tokens_;  // of these
-  size_t running_;                      // number of prompts that have not ended
+  std::vector<int64_t> echoed_;         // per prompt: the characters of `prompts_`
+  // Per prompt: for all of its choices.
+  std::vector<std::vector<TokenLogprobs>> prompt_logprobs_;
+  size_t running_;  // number of prompts that have not ended
   GenerationEnd total_;
   GenerationEnd so_far_;
   Status failure_;

@@ -215,6 +215,7 @@ StatusOr<HttpApi::Call> HttpApi::ReadOpenAi(OpenAiKind kind, const Json& body) c
                  .created = UnixSeconds(),
                  .stops = request.generation.stop,
                  .with_logprobs = request.generation.top_logprobs.has_value(),
+                 .with_prompt_logprobs = request.prompt_logprobs,
                  .include_usage = request.include_usage,
                  .continuous_usage = request.continuous_usage});
   return Call{std::move(request), std::move(answer)};

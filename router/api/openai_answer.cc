@@ -52,13 +52,39 @@ Json LogprobsOf(OpenAiKind kind, const std::vector<TokenLogprobs>& in) {
               {"text_offset", Json::array()}};
   for (const TokenLogprobs& token : in) {
     out["tokens"].push_back(TokenText(token.chosen.piece));
+    out["text_offset"].push_back(token.text_offset);
+    if (!token.known) {
+      out["token_logprobs"].push_back(nullptr);
+      out["top_logprobs"].push_back(nullptr);
+      continue;
+    }
     out["token_logprobs"].push_back(token.chosen.logprob);
     Json top = Json::object();
     for (const TextLogprob& one : token.top) top[TokenText(one.piece)] = one.logprob;
     top[TokenText(token.chosen.piece)] =
         token.chosen.logprob;  // included even if not among the highest
     out["top_logprobs"].push_back(std::move(top));
-    out["text_offset"].push_back(token.text_offset);
+  }
+  return out;
+}
+
+// vLLM's member. A chosen token that is not among the highest has no known rank.
+Json PromptLogprobsOf(const std::vector<TokenLogprobs>& in) {
+  Json out = Json::array();
+  for (const TokenLogprobs& token : in) {
+    if (!token.known) {
+      out.push_back(nullptr);
+      continue;
+    }
+    Json one = Json::object();
+    const auto add = [&](const TextLogprob& candidate, Json rank) {
+      one[fmt::format("{}", candidate.token)] = {{"logprob", candidate.logprob},
+                                                 {"rank", std::move(rank)},
+                                                 {"decoded_token", TokenText(candidate.piece)}};
+    };
+    add(token.chosen, nullptr);
+    for (size_t i = 0; i < token.top.size(); ++i) add(token.top[i], i + 1);
+    out.push_back(std::move(one));
   }
   return out;
 }
@@ -108,6 +134,10 @@ std::string OpenAiAnswer::Body(const std::vector<ApiChoice>& choices, const Gene
     choice["logprobs"] = head_.with_logprobs ? LogprobsOf(head_.kind, in.logprobs) : Json(nullptr);
     choice["finish_reason"] = FinishOf(in);
     SetStopReason(head_, in, choice);
+    if (head_.with_prompt_logprobs) {
+      Json& owner = head_.kind == OpenAiKind::kChat ? body : choice;
+      owner["prompt_logprobs"] = PromptLogprobsOf(in.prompt_logprobs);
+    }
     body["choices"].push_back(std::move(choice));
   }
   body["usage"] = UsageOf(end);

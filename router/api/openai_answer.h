@@ -20,6 +20,7 @@ struct OpenAiHead {
   int64_t created = 0;           // seconds since 1970
   std::vector<std::string> stops = {};
   bool with_logprobs = false;
+  bool with_prompt_logprobs = false;  // vLLM's member
   bool include_usage = false;  // each chunk has a member `usage`, which is null except in the last
   bool continuous_usage = false;  // … which is the usage so far
 };

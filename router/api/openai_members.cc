@@ -73,7 +73,7 @@ constexpr Member kOwnMembers[] = {
     {"prompt", Use::kRead, Where::kCompletion},
     {"prompt_cache_key", Use::kIgnored},
     {"prompt_cache_retention", Use::kIgnored},
-    {"prompt_logprobs", Use::kUnsupported},
+    {"prompt_logprobs"},
     {"reasoning_effort", Use::kRead, Where::kChat},
     {"request_id", Use::kIgnored},
     {"response_format"},

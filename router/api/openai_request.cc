@@ -131,13 +131,22 @@ Status ReadLogprobs(OpenAiKind kind, const Json& body, GenerationRequest& out) {
   return OkStatus();
 }
 
-Status ReadEcho(const Json& body, ApiRequest& out) {
-  BATON_RETURN_IF_ERROR(ReadBool(body, "echo", out.echo));
-  if (!out.echo || !out.generation.top_logprobs.has_value()) return OkStatus();
-  return WithReason(InvalidMember("echo",
-                                  "echo is not supported with logprobs: the logprobs of the prompt "
-                                  "are not computed"),
-                    reason::kUnsupportedParameter);
+// With echo, the logprobs of a completion begin with those of the prompt. `prompt_logprobs` is
+// vLLM's member, which its server does not stream either.
+Status ReadPromptLogprobs(const Json& body, ApiRequest& out) {
+  GenerationRequest& generation = out.generation;
+  std::optional<int32_t> wanted;
+  BATON_RETURN_IF_ERROR(ReadInt(body, "prompt_logprobs", wanted));
+  out.prompt_logprobs = wanted.has_value();
+  if (out.prompt_logprobs && out.stream) {
+    return WithReason(InvalidMember("prompt_logprobs", "prompt_logprobs are not streamed"),
+                      reason::kUnsupportedParameter);
+  }
+  generation.prompt_logprobs = wanted;
+  if (!out.echo || !generation.top_logprobs.has_value()) return OkStatus();
+  if (!wanted.has_value()) generation.names.prompt_logprobs = "logprobs";
+  generation.prompt_logprobs = std::max(wanted.value_or(0), *generation.top_logprobs);
+  return OkStatus();
 }
 
 // Reads `n`, and `best_of`, which must be equal to `n`.
@@ -212,9 +221,12 @@ StatusOr<ApiRequest> ReadOpenAiRequest(OpenAiKind kind, const Json& body) {
   BATON_RETURN_IF_ERROR(ReadLengths(kind, body, generation));
   BATON_RETURN_IF_ERROR(ReadSamples(body, generation));
   BATON_RETURN_IF_ERROR(ReadText(body, generation));
-  if (kind == OpenAiKind::kCompletion) BATON_RETURN_IF_ERROR(ReadEcho(body, out));
+  if (kind == OpenAiKind::kCompletion) {
+    BATON_RETURN_IF_ERROR(ReadBool(body, "echo", out.echo));
+  }
   BATON_RETURN_IF_ERROR(ReadPassed(body, generation));
   BATON_RETURN_IF_ERROR(ReadBool(body, "stream", out.stream));
+  BATON_RETURN_IF_ERROR(ReadPromptLogprobs(body, out));
   if (const Json* options = Member(body, "stream_options"); options != nullptr) {
     if (!options->is_object()) return Wrong("stream_options", "an object");
     BATON_RETURN_IF_ERROR(ReadBool(*options, "include_usage", out.include_usage));

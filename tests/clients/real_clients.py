@@ -77,6 +77,42 @@ def check_completions(address):
     equal(by_tokens.choices[0].text, "The capital of France is" + answer.choices[0].text)
 
 
+def check_prompt_logprobs(address):
+    """Evaluation harnesses rate a text by the logprobs of its tokens: those of a prompt must be the ones that the
+    same tokens have as output."""
+    client = client_of(address)
+    model = model_of(address)
+    text = "The capital of France is Paris, and the one of Italy is Rome. " * 6
+    prompt = client.post("/../tokenize", cast_to=object, body={"prompt": text})["tokens"]
+    rated = dict(model=model, prompt=text, temperature=0, max_tokens=1, echo=True, logprobs=2, n=2)
+    answer = client.completions.create(**rated)
+    for choice in answer.choices:
+        given = choice.logprobs
+        assert choice.text.startswith(text), choice.text
+        equal(len(given.tokens), len(prompt) + 1)
+        equal((given.token_logprobs[0], given.top_logprobs[0]), (None, None))
+        equal("".join(given.tokens), choice.text)
+        equal([choice.text[at:at + len(token)] for at, token in zip(given.text_offset, given.tokens)], given.tokens)
+        for at in (1, 7, 63, 64, 65, len(prompt) - 1):
+            # A bias makes the model write the token; logprobs are those before the bias.
+            spoken = client.completions.create(
+                model=model, prompt=prompt[:at], temperature=0, max_tokens=1, logprobs=2,
+                logit_bias={prompt[at]: 100}).choices[0].logprobs
+            equal(spoken.tokens, [given.tokens[at]])
+            equal(spoken.token_logprobs, [given.token_logprobs[at]])
+            equal(spoken.top_logprobs, [given.top_logprobs[at]])
+    streamed = [[], []]
+    for part in client.completions.create(stream=True, **rated):
+        for choice in part.choices:
+            streamed[choice.index] += choice.logprobs.token_logprobs if choice.logprobs else []
+    equal(streamed, [choice.logprobs.token_logprobs for choice in answer.choices])
+    named = client.chat.completions.create(
+        model=model, messages=QUESTION, max_tokens=1, extra_body={"prompt_logprobs": 1})
+    equal(len(named.prompt_logprobs), named.usage.prompt_tokens)
+    equal(named.prompt_logprobs[0], None)
+    assert all(entry["logprob"] <= 0 for token in named.prompt_logprobs[1:] for entry in token.values())
+
+
 async def check_async(address):
     async with openai.AsyncOpenAI(base_url=address + "/v1", api_key="none") as client:
         model = (await client.models.list()).data[0].id

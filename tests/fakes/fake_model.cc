@@ -31,6 +31,10 @@ uint64_t HashOf(std::span<const T> values) {
 }
 
 SampledToken Choose(uint64_t visible, const SamplingRow& row, int32_t vocabulary) {
+  if (row.forced != kNoToken) {
+    const auto hash = Mix(visible, static_cast<uint64_t>(row.forced));
+    return {.token = row.forced, .logprob = -static_cast<float>(hash % 97), .top = {}};
+  }
   uint64_t h = Mix(visible, row.position);
   h = Mix(h, HashOf(row.prompt));
   h = Mix(h, HashOf(row.output));
@@ -106,6 +110,7 @@ struct FakeModel::Work {
     std::vector<TokenId> prompt, output, banned;
     const TokenMask* mask = nullptr;
     bool waits_for_mask = false;
+    TokenId forced = kNoToken;
   };
 
   explicit Work(const KvView& view) : kv(view) {}
@@ -141,7 +146,8 @@ Status FakeModel::Issue(const StepInput& input,
                               {row.output.begin(), row.output.end()},
                               {row.banned.begin(), row.banned.end()},
                               row.mask,
-                              row.waits_for_mask});
+                              row.waits_for_mask,
+                              row.forced});
   }
   work->out = out;
   work->watch = watch;
@@ -176,8 +182,11 @@ void FakeModel::CheckDisjoint(const Work& work) {
     under_way += earlier->is_step;
     for (const SequenceRows& a : earlier->sequences) {
       const int32_t end = a.context + a.row_count;
-      const bool chooses =
-          std::ranges::count(earlier->logit_rows, a.first_row + a.row_count - 1) > 0;
+      bool chooses = false;
+      for (size_t i = 0; i < earlier->logit_rows.size(); ++i) {
+        const bool last = earlier->logit_rows[i] == a.first_row + a.row_count - 1;
+        chooses |= last && earlier->sampling[i].forced == kNoToken;
+      }
       for (const SequenceRows& b : work.sequences) {
         const int32_t block = written(work, b, b.context);
         bool same = false;
@@ -264,9 +273,11 @@ Status FakeModel::Run(Work& work) {
                                         .output = sampling.output,
                                         .banned = sampling.banned,
                                         .mask = sampling.mask,
-                                        .waits_for_mask = sampling.waits_for_mask},
+                                        .waits_for_mask = sampling.waits_for_mask,
+                                        .forced = sampling.forced},
                                        traits_.vocabulary);
-      const bool poisoned = poison_ && sampling.prompt.front() == poison_->token &&
+      const bool poisoned = poison_ && sampling.forced == kNoToken &&
+                            sampling.prompt.front() == poison_->token &&
                             sampling.output.size() >= poison_->output &&
                             poison_->seed.value_or(sampling.params.seed) == sampling.params.seed;
       if (poisoned) work.out[chosen.size()] = {.token = kNoToken, .logprob = 0, .top = {}};
@@ -357,6 +368,20 @@ std::vector<TokenId> FakeModel::Expected(const Request& request,
     if (may_stop && std::ranges::count(request.stop_tokens, tokens.back()) > 0) break;
   }
   return {tokens.begin() + static_cast<int64_t>(request.tokens.size()), tokens.end()};
+}
+
+std::vector<SampledToken> FakeModel::ExpectedPrompt(const Request& request) const {
+  std::vector<SampledToken> expected;
+  std::vector<uint64_t> values;
+  const SamplingParams params;
+  const std::vector<TokenId> tokens = request.tokens.ToVector();
+  for (int32_t at = 0; at + 1 < request.prompt_length; ++at) {
+    values.push_back(KvOf(values.empty() ? 0 : values.back(), tokens[at], at));
+    expected.push_back(Choose(DigestOf(values, traits_.sliding_window),
+                              {.params = &params, .forced = tokens[at + 1]},
+                              traits_.vocabulary));
+  }
+  return expected;
 }
 
 }  // namespace baton

@@ -100,6 +100,8 @@ class FakeModel final : public ModelRunner {
   std::vector<TokenId> Expected(const Request& request,
                                 int32_t sample,
                                 const Grammar* grammar = nullptr) const;
+  // What the first token of a request with prompt_logprobs must bring along.
+  std::vector<SampledToken> ExpectedPrompt(const Request& request) const;
 
  private:
   // A queued step or block copy, with copies of all its inputs.

@@ -86,6 +86,35 @@ void CheckGreedy(Ops& ops) {
   EXPECT_EQ(SampleOne(ops, logits, row).token, 900);
 }
 
+// A forced token is chosen whatever its logit, and gets its logprob and the highest ones, as it
+// would if it had been chosen by itself.
+void CheckForced(Ops& ops) {
+  SamplingParams params;
+  params.temperature = 0;
+  params.top_logprobs = 3;
+  const std::vector<float> logits = RandomFloats(1000, 9);
+  std::vector<float> all;
+  std::vector<SamplingRow> rows;
+  for (const TokenId forced : {0, 1, 500, 999, kNoToken}) {
+    all.insert(all.end(), logits.begin(), logits.end());
+    rows.push_back({.params = &params, .forced = forced});
+  }
+  std::vector<SampledToken> out;
+  ASSERT_TRUE(Sample(ops, all, rows, out).ok());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+  const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+  EXPECT_EQ(out.back().token, best);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].forced != kNoToken) {
+      EXPECT_EQ(out[i].token, rows[i].forced);
+    }
+    const double logit = logits[static_cast<size_t>(out[i].token)];
+    EXPECT_NEAR(out[i].logprob, logit - std::log(sum), 1e-4) << i;
+    EXPECT_EQ(out[i].top, out.back().top) << i;
+  }
+}
+
 // Every kind of draw, with masks that are computed before the step, during it, and too late.
 void CheckMasks(Ops& ops) {
   constexpr int32_t kVocabulary = 1003;
@@ -319,6 +348,7 @@ std::vector<Case> SamplingCases() {
     return Case{std::move(name), [=](Ops& ops, const Tolerance&) { check(ops); }};
   };
   return {plain("Sample_greedy", CheckGreedy),
+          plain("Sample_forced", CheckForced),
           plain("Sample_masks", CheckMasks),
           plain("Sample_penalties", CheckPenalties),
           plain("Sample_frequencies", CheckFrequencies),

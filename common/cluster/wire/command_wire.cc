@@ -107,6 +107,7 @@ void SetDispatch(const DispatchCommand& in, Time now, wire::Dispatch& out) {
   out.set_first_sample(request.first_sample);
   SetSampling(request.sampling, *out.mutable_sampling());
   out.set_top_logprobs(request.sampling.top_logprobs);
+  if (request.prompt_logprobs >= 0) out.set_prompt_logprobs(request.prompt_logprobs);
   out.set_max_tokens(request.max_tokens);
   out.set_min_tokens(request.min_tokens);
   out.mutable_stop_tokens()->Add(request.stop_tokens.begin(), request.stop_tokens.end());
@@ -166,6 +167,7 @@ StatusOr<DispatchCommand> DispatchFromProto(const wire::Dispatch& in, Time now) 
   request.first_sample = in.first_sample();
   BATON_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(in.sampling()));
   request.sampling.top_logprobs = in.top_logprobs();
+  if (in.has_prompt_logprobs()) request.prompt_logprobs = in.prompt_logprobs();
   request.max_tokens = in.max_tokens();
   request.min_tokens = in.min_tokens();
   request.stop_tokens.assign(in.stop_tokens().begin(), in.stop_tokens().end());

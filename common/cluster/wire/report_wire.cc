@@ -125,6 +125,24 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
 
 // ---- tokens
 
+template <class Message>
+void SetTop(const std::vector<TokenLogprob>& in, Message& out) {
+  for (const TokenLogprob& top : in) {
+    wire::TopLogprob* entry = out.add_top();
+    entry->set_token(top.token);
+    entry->set_logprob(top.logprob);
+  }
+}
+
+// Of a Token or a PromptLogprob.
+template <class Message>
+SampledToken SampledFromProto(const Message& in) {
+  SampledToken out{in.token(), in.logprob(), {}};
+  out.top.reserve(in.top_size());
+  for (const wire::TopLogprob& top : in.top()) out.top.push_back({top.token(), top.logprob()});
+  return out;
+}
+
 wire::Token ToProto(const TokenOutput& output) {
   wire::Token token;
   token.set_request_id(output.id.value());
@@ -133,13 +151,15 @@ wire::Token ToProto(const TokenOutput& output) {
   token.set_index(output.index);
   token.set_token(output.token.token);
   token.set_logprob(output.token.logprob);
-  for (const TokenLogprob& top : output.token.top) {
-    wire::TopLogprob* entry = token.add_top();
-    entry->set_token(top.token);
-    entry->set_logprob(top.logprob);
-  }
+  SetTop(output.token.top, token);
   token.set_finish(static_cast<int>(output.finish));
   token.set_cached_tokens(output.cached_tokens);
+  for (const SampledToken& one : output.prompt) {
+    wire::PromptLogprob* entry = token.add_prompt();
+    entry->set_token(one.token);
+    entry->set_logprob(one.logprob);
+    SetTop(one.top, *entry);
+  }
   return token;
 }
 
@@ -153,14 +173,11 @@ StatusOr<TokenOutput> TokenFromProto(const wire::Token& in) {
   out.epoch = Epoch(in.epoch());
   out.sample = in.sample();
   out.index = in.index();
-  out.token.token = in.token();
-  out.token.logprob = in.logprob();
-  out.token.top.reserve(in.top_size());
-  for (const wire::TopLogprob& top : in.top()) {
-    out.token.top.push_back({top.token(), top.logprob()});
-  }
+  out.token = SampledFromProto(in);
   out.finish = static_cast<FinishReason>(in.finish());
   out.cached_tokens = in.cached_tokens();
+  out.prompt.reserve(in.prompt_size());
+  for (const wire::PromptLogprob& one : in.prompt()) out.prompt.push_back(SampledFromProto(one));
   return out;
 }
 

@@ -21,6 +21,8 @@ constexpr int32_t kWantedBlocks = 528;
 // Bytes of a row's results without its list of logprobs: token, failed, logprob.
 constexpr size_t kRowResultBytes = 3 * sizeof(int32_t);
 constexpr int32_t kMaxRows = 1 << 16;
+// Added to the logit of a token that is to be chosen; above all logits.
+constexpr float kForcingBias = 1e30f;
 constexpr int32_t kShortTop = 32;  // all lists of logprobs up to this length use the same graph
 
 SamplingKind KindOf(const SamplingParams& params) {
@@ -67,7 +69,7 @@ class Sampling::Impl {
   };
 
   SamplingRowArgs Describe(const SamplingRow& row, StepBuffer& lists);
-  uint64_t WriteBias(const SamplingRow& row, StepBuffer& lists, int32_t& count);
+  uint64_t WriteBias(StepBuffer& lists, int32_t& count);
   Status Place(int64_t undo_entries);
 
   DeviceMemory scratch_;
@@ -144,7 +146,13 @@ SamplingRowArgs Sampling::Impl::Describe(const SamplingRow& row, StepBuffer& lis
   args.params = params;
   args.scale = std::min(1.0f / params.temperature, 1e30f);
   args.draw = UniformDraw(params.seed, row.position);
-  if (!params.logit_bias.empty()) args.bias_at = WriteBias(row, lists, args.bias_count);
+  bias_.clear();
+  for (const auto& [token, bias] : params.logit_bias) bias_.push_back({token, bias});
+  if (row.forced != kNoToken) {
+    args.kind = SamplingKind::kGreedy;
+    bias_ = {{row.forced, kForcingBias}};
+  }
+  if (!bias_.empty()) args.bias_at = WriteBias(lists, args.bias_count);
   const auto write = [&](std::span<const TokenId> tokens, uint64_t& at, int32_t& count) {
     if (tokens.empty()) return;
     at = lists.WriteAt(tokens);
@@ -160,9 +168,7 @@ SamplingRowArgs Sampling::Impl::Describe(const SamplingRow& row, StepBuffer& lis
   return args;
 }
 
-uint64_t Sampling::Impl::WriteBias(const SamplingRow& row, StepBuffer& lists, int32_t& count) {
-  bias_.clear();
-  for (const auto& [token, bias] : row.params->logit_bias) bias_.push_back({token, bias});
+uint64_t Sampling::Impl::WriteBias(StepBuffer& lists, int32_t& count) {
   const auto before = [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; };
   if (!std::is_sorted(bias_.begin(), bias_.end(), before)) {
     std::stable_sort(bias_.begin(), bias_.end(), before);

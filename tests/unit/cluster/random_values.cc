@@ -59,6 +59,7 @@ DispatchCommand RandomValues::Dispatch(RequestKind kind, Time now) {
   request.max_tokens = Count();
   request.min_tokens = Count();
   request.stop_tokens = Tokens();
+  request.prompt_logprobs = static_cast<int32_t>(Between(-1, 20));
   for (const PassedField& field : kPassedFields) {
     std::visit([&](const auto member) { Set(request.*member); }, field.value);
   }
@@ -140,6 +141,7 @@ WorkerReport RandomValues::Report() {
     token.index = Count();
     token.token = {Count(), -Float(), {{Count(), -Float()}, {Count(), -Float()}}};
     token.finish = static_cast<FinishReason>(Between(0, 3));
+    token.prompt = {{Count(), -Float(), {}}, {Count(), -Float(), {{Count(), -Float()}}}};
     out.tokens.push_back(token);
   }
   for (int outcome = 0; outcome < 4; ++outcome) {

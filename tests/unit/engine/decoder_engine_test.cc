@@ -145,6 +145,35 @@ TEST_P(DecoderEngineTest, BatchesAndChunksDoNotChangeABit) {
   ExpectAllSame(harness);
 }
 
+// The logprobs of a prompt are those that its tokens had as output, also where the prompt is in the
+// prefix cache already.
+TEST_P(DecoderEngineTest, LogprobsOfAPromptAreThoseOfTheSameTokensAsOutput) {
+  EngineHarness harness(Options(), *runner_);
+  Request spoken = requests_[0];
+  spoken.max_tokens = 150;
+  spoken.sampling = {};
+  spoken.sampling.temperature = 1;
+  spoken.sampling.top_logprobs = 3;
+  harness.Submit(spoken);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  const std::vector<TokenOutput> output = harness.log(spoken).samples[0];
+  Request repeated = spoken;
+  repeated.id = RequestId(200);
+  repeated.max_tokens = 1;
+  repeated.prompt_logprobs = 3;
+  EditTokens(repeated, [&](std::vector<TokenId>& tokens) {
+    for (const TokenOutput& one : output) tokens.push_back(one.token.token);
+  });
+  repeated.prompt_length = static_cast<int32_t>(repeated.tokens.size());
+  harness.Submit(repeated);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  const std::vector<SampledToken>& prompt = harness.log(repeated).samples[0][0].prompt;
+  ASSERT_EQ(std::ssize(prompt), repeated.prompt_length - 1);
+  for (size_t i = 0; i < output.size(); ++i) {
+    ASSERT_EQ(prompt[spoken.tokens.size() - 1 + i], output[i].token) << i;
+  }
+}
+
 TEST_P(DecoderEngineTest, PreemptionDoesNotChangeABit) {
   for (const bool prefix_cache : {false, true}) {
     HarnessOptions options = Options();

@@ -58,13 +58,15 @@ Request RandomRequest(Random& random, uint64_t id, Time now) {
     request.grammar = std::to_string(kLeastOutput);
     request.min_tokens = 0;
   }
+  if (random() % 4 == 0) request.prompt_logprobs = 0;
   if (random() % 8 == 0) request.deadline = now + std::chrono::milliseconds(1 + random() % 200);
   return request;
 }
 
 // One seed in three: no window. Windows are shorter and longer than a block and than a prompt.
 FakeModel::Shape ShapeFor(uint64_t seed) {
-  return {.sliding_window = seed % 3 == 0 ? 0 : static_cast<int32_t>(2 + seed % 29),
+  return {.max_logit_rows = 16,
+          .sliding_window = seed % 3 == 0 ? 0 : static_cast<int32_t>(2 + seed % 29),
           .queues_steps = seed % 2 == 0};
 }
 
@@ -105,6 +107,7 @@ class RandomWorkload {
     return prefill_.engine().Stats().preemptions + decode_.engine().Stats().preemptions;
   }
   int64_t completed() const { return completed_; }
+  int64_t scored() const { return scored_; }
   int64_t steps_behind() { return decode_.model().steps_behind(); }
 
  private:
@@ -183,6 +186,7 @@ class RandomWorkload {
         ASSERT_TRUE(std::equal(got.begin(), got.end(), expected.begin()));
       }
     }
+    CheckPrompt(sent, sent.handoff ? prefill : decode, completed);
     completed_ += completed;
     for (const RequestLog* log : {&decode, &prefill}) {
       if (!log->failure) continue;
@@ -194,6 +198,28 @@ class RandomWorkload {
           code == StatusCode::kResourceExhausted || code == StatusCode::kOutOfRange;
       EXPECT_TRUE(explained) << *log->failure;
     }
+  }
+
+  // The logprobs of the prompt come once, with a first token.
+  void CheckPrompt(const Sent& sent, const RequestLog& log, bool completed) {
+    const Request& request = sent.request;
+    const bool resumed = std::cmp_greater(request.tokens.size(), request.prompt_length);
+    const bool wanted = request.prompt_logprobs >= 0 && !resumed && request.prompt_length > 1;
+    size_t times = 0;
+    for (const auto& [sample, tokens] : log.samples) {
+      for (const TokenOutput& token : tokens) {
+        if (token.prompt.empty()) continue;
+        ++times;
+        ASSERT_TRUE(wanted) << "request " << request.id.value();
+        ASSERT_EQ(token.index, 0);
+        ASSERT_EQ(token.prompt, prefill_.model().ExpectedPrompt(request));
+      }
+    }
+    ASSERT_LE(times, 1u);
+    if (completed && wanted && sent.stopped.empty()) {
+      ASSERT_EQ(times, 1u);
+    }
+    scored_ += static_cast<int64_t>(times);
   }
 
   static void CheckEmpty(EngineHarness& harness, const EngineOptions& options) {
@@ -217,12 +243,14 @@ class RandomWorkload {
   std::vector<Sent> sent_;
   int64_t failed_steps_ = 0;
   int64_t completed_ = 0;
+  int64_t scored_ = 0;
 };
 
 TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
   int64_t preemptions = 0;
   int64_t completed = 0;
   int64_t steps_behind = 0;
+  int64_t scored = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     RandomWorkload workload(seed, ShapeFor(seed));
@@ -231,10 +259,12 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
     preemptions += workload.preemptions();
     completed += workload.completed();
     steps_behind += workload.steps_behind();
+    scored += workload.scored();
   }
   // The test is useful only while the workload covers all of this.
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(completed, 700);
+  EXPECT_GT(scored, 100);
   EXPECT_GT(steps_behind, 100);
 }
 
@@ -242,6 +272,7 @@ TEST(EngineRandomTest, APipelineGivesTheSameTokens) {
   int64_t preemptions = 0;
   int64_t completed = 0;
   int64_t steps_behind = 0;
+  int64_t scored = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     FakeModel::Shape shape = ShapeFor(seed);
@@ -254,9 +285,11 @@ TEST(EngineRandomTest, APipelineGivesTheSameTokens) {
     preemptions += workload.preemptions();
     completed += workload.completed();
     steps_behind += workload.steps_behind();
+    scored += workload.scored();
   }
   EXPECT_GT(preemptions, 50);
   EXPECT_GT(completed, 700);
+  EXPECT_GT(scored, 100);
   EXPECT_GT(steps_behind, 2000);
 }
 

@@ -25,7 +25,8 @@ Scheduler::Options RandomOptions(Random& random) {
   engine.admission = static_cast<AdmissionPolicy>(random() % 2);
   options.limits = {.context_length = 200,
                     .vocabulary = 1000,
-                    .max_samples = std::min(engine.max_sequences, engine.max_step_tokens)};
+                    .max_samples = std::min(engine.max_sequences, engine.max_step_tokens),
+                    .scored_rows = 5};
   return options;
 }
 
@@ -48,6 +49,7 @@ void CheckPlan(const Scheduler& scheduler,
                const Scheduler::Options& options) {
   int32_t tokens = 0;
   int32_t samples = 0;
+  int32_t scored = 0;
   std::set<const Sequence*> planned;
   bool in_prompts = false;
   for (const PlanRow& row : plan.rows) {
@@ -66,9 +68,11 @@ void CheckPlan(const Scheduler& scheduler,
     in_prompts |= prompt;
     tokens += row.count;
     samples += row.samples;
+    scored += row.scored;
   }
   ASSERT_EQ(tokens, plan.tokens);
-  ASSERT_EQ(samples, plan.logit_rows);
+  ASSERT_EQ(samples + scored, plan.logit_rows);
+  ASSERT_LE(scored, options.limits.scored_rows);
   ASSERT_LE(tokens, options.engine.max_step_tokens);
   ASSERT_LE(samples, options.engine.max_sequences);
   for (const Sequence* sequence : scheduler.running()) {
@@ -104,6 +108,7 @@ TEST(SchedulerRandomTest, PlansKeepToTheirBudgetsAndDecodesNeverStarve) {
         Request request = MakeRequest(
             ++submitted, 1 + random() % 30, random() % 4, static_cast<int32_t>(1 + random() % 20));
         request.samples = static_cast<int32_t>(1 + random() % 2);
+        if (random() % 4 == 0) request.prompt_logprobs = 0;
         scheduler.Add(request, now);
       }
       auto before = Running(scheduler);
@@ -153,6 +158,7 @@ void CheckPipelinePlan(const StepPlan& plan,
                        const Scheduler::Options& options) {
   int32_t tokens = 0;
   int32_t samples = 0;
+  int32_t scored = 0;
   std::set<const Sequence*> planned;
   for (const PlanRow& row : plan.rows) {
     ASSERT_TRUE(planned.insert(row.sequence).second);
@@ -172,9 +178,11 @@ void CheckPipelinePlan(const StepPlan& plan,
     }
     tokens += row.count;
     samples += row.samples;
+    scored += row.scored;
   }
   ASSERT_EQ(tokens, plan.tokens);
-  ASSERT_EQ(samples, plan.logit_rows);
+  ASSERT_EQ(samples + scored, plan.logit_rows);
+  ASSERT_LE(scored, options.limits.scored_rows);
   ASSERT_LE(samples, options.engine.max_sequences);
   const int32_t stages = options.stages;
   // A step from which sequences were preempted may have all decodes.
@@ -210,6 +218,7 @@ TEST(SchedulerRandomTest, StepsOfAPipelineAreDisjointAndNoDecodeStarves) {
         Request request = MakeRequest(
             ++submitted, 1 + random() % 30, random() % 4, static_cast<int32_t>(1 + random() % 20));
         request.samples = static_cast<int32_t>(1 + random() % 2);
+        if (random() % 4 == 0) request.prompt_logprobs = 0;
         scheduler.Add(request, now);
       }
       if (random() % 30 == 0) scheduler.Cancel({RequestId(1 + random() % 50), Epoch(0)});

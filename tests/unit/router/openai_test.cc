@@ -190,7 +190,8 @@ TEST(OpenAiRequest, RefusesWhatIsMalformedAndNamesTheMember) {
       {R"({"prompt": "a", "stop": [1]})", "stop"},
       {R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias"},
       {R"({"prompt": "a", "stream": 1})", "stream"},
-      {R"({"prompt": "a", "echo": true, "logprobs": 0})", "echo"}};
+      {R"({"prompt": "a", "prompt_logprobs": true})", "prompt_logprobs"},
+      {R"({"prompt": "a", "prompt_logprobs": 1, "stream": true})", "prompt_logprobs"}};
   for (const auto& [body, member] : completions) {
     const Status status = ParseOpenAiRequest(kCompletion, body).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << body;
@@ -237,7 +238,6 @@ TEST(OpenAiRequest, MembersThatWouldChangeTheAnswerAreRefusedByName) {
   const std::pair<const char*, const char*> chats[] = {{"functions", R"([{"name": "f"}])"},
                                                        {"function_call", "\"auto\""},
                                                        {"logits_processors", "[]"},
-                                                       {"prompt_logprobs", "0"},
                                                        {"chat_template", "\"x\""},
                                                        {"audio", "{}"},
                                                        {"modalities", R"(["text", "audio"])"},
@@ -254,6 +254,20 @@ TEST(OpenAiRequest, MembersThatWouldChangeTheAnswerAreRefusedByName) {
   }
   const Status suffix = ParseWith(kCompletion, R"("suffix": "end")").status();
   EXPECT_EQ(MemberOf(suffix), "suffix");
+}
+
+TEST(OpenAiRequest, LogprobsOfThePromptAreWantedByEchoOrByName) {
+  const auto plain = ParseWith(kCompletion, R"("echo": true)");
+  EXPECT_FALSE(plain->generation.prompt_logprobs.has_value());
+  const auto echoed = ParseWith(kCompletion, R"("echo": true, "logprobs": 2, "stream": true)");
+  EXPECT_EQ(echoed->generation.prompt_logprobs, 2);
+  EXPECT_EQ(echoed->generation.names.prompt_logprobs, "logprobs");
+  EXPECT_FALSE(echoed->prompt_logprobs);
+  const auto named = ParseWith(kChat, R"("prompt_logprobs": 3)");
+  EXPECT_EQ(named->generation.prompt_logprobs, 3);
+  EXPECT_TRUE(named->prompt_logprobs);
+  const auto both = ParseWith(kCompletion, R"("echo": true, "logprobs": 2, "prompt_logprobs": 1)");
+  EXPECT_EQ(both->generation.prompt_logprobs, 2);
 }
 
 TEST(OpenAiRequest, UnknownMembersAreRefusedWithTheNearestKnownOne) {
