@@ -165,9 +165,9 @@ class RequestFrontend::Running final : public Generation,
 
   // Retries may compute them again.
   void AddPromptLogprobs(const OutputToken& output, GenerationDelta& delta) {
-    if (!request_.prompt_logprobs.has_value() || std::exchange(prompt_told_, true)) return;
-    delta.prompt_logprobs =
-        LogprobsOfPrompt(frontend_.text_.tokenizer(), first_prompt_token_, output.prompt);
+    const std::optional<TokenId> first = std::exchange(first_prompt_token_, std::nullopt);
+    if (!first.has_value() || !request_.prompt_logprobs.has_value()) return;
+    delta.prompt_logprobs = LogprobsOfPrompt(frontend_.text_.tokenizer(), *first, output.prompt);
   }
 
   // Whether the output is a stop token that the client chose.
@@ -270,8 +270,7 @@ class RequestFrontend::Running final : public Generation,
   std::vector<std::optional<Time>> last_token_;  // per sample
   int32_t prompt_tokens_ = 0;
   int32_t cached_tokens_ = 0;  // once the first token has arrived
-  TokenId first_prompt_token_ = 0;
-  bool prompt_told_ = false;  // the logprobs of the prompt were delivered
+  std::optional<TokenId> first_prompt_token_;  // until the logprobs of the prompt are delivered
   // Used by the thread that has the request: first a tokenizer thread, then its delivery thread.
   bool failed_ = false;  // an exception was thrown: further events are dropped
   bool ended_ = false;   // observer_->OnEnd was called
