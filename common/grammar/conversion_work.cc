@@ -132,13 +132,9 @@ class Counter {
         work_.expressions += kPerTextByte * TextSizeOf(part, name);
       }
       if (const auto schema = part.find("json_schema"); schema != part.end()) {
-        const int64_t before = work_.expressions;
         work_.expressions += kPerSpec;
         AddSchema(*schema);
         work_.levels = std::max(work_.levels, LevelsOf(*schema));
-        // In a format other than JSON, what references lead to is also written as JSON, inside of
-        // values, and once more for a value at the top.
-        if (part.contains("style")) work_.expressions += 2 * (work_.expressions - before);
         return;
       }
     }
@@ -216,6 +212,11 @@ class Counter {
   }
 
   void AddObject(const Json& schema) {
+    if (const auto patterns = schema.find("patternProperties"); patterns != schema.end()) {
+      for (const auto& [name, inner] : patterns->items()) {
+        work_.expressions += kPerProperty + kPerTextByte * static_cast<int64_t>(name.size());
+      }
+    }
     if (!MayBe(schema, "object", {"properties", "additionalProperties"})) return;
     const int64_t properties = SizeOf(schema, "properties");
     work_.expressions += kPerObject + kPerProperty * properties;
