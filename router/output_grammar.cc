@@ -87,7 +87,7 @@ StatusOr<std::optional<GrammarPart>> CallPart(const GenerationRequest& request,
     return std::optional<GrammarPart>();
   }
   const ToolCallFormat format = text.formats().calls;
-  const SchemaUse use = IsTagged(format) ? SchemaUse::kTaggedCall : SchemaUse::kJson;
+  const SchemaUse use = EndsAtMarkers(format) ? SchemaUse::kCall : SchemaUse::kJson;
   BATON_ASSIGN_OR_RETURN(const Tools tools, ReadTools(*chat, output, use));
   if (!forced && !tools.strict) return std::optional<GrammarPart>();
   const bool one = output.one_call || output.choice == Choice::kNamed;

@@ -1,6 +1,5 @@
 #include "common/grammar/call_arguments.h"
 
-#include <algorithm>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -24,6 +23,8 @@ class Reader {
 
   StatusOr<std::vector<CallArguments>> Read() {
     BATON_RETURN_IF_ERROR(Add(tool_.parameters, 0));
+    if (alternatives_.empty())
+      return Refuse("must be an object, and not a value of const or enum,");
     return std::move(alternatives_);
   }
 
@@ -37,7 +38,7 @@ class Reader {
   // `schema` is whole: it has its definitions.
   Status Add(const Json& schema, int depth) {
     if (depth > kMaxDepth) return Refuse("are nested too deep to be written");
-    if (schema == true) return Refuse("must be an object");
+    if (!schema.is_object()) return OkStatus();
     if (schema.contains("$ref")) return Add(SchemaOfTarget(schema), depth + 1);
     for (const char* keyword : {"anyOf", "allOf"}) {
       if (!schema.contains(keyword)) continue;
@@ -47,8 +48,7 @@ class Reader {
       return OkStatus();
     }
     const Json type = schema.value("type", Json());
-    const bool object = type.is_array() ? std::ranges::count(type, "object") > 0 : type == "object";
-    if (!object) return Refuse("must be an object, and not a value of const or enum,");
+    if (type != "object") return OkStatus();  // no alternative for the arguments of a call
     if (alternatives_.size() == kMaxAlternatives) return Refuse("have too many alternatives");
     return AddObject(schema);
   }

@@ -32,6 +32,7 @@ struct CallSyntax {
   std::string separator = {};
   bool numbered = false;  // a number of the call follows name_end, then `after_number`
   std::string after_number = {};
+  std::vector<std::string_view> excluded = {};  // what would end the call inside of its JSON
 };
 
 std::optional<CallSyntax> SyntaxOf(ToolCallFormat format) {
@@ -84,7 +85,8 @@ std::optional<CallSyntax> SyntaxOf(ToolCallFormat format) {
     case ToolCallFormat::kHarmony:
       // The end of the call is an end token of the model.
       return CallSyntax{.begin = "<|channel|>commentary to=functions.",
-                        .name_end = " <|constrain|>json<|message|>"};
+                        .name_end = " <|constrain|>json<|message|>",
+                        .excluded = {"<|"}};
     default:
       return std::nullopt;
   }
@@ -113,7 +115,7 @@ StatusOr<Json> CallsOf(ToolCallFormat format,
   Json calls = Json::array();
   size_t written = 0;
   for (const CallableTool& tool : tools) {
-    Json content = JsonSchemaOf(tool.parameters);
+    Json content = JsonSchemaOf(tool.parameters, syntax.excluded);
     if (IsTagged(format)) {
       BATON_ASSIGN_OR_RETURN(content, TaggedArguments(format, tool, written));
     }

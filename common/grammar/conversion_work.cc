@@ -23,6 +23,7 @@ constexpr int64_t kMaxLevels = 2'000;
 // The expressions that XGrammar 0.2.8 makes, rounded up. A test compares them with real ones.
 constexpr int64_t kPerSpec = 450;  // of the rules that any JSON needs, in the format of a model
 constexpr int64_t kPerPart = 24;   // of a structural tag
+constexpr int64_t kPerExcludedByte = 60;  // of a text that strings may not contain
 constexpr int64_t kPerSchema = 12;
 constexpr int64_t kPerChoice = 6;
 constexpr int64_t kPerObject = 120;
@@ -133,6 +134,9 @@ class Counter {
       }
       if (const auto schema = part.find("json_schema"); schema != part.end()) {
         work_.expressions += kPerSpec;
+        if (const auto excluded = part.find("excludes"); excluded != part.end()) {
+          work_.expressions += kPerExcludedByte * static_cast<int64_t>(excluded->dump().size());
+        }
         AddSchema(*schema);
         work_.levels = std::max(work_.levels, LevelsOf(*schema));
         return;

@@ -24,10 +24,12 @@ constexpr int kMaxWhiteSpace = 1;
 
 }  // namespace
 
-GrammarPart JsonSchemaOf(Json schema) {
-  return {{"type", "json_schema"},
-          {"json_schema", std::move(schema)},
-          {"max_whitespace_cnt", kMaxWhiteSpace}};
+GrammarPart JsonSchemaOf(Json schema, std::span<const std::string_view> excluded) {
+  GrammarPart part = {{"type", "json_schema"},
+                      {"json_schema", std::move(schema)},
+                      {"max_whitespace_cnt", kMaxWhiteSpace}};
+  if (!excluded.empty()) part["excludes"] = excluded;
+  return part;
 }
 
 GrammarPart JsonObjectPart() {

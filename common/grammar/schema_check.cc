@@ -46,7 +46,7 @@ class Checker {
   Checker(const Json& root, const GrammarLimits& limits, SchemaUse use)
       : root_(root),
         limits_(limits),
-        strings_(limits, use == SchemaUse::kTaggedCall),
+        strings_(limits, use == SchemaUse::kCall),
         types_(root),
         references_(root),
         base_(BaseKeyword(root)) {}
@@ -143,7 +143,11 @@ class Checker {
     }
     BATON_RETURN_IF_ERROR(CheckType(schema, path));
     const Json& value = schema[whole];
-    if (whole == "const" || whole == "enum") return CheckValues(schema, whole, value, at);
+    if (whole == "const" || whole == "enum") {
+      BATON_RETURN_IF_ERROR(CheckValues(schema, whole, value, at));
+      schema.erase("type");
+      return OkStatus();
+    }
     if (whole == "$ref") return CheckReference(schema, path, own_base);
     if (!value.is_array() || value.empty()) return SchemaError(at, "must be an array of schemas");
     if (whole == "allOf" && value.size() > 1) {
@@ -260,7 +264,7 @@ class Checker {
 
   Status CheckNumber(Json& schema, const std::string& path) {
     if (MayBe(schema, "integer") || MayBe(schema, "number")) {
-      BATON_RETURN_IF_ERROR(BoundNumber(schema, path));
+      BATON_RETURN_IF_ERROR(BoundNumber(schema, !MayBe(schema, "number"), path));
     }
     const auto multiple = schema.find("multipleOf");
     if (multiple == schema.end()) return OkStatus();
@@ -442,10 +446,31 @@ class Checker {
     return OkStatus();
   }
 
+  // Makes one schema of each type, with the keywords of that type. XGrammar would make copies with
+  // all keywords, and would not know a plain type with others beside it.
+  static void DivideTypes(Json& schema) {
+    const auto types = schema.find("type");
+    if (types == schema.end() || !types->is_array()) return;
+    Json branches = Json::array();
+    for (const Json& type : *types) {
+      Json branch = {{"type", type}};
+      const std::string name = type == "integer" ? "number" : type.get<std::string>();
+      for (const auto& [keyword, value] : schema.items()) {
+        const std::string_view of = keyword == kTaggedPattern ? "string" : TypeOfKeyword(keyword);
+        if (of == name) branch[keyword] = value;
+      }
+      branches.push_back(std::move(branch));
+    }
+    Json divided = {{"anyOf", std::move(branches)}};
+    if (schema.contains("$defs")) divided["$defs"] = std::move(schema["$defs"]);
+    schema = std::move(divided);
+  }
+
   // What had to keep its place until references were resolved.
   void Finish(Json& schema) {
     VisitInner(schema, [&](Json& inner) { Finish(inner); });
     if (!schema.is_object()) return;
+    DivideTypes(schema);
     // A oneOf was proved to mean anyOf.
     if (const auto found = schema.find("oneOf"); found != schema.end()) {
       schema["anyOf"] = std::move(*found);

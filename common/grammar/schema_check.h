@@ -12,7 +12,7 @@ struct GrammarLimits;
 
 enum class SchemaUse : uint8_t {
   kJson,
-  kTaggedCall,  // of the arguments of a call that writes strings between tags; see kTaggedPattern
+  kCall,  // of the arguments of a call, in which strings have no markers; adds kTaggedPattern
 };
 
 // Checks that every keyword of a JSON schema (draft 2020-12) is one that is enforced, and that no

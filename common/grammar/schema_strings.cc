@@ -40,7 +40,7 @@ Status SchemaStrings::Rewrite(Json& schema, const std::string& path) {
     found = written_.emplace(key, std::move(written)).first;
   }
   schema["pattern"] = found->second.in_json;
-  if (tagged_) schema[kTaggedPattern] = found->second.in_tags;
+  if (in_call_) schema[kTaggedPattern] = found->second.in_tags;
   return OkStatus();
 }
 
@@ -68,7 +68,7 @@ StatusOr<SchemaStrings::Written> SchemaStrings::Write(const Json& keywords,
                                     keywords.value("maxLength", RegexNode::kNoLimit)));
   BATON_ASSIGN_OR_RETURN(std::string in_json, InJson(*node, path));
   return Written{std::move(in_json),
-                 tagged_ ? RegexText(*node, RegexPlace::kInTags) : std::string()};
+                 in_call_ ? RegexText(*node, RegexPlace::kInTags) : std::string()};
 }
 
 StatusOr<RegexNode> SchemaStrings::ReadFormat(const Json& format, const std::string& path) const {
@@ -102,7 +102,7 @@ StatusOr<RegexNode> SchemaStrings::ReadPattern(const Json& pattern, const std::s
 }
 
 StatusOr<std::string> SchemaStrings::InJson(const RegexNode& node, const std::string& path) const {
-  std::string text = RegexText(node, RegexPlace::kInJson);
+  std::string text = RegexText(node, in_call_ ? RegexPlace::kInCall : RegexPlace::kInJson);
   if (text.size() <= limits_.max_text_bytes) return text;
   return SchemaError(path,
                      fmt::format("the expression of its strings has {} bytes with the escapes of "

@@ -23,8 +23,8 @@ inline constexpr const char* kTaggedPattern = "taggedPattern";
 // length.
 class SchemaStrings final {
  public:
-  // `tagged`: adds kTaggedPattern, too. `limits` outlives the object.
-  SchemaStrings(const GrammarLimits& limits, bool tagged) : limits_(limits), tagged_(tagged) {}
+  // `in_call`: for the arguments of a call; adds kTaggedPattern, too. `limits` outlives the object.
+  SchemaStrings(const GrammarLimits& limits, bool in_call) : limits_(limits), in_call_(in_call) {}
 
   // Replaces `pattern`, `format`, `minLength` and `maxLength` of a schema at `path` by one
   // `pattern` for the inside of a JSON string, as XGrammar reads it. The schema allows strings.
@@ -47,7 +47,7 @@ class SchemaStrings final {
                                  const std::string& path) const;
 
   const GrammarLimits& limits_;
-  const bool tagged_;
+  const bool in_call_;
   int64_t work_ = 0;
   std::map<std::string, Written> written_;  // by the text of the keywords
 };

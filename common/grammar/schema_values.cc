@@ -54,8 +54,7 @@ Status CheckExact(const Json& value, const std::string& path) {
                      "2^53");
 }
 
-Status BoundNumber(Json& schema, const std::string& path) {
-  const bool integer = schema["type"] == "integer";
+Status BoundNumber(Json& schema, bool integer, const std::string& path) {
   for (const char* name : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
     BATON_RETURN_IF_ERROR(CheckBound(schema, name, integer, path));
   }

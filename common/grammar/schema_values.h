@@ -14,8 +14,9 @@ namespace baton {
 Status CheckExact(const nlohmann::ordered_json& value, const std::string& path);
 
 // Checks the bounds of a schema that allows numbers, and adds those that keep the numbers within 64
-// bits or a double where only one side is bounded. Errors: InvalidArgument with the keyword.
-Status BoundNumber(nlohmann::ordered_json& schema, const std::string& path);
+// bits or a double where only one side is bounded. `integer`: all of them are integers. Errors:
+// InvalidArgument with the keyword.
+Status BoundNumber(nlohmann::ordered_json& schema, bool integer, const std::string& path);
 
 // Whether the bounds of a schema of integers, if it has some, are at most `most` apart.
 bool IsRangeOf(const nlohmann::ordered_json& schema, int64_t most);

@@ -1,6 +1,7 @@
 #include "common/grammar/tagged_calls.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
 #include <string_view>
@@ -23,8 +24,7 @@ struct Tags {
   std::string_view value_begin;  // behind the key; `typed` formats state whether it is a string
   std::string_view value_end;
   bool typed = false;
-  // What no text may contain.
-  std::vector<std::string_view> all;
+  std::vector<std::string_view> all;  // what no text may contain
 };
 
 const Tags& TagsOf(ToolCallFormat format) {
@@ -67,7 +67,7 @@ class Writer {
     Json options = Json::array();
     if (anything) {
       options.push_back(Value(key, "true", FreeText()));
-      if (tags_.typed) options.push_back(Value(key, "false", JsonSchemaOf(true)));
+      if (tags_.typed) options.push_back(Value(key, "false", InJson(true)));
     } else if (type.is_text()) {
       Json texts = Json::array();
       std::set<std::string> visited;
@@ -79,7 +79,7 @@ class Writer {
       }
       options.push_back(Value(key, "true", OrPart(std::move(texts))));
     } else {
-      options.push_back(Value(key, "false", JsonSchemaOf(schema)));
+      options.push_back(Value(key, "false", InJson(schema)));
     }
     return OrPart(std::move(options));
   }
@@ -94,6 +94,11 @@ class Writer {
                                      TextPart(begin),
                                      std::move(content),
                                      TextPart(tags_.value_end)}));
+  }
+
+  Json InJson(Json schema) const {
+    const std::array<std::string_view, 2> excluded = {"</", tags_.key_begin};
+    return JsonSchemaOf(std::move(schema), excluded);
   }
 
   Json FreeText() const { return {{"type", "any_text"}, {"excludes", tags_.all}}; }
@@ -150,6 +155,10 @@ class Writer {
 };
 
 }  // namespace
+
+bool EndsAtMarkers(ToolCallFormat format) {
+  return IsTagged(format) || format == ToolCallFormat::kHarmony;
+}
 
 bool IsTagged(ToolCallFormat format) {
   return format == ToolCallFormat::kQwenCoder || format == ToolCallFormat::kGlm ||

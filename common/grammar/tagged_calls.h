@@ -8,6 +8,10 @@
 
 namespace baton {
 
+// Whether the arguments of a call end at a marker, wherever it stands, so that they must have none
+// (SchemaUse::kCall).
+bool EndsAtMarkers(ToolCallFormat format);
+
 // Whether a format writes the arguments of a call between tags, and strings without quotes.
 bool IsTagged(ToolCallFormat format);
 

@@ -29,6 +29,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kMaxTokens = 1000;
+
 // Chooses tokens as a worker does, at temperature 2, from random logits under the masks of one
 // grammar. The logits prefer tokens that end something, so that outputs stay short.
 class RandomWriter {
@@ -176,7 +178,7 @@ class OutputCheck {
     return arguments;
   }
 
-  static const Tokenizer tokenizer_;
+  const Tokenizer tokenizer_;
   const std::unique_ptr<GrammarCompiler> compiler_;
   const Json schemas_;
   const TemporaryFolder folder_;
@@ -203,10 +205,8 @@ void CheckCalls(int count) {
         {"type", "object"}, {"properties", {{"a", schema}, {"b", schema}}}, {"required", {"a"}}};
     for (int i = 1; i <= static_cast<int>(ToolCallFormat::kHarmony); ++i) {
       const auto format = static_cast<ToolCallFormat>(i);
-      const auto checked =
-          CheckedSchema(parameters,
-                        GrammarLimits(),
-                        IsTagged(format) ? SchemaUse::kTaggedCall : SchemaUse::kJson);
+      const auto checked = CheckedSchema(
+          parameters, GrammarLimits(), EndsAtMarkers(format) ? SchemaUse::kCall : SchemaUse::kJson);
       ASSERT_TRUE(checked.ok()) << schema << checked.status();
       const auto part = CallsPart(format, {{"f", *checked}}, true);
       ASSERT_TRUE(part.ok()) << schema << part.status();

@@ -69,6 +69,11 @@ std::string ClassText(const CodePoints& characters) {
   return fmt::format("[{}{}{}]", text, caret ? "^" : "", controls);
 }
 
+const CodePoints& TagBegin() {
+  static const CodePoints kSet({{'<', '<'}});
+  return kSet;
+}
+
 // The characters that stand in a JSON string as they are.
 const CodePoints& Unescaped() {
   static const CodePoints kSet = CodePoints({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).Complement();
@@ -76,7 +81,7 @@ const CodePoints& Unescaped() {
 }
 
 // The escapes of those of `characters` that have one in a JSON string; empty when there are none.
-std::string Escapes(const CodePoints& characters) {
+std::string Escapes(const CodePoints& characters, bool in_call) {
   constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
   constexpr std::string_view kShortLetters = "\"\\bfnrt";
   std::vector<CodePoints::Range> letters;
@@ -98,6 +103,7 @@ std::string Escapes(const CodePoints& characters) {
     if (numbers[high].empty()) continue;
     options.push_back(fmt::format("u00{}{}", high, ClassText(CodePoints(numbers[high]))));
   }
+  if (in_call && characters.Has('<')) options.emplace_back("u003c");
   if (options.empty()) return "";
   return fmt::format("\\\\({})", fmt::join(options, "|"));
 }
@@ -149,8 +155,7 @@ class Writer {
   std::string Class(const CodePoints& characters) {
     if (place_ == RegexPlace::kPlain) return ClassText(characters);
     if (place_ == RegexPlace::kInTags) {
-      static const CodePoints kTag({{'<', '<'}});
-      return ClassText(characters.And(kTag.Complement()));
+      return ClassText(characters.And(TagBegin().Complement()));
     }
     const auto [plain, escapes] = Divided(characters);
     if (escapes.empty()) return ClassText(plain);
@@ -163,17 +168,21 @@ class Writer {
     std::string escapes;
   };
   InJson Divided(const CodePoints& characters) {
-    InJson divided = {characters.And(Unescaped()), Escapes(characters)};
+    const bool in_call = place_ == RegexPlace::kInCall;
+    InJson divided = {characters.And(Unescaped()), Escapes(characters, in_call)};
+    if (in_call) divided.plain = divided.plain.And(TagBegin().Complement());
     escaped_ = escaped_ || !divided.escapes.empty();
     return divided;
   }
+
+  bool IsInJson() const { return place_ == RegexPlace::kInJson || place_ == RegexPlace::kInCall; }
 
   std::string Repeat(const RegexNode& node) {
     const RegexNode& part = node.parts[0];
     if (node.most == 0) return "";
     if (Part(part).empty()) return "";
     if (node.least == 1 && node.most == 1) return Atom(part);
-    if (node.most == kNoLimit && part.kind == Kind::kClass && place_ == RegexPlace::kInJson) {
+    if (node.most == kNoLimit && part.kind == Kind::kClass && IsInJson()) {
       return Run(part.characters, node.least);
     }
     return Atom(part) + Count(node.least, node.most);

@@ -11,6 +11,7 @@ namespace baton {
 enum class RegexPlace : uint8_t {
   kPlain,   // on their own
   kInJson,  // inside of the quotation marks of a JSON string
+  kInCall,  // the same, in a call, where '<' is an escape as well: it begins the markers of formats
   kInTags,  // between the tags of a call, where a value has no '<'
 };
 

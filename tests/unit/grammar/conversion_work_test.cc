@@ -191,7 +191,9 @@ TEST(ConversionWork, IsAtLeastThatOfRandomSchemas) {
     const Json schema = schemas.Next();
     const auto checked = CheckedSchema(schema, GrammarLimits());
     if (!checked.ok()) continue;
-    const std::string spec = GrammarSpec(JsonSchemaOf(*checked));
+    std::vector<std::string_view> excluded;
+    if (i % 4 == 0) excluded = {"</", "<parameter="};
+    const std::string spec = GrammarSpec(JsonSchemaOf(*checked, excluded));
     const std::optional<int64_t> expressions = Converted(spec);
     if (!expressions.has_value()) continue;
     ++converted;
