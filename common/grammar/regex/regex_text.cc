@@ -115,10 +115,11 @@ class Writer {
   std::string Write(const RegexNode& node) {
     std::string text = Part(node);
     if (text.empty()) return std::string(kEmpty);
-    // XGrammar makes an automaton of an expression that is ASCII throughout, and leaves out all
-    // quotation marks and backslashes in it. The second alternative allows nothing.
+    // XGrammar makes an automaton of an expression in a JSON string that is ASCII throughout. In it
+    // quotation marks and backslashes are left out, and (ab+)? matches b, too. The second
+    // alternative allows nothing.
     const auto printable = [](char c) { return c >= 0x20 && c <= 0x7E; };
-    if (escaped_ && std::ranges::all_of(text, printable)) text += fmt::format("|{}", kNothing);
+    if (IsInJson() && std::ranges::all_of(text, printable)) text += fmt::format("|{}", kNothing);
     return text;
   }
 
@@ -167,11 +168,10 @@ class Writer {
     CodePoints plain;
     std::string escapes;
   };
-  InJson Divided(const CodePoints& characters) {
+  InJson Divided(const CodePoints& characters) const {
     const bool in_call = place_ == RegexPlace::kInCall;
     InJson divided = {characters.And(Unescaped()), Escapes(characters, in_call)};
     if (in_call) divided.plain = divided.plain.And(TagBegin().Complement());
-    escaped_ = escaped_ || !divided.escapes.empty();
     return divided;
   }
 
@@ -208,7 +208,6 @@ class Writer {
   }
 
   const RegexPlace place_;
-  bool escaped_ = false;  // an escape was written
 };
 
 }  // namespace

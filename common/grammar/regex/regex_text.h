@@ -17,8 +17,7 @@ enum class RegexPlace : uint8_t {
 
 // `node`, which has no anchors, in the notation that XGrammar reads, for whole texts. In JSON, a
 // quotation mark, a backslash and a control character are written as an escape, and other
-// characters as they are. XGrammar reads what is written here without exception as it is meant, on
-// both of its ways: as an automaton, and as EBNF.
+// characters as they are. XGrammar always reads it as EBNF, and as it is meant.
 std::string RegexText(const RegexNode& node, RegexPlace place);
 
 }  // namespace baton

@@ -1,6 +1,12 @@
 // Regular expressions of clients: what is read, what is refused, and what XGrammar gets.
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <random>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +16,7 @@
 #include "common/grammar/regex/regex_anchors.h"
 #include "common/grammar/regex/regex_parser.h"
 #include "common/grammar/regex/regex_text.h"
+#include "common/grammar/xgrammar/grammar_compiler.h"
 #include "common/text/utf8.h"
 #include "tests/support/byte_tokenizer.h"
 #include "tests/unit/grammar/grammar_walk.h"
@@ -186,6 +193,45 @@ TEST_F(RegexTextTest, EachCharacterIsItselfInEachPlace) {
       EXPECT_TRUE(Accepts(JsonSchemaOf(schema), nlohmann::json(text + "x").dump()))
           << static_cast<int>(c);
       EXPECT_FALSE(Accepts(JsonSchemaOf(schema), c == 'y' ? "\"zx\"" : "\"yx\""));
+    }
+  }
+}
+
+// Random expressions, whose texts are compared with the tree.
+TEST_F(RegexTextTest, RandomExpressionsAllowWhatTheirTreesDo) {
+  std::mt19937_64 random(3);
+  const std::function<RegexNode(int)> node = [&](int depth) {
+    static const CodePoints kSets[] = {CodePoints({{'a', 'a'}}),
+                                       CodePoints({{'.', '.'}}),
+                                       CodePoints({{'a', 'b'}}),
+                                       CodePoints({{'"', '"'}, {'b', 'b'}}),
+                                       CodePoints({{0xE9, 0xE9}, {'a', 'a'}})};
+    const size_t kind = random() % (depth > 0 ? 6 : 2);
+    if (kind < 2) return ClassNode(kSets[random() % std::size(kSets)]);
+    if (kind < 4) {
+      const auto least = static_cast<int64_t>(random() % 2);
+      const int64_t most =
+          random() % 3 == 0 ? RegexNode::kNoLimit : least + static_cast<int64_t>(random() % 4);
+      return RepeatNode(node(depth - 1), least, most);
+    }
+    std::vector<RegexNode> parts;
+    for (size_t i = random() % 4; i > 0; --i) parts.push_back(node(depth - 1));
+    if (kind == 4 && !parts.empty()) return ChoiceNode(std::move(parts));
+    return SequenceNode(std::move(parts));
+  };
+  for (int i = 0; i < 1'500; ++i) {
+    const RegexNode tree = node(3);
+    const GrammarPart plain = {{"type", "regex"}, {"pattern", RegexText(tree, RegexPlace::kPlain)}};
+    const GrammarPart json =
+        JsonSchemaOf({{"type", "string"}, {"pattern", RegexText(tree, RegexPlace::kInJson)}});
+    if (!CheckGrammar(GrammarSpec(plain)).ok()) continue;  // ambiguous, or without an output
+    for (int k = 0; k < 30; ++k) {
+      std::string text;
+      static constexpr const char* kParts[] = {"a", "b", ".", "\"", "é"};
+      for (size_t length = random() % 5; length > 0; --length) text += kParts[random() % 5];
+      ASSERT_EQ(Accepts(plain, text), Matches(tree, text)) << plain << " " << text;
+      ASSERT_EQ(Accepts(json, nlohmann::json(text).dump()), Matches(tree, text))
+          << json << " " << text;
     }
   }
 }

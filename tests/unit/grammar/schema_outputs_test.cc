@@ -72,6 +72,7 @@ TEST_F(SchemaOutputs, FormatsHoldWhatTheirStandardsSay) {
                         {"date", "2024-12-31", true},
                         {"time", "10:22:59Z", true},
                         {"time", "10:22:60Z", false},
+                        {"time", "10:22:599Z", false},
                         {"time", "10:22:59.5+05:30", true},
                         {"date-time", "2024-02-29T23:59:59Z", true},
                         {"date-time", "2024-04-31T23:59:59Z", false},
