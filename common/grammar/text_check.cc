@@ -137,8 +137,8 @@ class Reader {
 
   // Anything else between braces, such as a comment or a literal, would hide what stands behind it.
   Status CheckCounts(std::string_view counts) const {
-    if (counts.find_first_not_of("0123456789,} \t\r\n") == std::string_view::npos)
-      return OkStatus();
+    constexpr std::string_view kAllowed = "0123456789,} \t\r\n";
+    if (counts.find_first_not_of(kAllowed) == std::string_view::npos) return OkStatus();
     return InvalidArgument(
         "{} has '{{{}'; a brace must begin a count of repetitions like {{3}}, {{3,}} or {{3,5}}, "
         "\"{{\" stands for a brace",

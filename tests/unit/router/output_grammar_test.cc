@@ -41,6 +41,15 @@ std::string Nulls(int count) {
   return text;
 }
 
+// A grammar that a router converts easily, and that a worker takes too long to optimise.
+std::string Inlined() {
+  std::string text = "root ::= r";
+  for (int i = 0; i < 400; ++i) text += fmt::format(" | r \\\"{}\\\"", i);
+  text += "\\nr ::= \\\"x\\\"";
+  for (int i = 0; i < 400; ++i) text += fmt::format(" | \\\"y{}\\\"", i);
+  return text;
+}
+
 struct Made {
   Status status;
   std::string spec;
@@ -185,6 +194,7 @@ TEST(OutputGrammar, RefusesByName) {
       {R"("guided_json": {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
        "guided_json"},
       {R"("guided_grammar": "root ::= root \"a\"")", "guided_grammar"},
+      {R"("guided_grammar": ")" + Inlined() + "\"", "guided_grammar"},
       {R"("guided_regex": "a", "ignore_eos": true)", "ignore_eos"},
       {R"("guided_regex": "a", "min_tokens": 3)", "min_tokens"},
       {R"("tool_choice": "required")", "tool_choice"},
