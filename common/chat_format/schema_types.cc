@@ -56,6 +56,11 @@ const Json* Step(const Json& from, std::string_view step) {
 
 }  // namespace
 
+ValueTypes TypesOfNumber(double number) {
+  const bool whole = number == std::floor(number);
+  return whole ? ValueTypes::kInteger : ValueTypes::kNumber.Without(ValueTypes::kInteger);
+}
+
 ValueTypes TypesOfValue(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:
@@ -65,11 +70,8 @@ ValueTypes TypesOfValue(const Json& value) {
     case Json::value_t::number_integer:
     case Json::value_t::number_unsigned:
       return ValueTypes::kInteger;
-    case Json::value_t::number_float: {
-      const auto number = value.get<double>();
-      const bool whole = number == std::floor(number);
-      return whole ? ValueTypes::kInteger : ValueTypes::kNumber.Without(ValueTypes::kInteger);
-    }
+    case Json::value_t::number_float:
+      return TypesOfNumber(value.get<double>());
     case Json::value_t::string:
       return ValueTypes::kString;
     case Json::value_t::array:

@@ -47,6 +47,7 @@ inline constexpr ValueTypes ValueTypes::kArray = 32;
 inline constexpr ValueTypes ValueTypes::kObject = 64;
 inline constexpr ValueTypes ValueTypes::kAll = 127;
 
+ValueTypes TypesOfNumber(double number);
 ValueTypes TypesOfValue(const nlohmann::ordered_json& value);
 // The part of the schema `root` to which a reference as "#/$defs/name" leads; null when there is
 // none.

@@ -1,15 +1,14 @@
 #include "common/chat_format/tagged_value.h"
 
+#include <charconv>
+
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "common/chat_format/json_scanner.h"
 #include "common/chat_format/markers.h"
 
 namespace baton {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // The types of a text that is JSON.
 ValueTypes TypesOfJson(std::string_view json) {
@@ -29,8 +28,9 @@ ValueTypes TypesOfJson(std::string_view json) {
       break;
   }
   if (json.find_first_of(".eE") == std::string_view::npos) return ValueTypes::kInteger;
-  const Json number = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  return number.is_discarded() ? ValueTypes::kNumber : TypesOfValue(number);
+  double number = 0;
+  std::from_chars(json.data(), json.data() + json.size(), number);
+  return TypesOfNumber(number);
 }
 
 // A value that need not be a string, as JSON: what it is where its type allows that, else a string.

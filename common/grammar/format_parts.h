@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-// The parts of which XGrammar's structural tags are made.
+// The parts of XGrammar's structural tags.
 namespace baton {
 
 inline nlohmann::ordered_json TextPart(std::string_view text) {

@@ -24,6 +24,7 @@
 #include "common/grammar/schema_places.h"
 #include "common/grammar/schema_references.h"
 #include "common/grammar/schema_strings.h"
+#include "common/grammar/schema_type.h"
 #include "common/grammar/schema_values.h"
 #include "common/grammar/shared_schemas.h"
 
@@ -80,7 +81,7 @@ class Checker {
       if (schema.contains(whole)) return CheckWhole(schema, std::string(whole), path, own_base);
     }
     BATON_RETURN_IF_ERROR(ImplyType(schema, path));
-    BATON_RETURN_IF_ERROR(CheckType(schema, path));
+    BATON_RETURN_IF_ERROR(CheckTypeNames(schema, path));
     BATON_RETURN_IF_ERROR(CheckNumber(schema, path));
     BATON_RETURN_IF_ERROR(CheckCounts(schema, path));
     if (MayBe(schema, "string")) BATON_RETURN_IF_ERROR(strings_.Rewrite(schema, path));
@@ -141,7 +142,7 @@ class Checker {
       return SchemaError(At(path, name),
                          fmt::format("the keyword {} is not supported beside {}", name, whole));
     }
-    BATON_RETURN_IF_ERROR(CheckType(schema, path));
+    BATON_RETURN_IF_ERROR(CheckTypeNames(schema, path));
     const Json& value = schema[whole];
     if (whole == "const" || whole == "enum") {
       BATON_RETURN_IF_ERROR(CheckValues(schema, whole, value, at));
@@ -225,43 +226,6 @@ class Checker {
     return OkStatus();
   }
 
-  // Without a type, XGrammar would take any value. The keywords mean values of one type; values of
-  // other types, which the schema allows as well, are left out.
-  static Status ImplyType(Json& schema, const std::string& path) {
-    if (schema.contains("type")) return OkStatus();
-    std::string_view implied;
-    for (const auto& [name, value] : schema.items()) {
-      const std::string_view type = TypeOfKeyword(name);
-      if (type.empty() || type == implied) continue;
-      if (!implied.empty()) {
-        return SchemaError(
-            At(path, name),
-            fmt::format(
-                "keywords of the types {} and {} are only supported beside a type", implied, type));
-      }
-      implied = type;
-    }
-    if (!implied.empty()) schema["type"] = implied;
-    return OkStatus();
-  }
-
-  static Status CheckType(const Json& schema, const std::string& path) {
-    const auto type = schema.find("type");
-    if (type == schema.end()) return OkStatus();
-    const auto known = [](const Json& one) {
-      return one.is_string() && In(kTypeNames, one.get_ref<const std::string&>());
-    };
-    // XGrammar writes a schema out for each of its types.
-    const auto once = [&](const Json& one) { return std::ranges::count(*type, one) == 1; };
-    const bool several = type->is_array() && !type->empty() &&
-                         type->size() <= std::size(kTypeNames) &&
-                         std::ranges::all_of(*type, known) && std::ranges::all_of(*type, once);
-    if (several || known(*type)) return OkStatus();
-    return SchemaError(path + "/type",
-                       fmt::format("must be one of {}, or an array of different ones of these",
-                                   fmt::join(kTypeNames, ", ")));
-  }
-
   Status CheckNumber(Json& schema, const std::string& path) {
     if (MayBe(schema, "integer") || MayBe(schema, "number")) {
       BATON_RETURN_IF_ERROR(BoundNumber(schema, !MayBe(schema, "number"), path));
@@ -323,13 +287,6 @@ class Checker {
           CheckSchema((*prefix)[i], fmt::format("{}/prefixItems/{}", path, i), own_base));
     }
     return OkStatus();
-  }
-
-  static bool MayBe(const Json& schema, std::string_view wanted) {
-    const auto type = schema.find("type");
-    if (type == schema.end()) return false;
-    if (!type->is_array()) return *type == wanted;
-    return std::ranges::any_of(*type, [&](const Json& one) { return one == wanted; });
   }
 
   Status CheckObject(Json& schema, const std::string& path, bool own_base) {
@@ -444,26 +401,6 @@ class Checker {
     }
     if (declares || patterns->empty()) schema.erase("patternProperties");
     return OkStatus();
-  }
-
-  // Makes one schema of each type, with the keywords of that type. XGrammar would make copies with
-  // all keywords, and would not know a plain type with others beside it.
-  static void DivideTypes(Json& schema) {
-    const auto types = schema.find("type");
-    if (types == schema.end() || !types->is_array()) return;
-    Json branches = Json::array();
-    for (const Json& type : *types) {
-      Json branch = {{"type", type}};
-      const std::string name = type == "integer" ? "number" : type.get<std::string>();
-      for (const auto& [keyword, value] : schema.items()) {
-        const std::string_view of = keyword == kTaggedPattern ? "string" : TypeOfKeyword(keyword);
-        if (of == name) branch[keyword] = value;
-      }
-      branches.push_back(std::move(branch));
-    }
-    Json divided = {{"anyOf", std::move(branches)}};
-    if (schema.contains("$defs")) divided["$defs"] = std::move(schema["$defs"]);
-    schema = std::move(divided);
   }
 
   // What had to keep its place until references were resolved.

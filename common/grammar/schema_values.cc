@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kMaxExact = 9007199254740992.0;  // 2^53
-// The bound of numbers of which one side is bounded.
+// The bound of the other side where numbers are bounded on one side.
 constexpr double kMaxBounded = 1e15;
 
 bool FitsInt64(const Json& number) {

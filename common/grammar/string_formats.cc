@@ -62,7 +62,7 @@ std::string Ipv4() {
   return fmt::format("(?:{0}\\.){{3}}{0}", byte);
 }
 
-// RFC 4291: eight groups, of which one run of zeros may be "::".
+// RFC 4291: eight groups. One run of zeros may be "::".
 std::string Ipv6() {
   const std::string group = "[0-9a-fA-F]{1,4}";
   std::vector<std::string> options = {fmt::format("(?:{0}:){{7}}(?:{0}|:)", group),

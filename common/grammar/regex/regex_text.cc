@@ -188,7 +188,7 @@ class Writer {
     return Atom(part) + Count(node.least, node.most);
   }
 
-  // A run of characters of which some have escapes: a loop of plain characters is a loop of an
+  // A run of characters. Some of them have escapes. The others are a loop, which is a loop of an
   // automaton, and fast.
   std::string Run(const CodePoints& characters, int64_t least) {
     const auto [plain, escapes] = Divided(characters);
