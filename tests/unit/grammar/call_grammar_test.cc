@@ -341,6 +341,28 @@ TEST(CallGrammar, ATextBetweenTagsHasNoTag) {
   EXPECT_FALSE(accepts(second + "a<b"));
 }
 
+// The reader of these messages ends a call at a marker, wherever it stands.
+TEST(CallGrammar, AStringOfACallInAMessageHasNoMarker) {
+  const Tokenizer tokenizer = BytesAnd({});
+  const auto compiler = CompilerFor(tokenizer);
+  const Json checked = CheckedSchema(Json::parse(R"({"type": "object", "properties": {
+      "a": {"type": "string"}, "b": {"type": "string", "maxLength": 30}}, "required": ["a", "b"]})"),
+                                     GrammarLimits(),
+                                     SchemaUse::kCall)
+                           .value();
+  const auto part = CallsPart(ToolCallFormat::kHarmony, {{"f", checked}}, true);
+  const auto grammar = CompileNow(*compiler, GrammarSpec(part.value()));
+  const auto accepts = [&](std::string_view text) {
+    const auto matcher = grammar->NewMatcher(tokenizer.spec().eos);
+    return std::ranges::all_of(text, [&](char c) { return matcher->Accept(c); });
+  };
+  const std::string begin =
+      "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": \"";
+  EXPECT_TRUE(accepts(begin + "a < b, <p>\", \"b\": \"\\u003c|\"}"));
+  EXPECT_FALSE(accepts(begin + "<|"));
+  EXPECT_FALSE(accepts(begin + "\", \"b\": \"<"));
+}
+
 TEST(CallGrammar, AModelWithoutAFormatCannotBeForced) {
   EXPECT_EQ(CallsPart(ToolCallFormat::kNone, {}, true).status().code(),
             StatusCode::kInvalidArgument);
