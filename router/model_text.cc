@@ -79,6 +79,8 @@ StatusOr<std::unique_ptr<ModelText>> ModelText::Load(const std::string& path,
   if (source.ok()) {
     formats.calls = ToolCallFormatOf(source->text);
     formats.reasoning = ReasoningFormatOf(source->text);
+    formats.may_begin_reasoning =
+        options.reasoning.has_value() || MayBeginReasoning(formats.reasoning, source->text);
     auto parsed = ChatTemplate::Parse(source->text);
     if (!parsed.ok()) return Annotate(parsed.status(), source->origin);
     chat_template = *std::move(parsed);
@@ -119,17 +121,17 @@ ModelText::ModelText(std::string name,
   if (template_.has_value()) known_roles_ = KnownRoles(*template_, tokenizer_);
 }
 
+std::string ModelText::EndOf(std::span<const TokenId> prompt) const {
+  constexpr size_t kLastTokens = 32;  // even if the marker has one token for each byte
+  return tokenizer_.Decode(prompt.last(std::min(prompt.size(), kLastTokens)), false);
+}
+
 ChatParserOptions ModelText::ParserOptions(const ChatInput& chat,
                                            const ChatOutput& output,
                                            std::span<const TokenId> prompt) const {
-  // The last tokens of the prompt contain the marker of the reasoning, even if it has one token for
-  // each byte.
-  constexpr size_t kLastTokens = 32;
-  const size_t last = std::min(prompt.size(), kLastTokens);
   ChatParserOptions options;
   options.reasoning = formats_.reasoning;
-  options.in_reasoning =
-      BeginsReasoning(formats_.reasoning, tokenizer_.Decode(prompt.last(last), false));
+  options.in_reasoning = BeginsReasoning(formats_.reasoning, EndOf(prompt));
   if (!output.calls) return options;
   options.calls = formats_.calls;
   const StatusOr<Json> tools = ParseOrderedJson("tools", chat.tools_json);

@@ -34,6 +34,8 @@ struct TextLimits {
 struct ChatFormats {
   ToolCallFormat calls = ToolCallFormat::kNone;
   ReasoningFormat reasoning = ReasoningFormat::kNone;
+  // The model may reason where the prompt has no opening marker.
+  bool may_begin_reasoning = true;
 };
 
 struct ModelTextOptions {
@@ -72,6 +74,8 @@ class ModelText final {
   ChatParserOptions ParserOptions(const ChatInput& chat,
                                   const ChatOutput& output,
                                   std::span<const TokenId> prompt) const;
+  // The text of the last tokens of `prompt`: enough for a marker of reasoning.
+  std::string EndOf(std::span<const TokenId> prompt) const;
   const ChatFormats& formats() const { return formats_; }
   // Special tokens that ChatParser needs in the text.
   std::span<const TokenId> chat_tokens() const { return chat_tokens_; }

@@ -11,6 +11,7 @@
 #include "common/grammar/call_grammar.h"
 #include "common/grammar/grammar_spec.h"
 #include "common/grammar/schema_check.h"
+#include "common/grammar/tagged_calls.h"
 #include "common/grammar/xgrammar/grammar_compiler.h"
 #include "router/request_error.h"
 
@@ -47,7 +48,7 @@ struct Tools {
   bool strict = false;                 // one of them is strict
 };
 
-StatusOr<Tools> ReadTools(const ChatInput& chat, const ChatOutput& output) {
+StatusOr<Tools> ReadTools(const ChatInput& chat, const ChatOutput& output, SchemaUse use) {
   BATON_ASSIGN_OR_RETURN(const Json tools, ParseOrderedJson("tools", chat.tools_json));
   Tools out;
   for (size_t i = 0; i < tools.size(); ++i) {
@@ -64,9 +65,9 @@ StatusOr<Tools> ReadTools(const ChatInput& chat, const ChatOutput& output) {
     if (schema.is_null()) schema = {{"type", "object"}, {"properties", Json::object()}};
     const bool constrained = strict || output.choice != Choice::kAuto;
     StatusOr<Json> checked =
-        constrained ? CheckedSchema(schema, GrammarLimits()) : StatusOr<Json>(AnyObject());
+        constrained ? CheckedSchema(schema, GrammarLimits(), use) : StatusOr<Json>(AnyObject());
     if (!checked.ok()) return AtMember(checked.status(), name + ".parameters");
-    if (checked->is_object() && !checked->contains("type")) (*checked)["type"] = "object";
+    if (*checked == true || checked->empty()) checked = AnyObject();
     out.callable.push_back({tool, *std::move(checked)});
   }
   return out;
@@ -85,11 +86,13 @@ StatusOr<std::optional<GrammarPart>> CallPart(const GenerationRequest& request,
   if (!forced && chat->tools_json.find("\"strict\"") == std::string::npos) {
     return std::optional<GrammarPart>();
   }
-  BATON_ASSIGN_OR_RETURN(const Tools tools, ReadTools(*chat, output));
-  if (!forced && !tools.strict) return std::optional<GrammarPart>();
   const ToolCallFormat format = text.formats().calls;
-  auto part = forced ? CallsPart(format, tools.callable, output.one_call)
-                     : TextWithCallsPart(format, tools.callable, output.one_call);
+  const SchemaUse use = EndsAtMarkers(format) ? SchemaUse::kCall : SchemaUse::kJson;
+  BATON_ASSIGN_OR_RETURN(const Tools tools, ReadTools(*chat, output, use));
+  if (!forced && !tools.strict) return std::optional<GrammarPart>();
+  const bool one = output.one_call || output.choice == Choice::kNamed;
+  auto part = forced ? CallsPart(format, tools.callable, one)
+                     : TextWithCallsPart(format, tools.callable, one);
   if (!part.ok()) return AtMember(part.status(), forced ? "tool_choice" : "tools");
   return std::optional<GrammarPart>(*std::move(part));
 }
@@ -114,6 +117,19 @@ GrammarPart InFormat(const ChatFormats& formats, GrammarPart part) {
   if (formats.reasoning != ReasoningFormat::kHarmony) return part;
   const Json begin = {{"type", "const_string"}, {"value", "<|channel|>final<|message|>"}};
   return {{"type", "sequence"}, {"elements", Json::array({begin, std::move(part)})}};
+}
+
+// `part` behind the reasoning that the model may write where `prompt` ends: the rest of what the
+// prompt has opened, or all of it. A prompt that ends with the closing marker switches it off.
+GrammarPart AfterReasoningOf(const ModelText& text,
+                             std::span<const TokenId> prompt,
+                             GrammarPart part) {
+  const ChatFormats& formats = text.formats();
+  const std::string end = text.EndOf(prompt);
+  const bool inside = BeginsReasoning(formats.reasoning, end);
+  const bool over = EndsReasoning(formats.reasoning, end);
+  if (over || (!inside && !formats.may_begin_reasoning)) return part;
+  return AfterReasoning(formats.reasoning, inside, std::move(part));
 }
 
 }  // namespace
@@ -141,8 +157,7 @@ StatusOr<std::string> OutputGrammar(const GenerationRequest& request,
   const auto* chat = std::get_if<ChatInput>(&request.input);
   if (chat != nullptr && request.chat_output.has_value()) {
     if (!calls) part = InFormat(text.formats(), *std::move(part));
-    const bool in_reasoning = text.ParserOptions(*chat, ChatOutput{}, prompt).in_reasoning;
-    part = AfterReasoning(text.formats().reasoning, in_reasoning, *std::move(part));
+    part = AfterReasoningOf(text, prompt, *std::move(part));
   }
   std::string spec = GrammarSpec(*std::move(part));
   BATON_RETURN_IF_ERROR(AtMember(CheckGrammar(spec), member));

@@ -73,6 +73,18 @@ bool BeginsReasoning(ReasoningFormat format, std::string_view end) {
   return end.ends_with(markers->begin);
 }
 
+bool EndsReasoning(ReasoningFormat format, std::string_view end) {
+  const std::optional<ReasoningMarkers> markers = MarkersOf(format);
+  if (!markers.has_value()) return false;
+  while (!end.empty() && IsSpace(end.back())) end.remove_suffix(1);
+  return end.ends_with(markers->end);
+}
+
+bool MayBeginReasoning(ReasoningFormat format, std::string_view chat_template) {
+  if (format != ReasoningFormat::kThink) return true;
+  return Has(chat_template, "thinking") || Has(chat_template, "reasoning_effort");
+}
+
 std::vector<std::string_view> TokensOf(ToolCallFormat format) {
   switch (format) {
     case ToolCallFormat::kNone:

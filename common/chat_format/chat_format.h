@@ -45,6 +45,15 @@ std::optional<ReasoningMarkers> MarkersOf(ReasoningFormat format);
 // Whether a prompt that ends with `end` leaves the model inside of its reasoning.
 bool BeginsReasoning(ReasoningFormat format, std::string_view end);
 
+// Whether a prompt that ends with `end` leaves no reasoning to the model: it ends with the closing
+// marker, as templates write it to switch reasoning off.
+bool EndsReasoning(ReasoningFormat format, std::string_view end);
+
+// Whether a model with this template begins to reason where the prompt has no opening marker: when
+// the template has a variable that switches reasoning off, or says how to reason. Other templates
+// only mention the markers, to leave out the reasoning of earlier answers.
+bool MayBeginReasoning(ReasoningFormat format, std::string_view chat_template);
+
 // All markers of a format. Those that are special tokens of a vocabulary must stay in the text for
 // the parser.
 std::vector<std::string_view> TokensOf(ToolCallFormat format);

@@ -1,5 +1,7 @@
 #include "common/chat_format/tagged_value.h"
 
+#include <charconv>
+
 #include <fmt/format.h>
 
 #include "common/chat_format/json_scanner.h"
@@ -8,17 +10,45 @@
 namespace baton {
 namespace {
 
-// A value that is not a string, as JSON. Models trained on Python write True, False and None.
-std::string JsonOf(std::string_view text) {
+// The types of a text that is JSON.
+ValueTypes TypesOfJson(std::string_view json) {
+  switch (json.front()) {
+    case '"':
+      return ValueTypes::kString;
+    case '{':
+      return ValueTypes::kObject;
+    case '[':
+      return ValueTypes::kArray;
+    case 't':
+    case 'f':
+      return ValueTypes::kBoolean;
+    case 'n':
+      return ValueTypes::kNull;
+    default:
+      break;
+  }
+  if (json.find_first_of(".eE") == std::string_view::npos) return ValueTypes::kInteger;
+  double number = 0;
+  std::from_chars(json.data(), json.data() + json.size(), number);
+  return TypesOfNumber(number);
+}
+
+// A value that need not be a string, as JSON: what it is where its type allows that, else a string.
+// Models trained on Python write True, False and None.
+std::string JsonOf(std::string_view text, ParameterType type) {
   while (!text.empty() && IsSpace(text.front())) text.remove_prefix(1);
   while (!text.empty() && IsSpace(text.back())) text.remove_suffix(1);
-  if (text == "True") return "true";
-  if (text == "False") return "false";
-  if (text == "None") return "null";
-  if (IsJson(text)) return std::string(text);
-  std::string json = "\"";
-  AppendEscaped(text, json);
-  return json + '"';
+  std::string_view json = text;
+  if (text == "True") json = "true";
+  if (text == "False") json = "false";
+  if (text == "None") json = "null";
+  const bool text_allowed = type.types.Has(ValueTypes::kString);
+  if (IsJson(json) && (!text_allowed || type.types.Has(TypesOfJson(json)))) {
+    return std::string(json);
+  }
+  std::string quoted = "\"";
+  AppendEscaped(text, quoted);
+  return quoted + '"';
 }
 
 }  // namespace
@@ -55,7 +85,7 @@ TaggedValue::TaggedValue(ParameterType type, bool in_lines) : type_(type), in_li
 
 void TaggedValue::Append(std::string_view text, ChatEvents& out) {
   if (text.empty()) return;
-  if (type_ != ParameterType::kString) {
+  if (!type_.is_text()) {
     text_ += text;
     return;
   }
@@ -75,8 +105,8 @@ void TaggedValue::Append(std::string_view text, ChatEvents& out) {
 }
 
 void TaggedValue::Finish(ChatEvents& out) {
-  if (type_ == ParameterType::kString) return out.Arguments(begun_ ? "\"" : "\"\"");
-  out.Arguments(JsonOf(text_));
+  if (type_.is_text()) return out.Arguments(begun_ ? "\"" : "\"\"");
+  out.Arguments(JsonOf(text_, type_));
 }
 
 }  // namespace baton

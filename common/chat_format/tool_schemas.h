@@ -1,19 +1,39 @@
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "common/chat_format/schema_types.h"
+
 namespace baton {
 
-// How a value that a model writes without quotes becomes JSON.
-enum class ParameterType : uint8_t {
-  kUnknown,  // JSON if it is a number, an object …; else a string
-  kString,
-  kOther,  // JSON if it is valid, else a string
+// How a value that a model writes without quotes becomes JSON: by the types that its schema allows.
+struct ParameterType {
+  ValueTypes types = ValueTypes::kAll;
+
+  // The text is the string, whatever it looks like. A string that may be null is one: models write
+  // both without quotes, so a null cannot be told from the string "null".
+  constexpr bool is_text() const {
+    return types.Has(ValueTypes::kString) && types.Within(ValueTypes::kString | ValueTypes::kNull);
+  }
+  constexpr bool operator==(const ParameterType&) const = default;
+
+  static const ParameterType kUnknown;
+  static const ParameterType kString;
+  static const ParameterType kOther;
+};
+
+inline constexpr ParameterType ParameterType::kUnknown = {ValueTypes::kAll};
+inline constexpr ParameterType ParameterType::kString = {ValueTypes::kString};
+inline constexpr ParameterType ParameterType::kOther = {
+    ValueTypes::kAll.Without(ValueTypes::kString)};
+
+struct ToolParameters {
+  std::map<std::string, ParameterType, std::less<>> declared;
+  ParameterType others;
 };
 
 // The names of the tools that a request offers, and the types of their parameters. Immutable.
@@ -27,8 +47,7 @@ class ToolSchemas final {
   ParameterType TypeOf(std::string_view tool, std::string_view parameter) const;
 
  private:
-  using Types = std::map<std::string, ParameterType, std::less<>>;
-  std::map<std::string, Types, std::less<>> tools_;
+  std::map<std::string, ToolParameters, std::less<>> tools_;
 };
 
 }  // namespace baton

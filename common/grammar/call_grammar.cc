@@ -2,22 +2,23 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "common/grammar/schema_references.h"
+#include "common/grammar/format_parts.h"
+#include "common/grammar/tagged_calls.h"
 
 namespace baton {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Bytes of the schemas of calls in Python's syntax.
-constexpr size_t kMaxPythonBytes = size_t{1} << 20;
+// Calls in one output. A model that repeats itself would else call until its last token.
+constexpr int kMaxCalls = 16;
 
 constexpr std::string_view kHarmonyReasoning = "<|channel|>analysis<|message|>";
+constexpr std::string_view kHarmonyAnswer = "<|channel|>final<|message|>";
 constexpr std::string_view kHarmonyNext = "<|end|><|start|>assistant";
 
 // How a format writes calls: section_begin (call (separator call)*) section_end. The name stands
@@ -29,9 +30,9 @@ struct CallSyntax {
   std::string end = {};
   std::string section_end = {};
   std::string separator = {};
-  std::string style = "json";
   bool numbered = false;  // a number of the call follows name_end, then `after_number`
   std::string after_number = {};
+  std::vector<std::string_view> excluded = {};  // what would end the call inside of its JSON
 };
 
 std::optional<CallSyntax> SyntaxOf(ToolCallFormat format) {
@@ -56,9 +57,8 @@ std::optional<CallSyntax> SyntaxOf(ToolCallFormat format) {
     case ToolCallFormat::kQwenCoder:
       return CallSyntax{.begin = "<tool_call>\n<function=",
                         .name_end = ">\n",
-                        .end = "\n</function>\n</tool_call>",
-                        .separator = "\n",
-                        .style = "qwen_xml"};
+                        .end = "</function>\n</tool_call>",
+                        .separator = "\n"};
     case ToolCallFormat::kDeepSeek:
       return CallSyntax{.section_begin = "<｜tool▁calls▁begin｜>",
                         .begin = "<｜tool▁call▁begin｜>",
@@ -70,14 +70,10 @@ std::optional<CallSyntax> SyntaxOf(ToolCallFormat format) {
                         .begin = "<｜DSML｜invoke name=\"",
                         .name_end = "\">\n",
                         .end = "</｜DSML｜invoke>\n",
-                        .section_end = "</｜DSML｜function_calls>",
-                        .style = "deepseek_xml"};
+                        .section_end = "</｜DSML｜function_calls>"};
     case ToolCallFormat::kGlm:
-      return CallSyntax{.begin = "<tool_call>",
-                        .name_end = "\n",
-                        .end = "</tool_call>",
-                        .separator = "\n",
-                        .style = "glm_xml"};
+      return CallSyntax{
+          .begin = "<tool_call>", .name_end = "\n", .end = "</tool_call>", .separator = "\n"};
     case ToolCallFormat::kKimi:
       return CallSyntax{.section_begin = "<|tool_calls_section_begin|>",
                         .begin = "<|tool_call_begin|>functions.",
@@ -89,33 +85,11 @@ std::optional<CallSyntax> SyntaxOf(ToolCallFormat format) {
     case ToolCallFormat::kHarmony:
       // The end of the call is an end token of the model.
       return CallSyntax{.begin = "<|channel|>commentary to=functions.",
-                        .name_end = " <|constrain|>json<|message|>"};
+                        .name_end = " <|constrain|>json<|message|>",
+                        .excluded = {"<|"}};
     default:
       return std::nullopt;
   }
-}
-
-Json Text(std::string_view text) {
-  return {{"type", "const_string"}, {"value", text}};
-}
-
-Json Sequence(Json elements) {
-  return {{"type", "sequence"}, {"elements", std::move(elements)}};
-}
-
-Json Optional(Json content) {
-  return {{"type", "optional"}, {"content", std::move(content)}};
-}
-
-Json Or(Json elements) {
-  if (elements.size() == 1) return std::move(elements[0]);
-  return {{"type", "or"}, {"elements", std::move(elements)}};
-}
-
-Json Arguments(Json schema, const std::string& style) {
-  Json part = JsonSchemaOf(std::move(schema));
-  if (style != "json") part["style"] = style;
-  return part;
 }
 
 // The names of tools stand in the text of the format, so they must not end it.
@@ -134,108 +108,111 @@ Status CheckNames(const std::vector<CallableTool>& tools) {
   return OkStatus();
 }
 
-Json TagOf(const CallSyntax& syntax, const CallableTool& tool) {
-  Json content = Arguments(tool.parameters, syntax.style);
-  if (syntax.numbered) {
-    content = Sequence(Json::array({{{"type", "regex"}, {"pattern", "[0-9]{1,3}"}},
-                                    Text(syntax.after_number),
-                                    std::move(content)}));
+// One call of each tool.
+StatusOr<Json> CallsOf(ToolCallFormat format,
+                       const CallSyntax& syntax,
+                       const std::vector<CallableTool>& tools) {
+  Json calls = Json::array();
+  size_t written = 0;
+  for (const CallableTool& tool : tools) {
+    Json content = JsonSchemaOf(tool.parameters, syntax.excluded);
+    if (IsTagged(format)) {
+      BATON_ASSIGN_OR_RETURN(content, TaggedArguments(format, tool, written));
+    }
+    if (syntax.numbered) {
+      content = SequencePart(Json::array({{{"type", "regex"}, {"pattern", "[0-9]{1,3}"}},
+                                          TextPart(syntax.after_number),
+                                          std::move(content)}));
+    }
+    calls.push_back({{"type", "tag"},
+                     {"begin", syntax.begin + tool.name + syntax.name_end},
+                     {"content", std::move(content)},
+                     {"end", syntax.end}});
   }
-  return {{"type", "tag"},
-          {"begin", syntax.begin + tool.name + syntax.name_end},
-          {"content", std::move(content)},
-          {"end", syntax.end}};
+  return calls;
 }
 
-Json Calls(const CallSyntax& syntax, const std::vector<CallableTool>& tools, bool one) {
-  Json tags = Json::array();
-  for (const CallableTool& tool : tools) tags.push_back(TagOf(syntax, tool));
-  return {{"type", "tags_with_separator"},
-          {"tags", std::move(tags)},
-          {"separator", syntax.separator},
-          {"at_least_one", true},
-          {"stop_after_first", one}};
+// `call`, or with `one` false several with `separator` between them.
+Json Several(Json call, std::string_view separator, bool one) {
+  if (one) return call;
+  Json next = separator.empty() ? call : SequencePart(Json::array({TextPart(separator), call}));
+  return SequencePart(Json::array(
+      {std::move(call),
+       {{"type", "repeat"}, {"min", 0}, {"max", kMaxCalls - 1}, {"content", std::move(next)}}}));
 }
 
-// The schema of a tool's arguments, which may be a reference to a definition.
-Json ArgumentsOf(const CallableTool& tool) {
-  Json schema = tool.parameters;
-  while (schema.contains("$ref")) schema = SchemaOfTarget(schema);
-  return schema;
-}
-
-// The arguments of calls in Python's syntax, each a name and a schema.
-struct PythonArguments {
-  Json required = Json::array();
-  Json others = Json::array();
-};
-
-// `written`: the bytes of schemas that are written for all tools so far. Where no argument is
+// f(a="x", b=1): the required arguments, then any of the others in order. Where no argument is
 // required, each is written once more for each argument with which a call may begin before it.
-StatusOr<PythonArguments> ReadArguments(const CallableTool& tool, size_t& written) {
-  const Json schema = ArgumentsOf(tool);
-  std::set<std::string> required;
-  for (const Json& name : schema.value("required", Json::array())) required.insert(name);
-  const Json properties = schema.value("properties", Json::object());
-  PythonArguments out;
-  for (const auto& [name, property] : properties.items()) {
-    Json& list = required.contains(name) ? out.required : out.others;
-    list.push_back(Json::array({name, SchemaOfPart(schema, property)}));
-    written += list.back().dump().size() * (required.empty() ? list.size() : 1);
-    if (written <= kMaxPythonBytes) continue;
-    return InvalidArgument(
-        "the parameters of the tool '{}' are too large for the calls of this model: with all that "
-        "may follow each other, they have more than {} bytes; use fewer optional parameters",
-        tool.name.substr(0, 64),
-        kMaxPythonBytes);
+StatusOr<Json> PythonCall(const CallableTool& tool,
+                          const CallArguments& arguments,
+                          size_t& written) {
+  std::vector<const CallArgument*> others;
+  const auto argument = [](const CallArgument& one, bool first) {
+    const std::string key = (first ? "" : ", ") + one.name + "=";
+    return SequencePart(Json::array({TextPart(key), JsonSchemaOf(one.schema)}));
+  };
+  Json elements = Json::array({TextPart(tool.name + "(")});
+  for (const CallArgument& one : arguments.declared) {
+    if (one.required) {
+      elements.push_back(argument(one, elements.size() == 1));
+    } else {
+      others.push_back(&one);
+    }
   }
-  return out;
-}
-
-// f(a="x", b=1): the required arguments, then any of the others in order.
-Json PythonCall(const CallableTool& tool, const PythonArguments& arguments) {
-  const auto& [required, others] = arguments;
-  const auto argument = [](const Json& one, bool first) {
-    const std::string key = (first ? "" : ", ") + one[0].get<std::string>() + "=";
-    return Sequence(Json::array({Text(key), JsonSchemaOf(one[1])}));
+  const auto add_following = [&](size_t from, Json& to) {
+    for (size_t i = from; i < others.size(); ++i) {
+      to.push_back(OptionalPart(argument(*others[i], false)));
+    }
   };
-  const auto following = [&argument, &optional = others](size_t from) {
-    Json rest = Json::array();
-    for (size_t i = from; i < optional.size(); ++i)
-      rest.push_back(Optional(argument(optional[i], false)));
-    return rest;
-  };
-  Json elements = Json::array({Text(tool.name + "(")});
-  for (size_t i = 0; i < required.size(); ++i) elements.push_back(argument(required[i], i == 0));
-  if (!required.empty()) {
-    for (Json& one : following(0)) elements.push_back(std::move(one));
+  if (elements.size() > 1) {
+    add_following(0, elements);
   } else if (!others.empty()) {
     Json starts = Json::array();
     for (size_t i = 0; i < others.size(); ++i) {
-      Json start = Json::array({argument(others[i], true)});
-      for (Json& one : following(i + 1)) start.push_back(std::move(one));
-      starts.push_back(Sequence(std::move(start)));
+      const size_t bytes = others[i]->schema.dump().size() * i;
+      BATON_RETURN_IF_ERROR(CountArgumentBytes(tool, bytes, written));
     }
-    elements.push_back(Optional(Or(std::move(starts))));
+    for (size_t i = 0; i < others.size(); ++i) {
+      Json start = Json::array({argument(*others[i], true)});
+      add_following(i + 1, start);
+      starts.push_back(SequencePart(std::move(start)));
+    }
+    elements.push_back(OptionalPart(OrPart(std::move(starts))));
   }
-  elements.push_back(Text(")"));
-  return Sequence(std::move(elements));
+  elements.push_back(TextPart(")"));
+  return SequencePart(std::move(elements));
 }
 
 StatusOr<GrammarPart> PythonCalls(const std::vector<CallableTool>& tools, bool one) {
   Json calls = Json::array();
   size_t written = 0;
   for (const CallableTool& tool : tools) {
-    BATON_ASSIGN_OR_RETURN(const PythonArguments arguments, ReadArguments(tool, written));
-    calls.push_back(PythonCall(tool, arguments));
+    BATON_ASSIGN_OR_RETURN(const auto alternatives, ReadArguments(tool, written));
+    for (const CallArguments& arguments : alternatives) {
+      BATON_ASSIGN_OR_RETURN(Json call, PythonCall(tool, arguments, written));
+      calls.push_back(std::move(call));
+    }
   }
-  const Json call = Or(std::move(calls));
-  Json elements = Json::array({Text("["), call});
-  if (!one) {
-    elements.push_back({{"type", "star"}, {"content", Sequence(Json::array({Text(", "), call}))}});
-  }
-  elements.push_back(Text("]"));
-  return Sequence(std::move(elements));
+  return SequencePart(
+      Json::array({TextPart("["), Several(OrPart(std::move(calls)), ", ", one), TextPart("]")}));
+}
+
+// Text that is no call where calls have no marker: it begins with another character than calls.
+Json TextWithoutCall() {
+  const Json begin = {{"type", "regex"}, {"pattern", "[^{\\[< \\n\\r\\t]"}};
+  return OptionalPart(SequencePart(Json::array({begin, {{"type", "any_text"}}})));
+}
+
+// The answer or the calls of a model that writes messages in channels. Comments may precede them.
+Json HarmonyText(GrammarPart calls) {
+  const Json comment = {{"type", "tag"},
+                        {"begin", "<|channel|>commentary<|message|>"},
+                        {"content", {{"type", "any_text"}}},
+                        {"end", kHarmonyNext}};
+  const Json answer = SequencePart(Json::array(
+      {TextPart(kHarmonyAnswer), {{"type", "any_text"}, {"excludes", {"<|end|>", "<|start|>"}}}}));
+  return SequencePart(Json::array(
+      {{{"type", "star"}, {"content", comment}}, OrPart(Json::array({answer, std::move(calls)}))}));
 }
 
 }  // namespace
@@ -247,31 +224,32 @@ StatusOr<GrammarPart> CallsPart(ToolCallFormat format,
   if (format == ToolCallFormat::kPythonic) return PythonCalls(tools, one);
   const std::optional<CallSyntax> syntax = SyntaxOf(format);
   if (!syntax.has_value()) return InvalidArgument("the model has no format for calls of tools");
-  Json calls = Calls(*syntax, tools, one || format == ToolCallFormat::kHarmony);
-  if (syntax->section_begin.empty()) return calls;
-  return Sequence(
-      Json::array({Text(syntax->section_begin), std::move(calls), Text(syntax->section_end)}));
+  BATON_ASSIGN_OR_RETURN(Json calls, CallsOf(format, *syntax, tools));
+  const bool ends = one || format == ToolCallFormat::kHarmony;
+  Json part = Several(OrPart(std::move(calls)), syntax->separator, ends);
+  if (syntax->section_begin.empty()) return part;
+  return SequencePart(Json::array(
+      {TextPart(syntax->section_begin), std::move(part), TextPart(syntax->section_end)}));
 }
 
 StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
                                         const std::vector<CallableTool>& tools,
                                         bool one) {
-  BATON_RETURN_IF_ERROR(CheckNames(tools));
   const std::optional<CallSyntax> syntax = SyntaxOf(format);
   const bool marked = syntax.has_value() && format != ToolCallFormat::kLlamaJson &&
                       format != ToolCallFormat::kHarmony;
   if (!marked) {
-    return InvalidArgument(
-        "strict tools are not supported with tool_choice auto in this model's format of calls");
+    BATON_ASSIGN_OR_RETURN(GrammarPart calls, CallsPart(format, tools, one));
+    if (format == ToolCallFormat::kHarmony) return HarmonyText(std::move(calls));
+    return OrPart(Json::array({std::move(calls), TextWithoutCall()}));
   }
-  Json tags = Json::array();
+  BATON_RETURN_IF_ERROR(CheckNames(tools));
+  BATON_ASSIGN_OR_RETURN(Json tags, CallsOf(format, *syntax, tools));
   if (!syntax->section_begin.empty()) {
-    tags.push_back({{"type", "tag"},
-                    {"begin", syntax->section_begin},
-                    {"content", Calls(*syntax, tools, one)},
-                    {"end", syntax->section_end}});
-  } else {
-    for (const CallableTool& tool : tools) tags.push_back(TagOf(*syntax, tool));
+    tags = Json::array({{{"type", "tag"},
+                         {"begin", syntax->section_begin},
+                         {"content", Several(OrPart(std::move(tags)), syntax->separator, one)},
+                         {"end", syntax->section_end}}});
   }
   const std::string trigger = syntax->section_begin.empty() ? syntax->begin : syntax->section_begin;
   return Json{{"type", "triggered_tags"},
@@ -288,7 +266,7 @@ GrammarPart AfterReasoning(ReasoningFormat format, bool in_reasoning, GrammarPar
                       {"begin", kHarmonyReasoning},
                       {"content", {{"type", "any_text"}}},
                       {"end", kHarmonyNext}};
-    return Sequence(Json::array({Optional(std::move(reasoning)), std::move(part)}));
+    return SequencePart(Json::array({OptionalPart(std::move(reasoning)), std::move(part)}));
   }
   const std::optional<ReasoningMarkers> markers = MarkersOf(format);
   Json reasoning = {{"type", "tag"},
@@ -296,9 +274,9 @@ GrammarPart AfterReasoning(ReasoningFormat format, bool in_reasoning, GrammarPar
                     {"content", {{"type", "any_text"}}},
                     {"end", markers->end}};
   Json space = {{"type", "regex"}, {"pattern", "\\n{0,2}"}};
-  Json thought = Sequence(Json::array({std::move(reasoning), std::move(space)}));
-  if (!in_reasoning) thought = Optional(std::move(thought));
-  return Sequence(Json::array({std::move(thought), std::move(part)}));
+  Json thought = SequencePart(Json::array({std::move(reasoning), std::move(space)}));
+  if (!in_reasoning) thought = OptionalPart(std::move(thought));
+  return SequencePart(Json::array({std::move(thought), std::move(part)}));
 }
 
 }  // namespace baton

@@ -1,30 +1,23 @@
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "common/chat_format/chat_format.h"
+#include "common/grammar/call_arguments.h"
 #include "common/grammar/grammar_spec.h"
 
 namespace baton {
 
-// A tool whose calls must have arguments of a schema.
-struct CallableTool {
-  std::string name;
-  GrammarPart parameters;  // the schema of the arguments, checked (CheckedSchema)
-};
-
 // One or several calls of `tools` in a model's own format, which ChatParser reads; with `one`, one.
+// A model that does not stop calls a bounded number of times.
 // `tools` is not empty. Errors: InvalidArgument for kNone, and for a name that the format cannot
 // write.
 StatusOr<GrammarPart> CallsPart(ToolCallFormat format,
                                 const std::vector<CallableTool>& tools,
                                 bool one);
 
-// Free text in which every call has valid arguments. Errors: as above; InvalidArgument for a format
-// whose calls have no marker.
+// Free text in which every call has valid arguments. In a format whose calls have no marker, text
+// that could be read as a call is a call. Errors: as above.
 StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
                                         const std::vector<CallableTool>& tools,
                                         bool one);

@@ -23,6 +23,7 @@ constexpr int64_t kMaxLevels = 2'000;
 // The expressions that XGrammar 0.2.8 makes, rounded up. A test compares them with real ones.
 constexpr int64_t kPerSpec = 450;  // of the rules that any JSON needs, in the format of a model
 constexpr int64_t kPerPart = 24;   // of a structural tag
+constexpr int64_t kPerExcludedByte = 60;  // of a text that strings may not contain
 constexpr int64_t kPerSchema = 12;
 constexpr int64_t kPerChoice = 6;
 constexpr int64_t kPerObject = 120;
@@ -132,13 +133,12 @@ class Counter {
         work_.expressions += kPerTextByte * TextSizeOf(part, name);
       }
       if (const auto schema = part.find("json_schema"); schema != part.end()) {
-        const int64_t before = work_.expressions;
         work_.expressions += kPerSpec;
+        if (const auto excluded = part.find("excludes"); excluded != part.end()) {
+          work_.expressions += kPerExcludedByte * static_cast<int64_t>(excluded->dump().size());
+        }
         AddSchema(*schema);
         work_.levels = std::max(work_.levels, LevelsOf(*schema));
-        // In a format other than JSON, what references lead to is also written as JSON, inside of
-        // values, and once more for a value at the top.
-        if (part.contains("style")) work_.expressions += 2 * (work_.expressions - before);
         return;
       }
     }
@@ -216,6 +216,11 @@ class Counter {
   }
 
   void AddObject(const Json& schema) {
+    if (const auto patterns = schema.find("patternProperties"); patterns != schema.end()) {
+      for (const auto& [name, inner] : patterns->items()) {
+        work_.expressions += kPerProperty + kPerTextByte * static_cast<int64_t>(name.size());
+      }
+    }
     if (!MayBe(schema, "object", {"properties", "additionalProperties"})) return;
     const int64_t properties = SizeOf(schema, "properties");
     work_.expressions += kPerObject + kPerProperty * properties;

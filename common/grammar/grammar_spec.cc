@@ -6,6 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/grammar/regex/regex_anchors.h"
+#include "common/grammar/regex/regex_parser.h"
+#include "common/grammar/regex/regex_text.h"
 #include "common/grammar/schema_check.h"
 #include "common/grammar/text_check.h"
 #include "common/text/utf8.h"
@@ -21,10 +24,12 @@ constexpr int kMaxWhiteSpace = 1;
 
 }  // namespace
 
-GrammarPart JsonSchemaOf(Json schema) {
-  return {{"type", "json_schema"},
-          {"json_schema", std::move(schema)},
-          {"max_whitespace_cnt", kMaxWhiteSpace}};
+GrammarPart JsonSchemaOf(Json schema, std::span<const std::string_view> excluded) {
+  GrammarPart part = {{"type", "json_schema"},
+                      {"json_schema", std::move(schema)},
+                      {"max_whitespace_cnt", kMaxWhiteSpace}};
+  if (!excluded.empty()) part["excludes"] = excluded;
+  return part;
 }
 
 GrammarPart JsonObjectPart() {
@@ -42,9 +47,10 @@ StatusOr<GrammarPart> JsonSchemaPart(const Json& schema, const GrammarLimits& li
 }
 
 StatusOr<GrammarPart> RegexPart(std::string_view pattern, const GrammarLimits& limits) {
-  BATON_RETURN_IF_ERROR(
-      CheckGrammarText(GrammarText::kRegex, "the regular expression", pattern, limits));
-  return Json{{"type", "regex"}, {"pattern", pattern}};
+  constexpr std::string_view kWhat = "the regular expression";
+  BATON_ASSIGN_OR_RETURN(RegexNode node, ParseRegex(kWhat, pattern, limits));
+  BATON_ASSIGN_OR_RETURN(node, MatchedWhole(kWhat, std::move(node)));
+  return Json{{"type", "regex"}, {"pattern", RegexText(node, RegexPlace::kPlain)}};
 }
 
 StatusOr<GrammarPart> ChoicePart(std::span<const std::string> choices,
@@ -74,7 +80,7 @@ StatusOr<GrammarPart> ChoicePart(std::span<const std::string> choices,
 }
 
 StatusOr<GrammarPart> EbnfPart(std::string_view grammar, const GrammarLimits& limits) {
-  BATON_RETURN_IF_ERROR(CheckGrammarText(GrammarText::kEbnf, "the grammar", grammar, limits));
+  BATON_RETURN_IF_ERROR(CheckEbnf("the grammar", grammar, limits));
   return Json{{"type", "grammar"}, {"grammar", grammar}};
 }
 

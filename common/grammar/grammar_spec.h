@@ -49,8 +49,10 @@ StatusOr<GrammarPart> ChoicePart(std::span<const std::string> choices,
 // An EBNF grammar in the notation of GBNF, whose root rule is `root`.
 StatusOr<GrammarPart> EbnfPart(std::string_view grammar, const GrammarLimits& limits = {});
 
-// A value of `schema`, which was checked (CheckedSchema).
-GrammarPart JsonSchemaOf(nlohmann::ordered_json schema);
+// A value of `schema`, which was checked (CheckedSchema). `excluded`: what its strings may not
+// contain, but for those with a pattern.
+GrammarPart JsonSchemaOf(nlohmann::ordered_json schema,
+                         std::span<const std::string_view> excluded = {});
 
 // The text of the whole output `part`.
 std::string GrammarSpec(GrammarPart part);

@@ -13,7 +13,8 @@ template <class Schema, class Visit>
 void VisitInner(Schema& schema, const Visit& visit) {
   if (!schema.is_object()) return;
   for (auto& [name, value] : schema.items()) {
-    if (name == "properties" || name == "$defs" || name == "definitions") {
+    if (name == "properties" || name == "patternProperties" || name == "$defs" ||
+        name == "definitions") {
       for (auto& [key, inner] : value.items()) visit(inner);
     } else if (name == "items" || name == "additionalProperties") {
       visit(value);

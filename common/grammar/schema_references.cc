@@ -17,8 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Bytes of a client's text that an error repeats.
-constexpr size_t kMaxQuoted = 64;
 constexpr std::string_view kWhole = "#";
 
 constexpr std::string_view kDefinitions = "#/$defs/";
@@ -72,8 +70,8 @@ void AddSameValue(const Json& schema, std::vector<int32_t>& targets) {
 }  // namespace
 
 std::string ShownPath(const std::string& path) {
-  if (path.size() <= kMaxQuoted) return path;
-  size_t begin = path.size() - kMaxQuoted;
+  if (path.size() <= kMaxQuotedMember) return path;
+  size_t begin = path.size() - kMaxQuotedMember;
   while ((path[begin] & 0xC0) == 0x80) ++begin;  // to the beginning of a character
   return "…" + path.substr(begin);
 }
@@ -98,7 +96,7 @@ Status SchemaReferences::CheckTargets() const {
         fmt::format("the reference {} is not supported: it must be # or lead to a schema inside of "
                     "this one, as #/$defs/name, #/definitions/name, #/properties/name or #/items; "
                     "values such as those of default, examples, enum and const are not schemas",
-                    Shortened(target, kMaxQuoted)));
+                    Shortened(target, kMaxQuotedMember)));
   }
   return OkStatus();
 }
@@ -160,7 +158,7 @@ Status SchemaReferences::CheckCircles(const std::vector<Json>& schemas,
   }
   return SchemaError(firsts[at]->at,
                      fmt::format("the reference {} leads back to itself",
-                                 Shortened(firsts[at]->target, kMaxQuoted)));
+                                 Shortened(firsts[at]->target, kMaxQuotedMember)));
 }
 
 Json SchemaOfPart(const Json& root, const Json& part) {

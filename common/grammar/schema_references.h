@@ -11,6 +11,9 @@
 
 namespace baton {
 
+// Bytes of a client's text that an error about a schema repeats.
+inline constexpr size_t kMaxQuotedMember = 64;
+
 // The references of one schema, and the places to which they may lead. A checker reports both while
 // it visits the schema. What it has not visited, such as a default value, is never a schema.
 class SchemaReferences final {

@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <absl/strings/ascii.h>
-
 #include "common/base/shortened.h"
 #include "common/grammar/escape_check.h"
 #include "common/grammar/grammar_spec.h"
@@ -38,9 +36,6 @@ int64_t RepeatsAt(std::string_view text) {
   return largest;
 }
 
-// No size counts further; times the largest count, this fits.
-constexpr int64_t kMaxSize = int64_t{1} << 32;
-
 // Walks over a text and keeps the product of counts in each open group. A count stands behind its
 // group, so the product of what is inside a group is multiplied when the group ends.
 class Walk {
@@ -49,13 +44,12 @@ class Walk {
 
   Status Open() {
     products_.push_back(1);
-    sizes_.push_back(0);
     if (products_.size() <= static_cast<size_t>(limits_.max_nesting)) return OkStatus();
     return InvalidArgument("{} has groups nested more than {} deep", what_, limits_.max_nesting);
   }
 
   // An element that is repeated as the text `after` says.
-  Status Element(int64_t inside, std::string_view after, int64_t size = 1) {
+  Status Element(int64_t inside, std::string_view after) {
     const int64_t repeats = RepeatsAt(after);
     int64_t product = 0;
     if (__builtin_mul_overflow(inside, repeats, &product) || product > limits_.max_repeats) {
@@ -67,7 +61,6 @@ class Walk {
           limits_.max_repeats);
     }
     products_.back() = std::max(products_.back(), product);
-    sizes_.back() = std::min(sizes_.back() + size * repeats, kMaxSize);
     return OkStatus();
   }
 
@@ -75,18 +68,13 @@ class Walk {
     if (products_.size() < 2) return OkStatus();  // a parser reports the unbalanced group
     const int64_t inside = products_.back();
     products_.pop_back();
-    const int64_t size = sizes_.back();
-    sizes_.pop_back();
-    return Element(inside, after, size);
+    return Element(inside, after);
   }
-
-  int64_t size() const { return sizes_.back(); }
 
  private:
   std::string_view what_;
   const GrammarLimits& limits_;
   std::vector<int64_t> products_ = {1};
-  std::vector<int64_t> sizes_ = {0};  // elements of each open group, repetitions written out
 };
 
 // Names that XGrammar calls as functions in EBNF.
@@ -100,19 +88,12 @@ bool IsNameByte(char c) {
 // Divides a text into elements and groups.
 class Reader {
  public:
-  Reader(GrammarText kind,
-         std::string_view what,
-         std::string_view text,
-         const GrammarLimits& limits)
-      : ebnf_(kind == GrammarText::kEbnf),
-        kind_(kind),
-        what_(what),
-        text_(text),
-        walk_(what, limits) {}
+  Reader(std::string_view what, std::string_view text, const GrammarLimits& limits)
+      : what_(what), text_(text), walk_(what, limits) {}
 
-  StatusOr<int64_t> Check() {
+  Status Check() {
     while (at_ < text_.size()) BATON_RETURN_IF_ERROR(CheckNext());
-    return walk_.size();
+    return OkStatus();
   }
 
  private:
@@ -128,7 +109,6 @@ class Reader {
         return InvalidArgument(
             "{} calls {}; functions are not supported in a grammar", what_, name);
       }
-      if (!ebnf_) BATON_RETURN_IF_ERROR(CheckGroupName());
       return walk_.Open();
     }
     if (c == '{') {  // belongs to the element before it
@@ -140,42 +120,30 @@ class Reader {
       ++at_;
       return walk_.Close(Rest());
     }
-    if (ebnf_ && IsNameByte(c)) {
+    if (IsNameByte(c)) {
       const size_t begin = at_;
       while (at_ < text_.size() && IsNameByte(text_[at_])) ++at_;
       name_ = text_.substr(begin, at_ - begin);
       BATON_RETURN_IF_ERROR(CheckAttributes());
-    } else if (c == '[' || (ebnf_ && c == '"')) {
+    } else if (c == '[' || c == '"') {
       BATON_RETURN_IF_ERROR(SkipTo(c == '[' ? ']' : '"'));
     } else if (c == '\\') {
-      BATON_RETURN_IF_ERROR(SkipEscape(EscapePlace::kOutside));
+      BATON_RETURN_IF_ERROR(SkipEscape());
     } else {
       ++at_;
     }
     return walk_.Element(1, Rest());
   }
 
-  // XGrammar looks up the characters of names and of counts in tables of 256 entries.
-  Status CheckGroupName() const {
-    const std::string_view rest = Rest();
-    if (!rest.starts_with("?<")) return OkStatus();
-    const std::string_view name = rest.substr(2, rest.find_first_of(">=!") - 2);
-    if (std::ranges::all_of(name, absl::ascii_isascii)) return OkStatus();
-    return InvalidArgument("{} has a group with the name '{}'; only ASCII letters are supported",
-                           what_,
-                           Shortened(name, kMaxQuotedText));
-  }
-
   // Anything else between braces, such as a comment or a literal, would hide what stands behind it.
   Status CheckCounts(std::string_view counts) const {
-    const char* allowed = ebnf_ ? "0123456789,} \t\r\n" : "0123456789,}";
-    if (counts.find_first_not_of(allowed) == std::string_view::npos) return OkStatus();
+    constexpr std::string_view kAllowed = "0123456789,} \t\r\n";
+    if (counts.find_first_not_of(kAllowed) == std::string_view::npos) return OkStatus();
     return InvalidArgument(
         "{} has '{{{}'; a brace must begin a count of repetitions like {{3}}, {{3,}} or {{3,5}}, "
-        "{} stands for a brace",
+        "\"{{\" stands for a brace",
         what_,
-        Shortened(counts, kMaxQuotedText),
-        ebnf_ ? "\"{\"" : "\\{");
+        Shortened(counts, kMaxQuotedText));
   }
 
   // XGrammar reads brackets directly behind a name as attributes of a rule. Their quoted values may
@@ -192,10 +160,10 @@ class Reader {
         Shortened(name_, kMaxQuotedText));
   }
 
-  // The text from at_ on; in EBNF, without the white space and the comments that it begins with.
+  // The text from at_ on, without the white space and the comments that it begins with.
   std::string_view Rest() const {
     std::string_view rest = text_.substr(at_);
-    while (ebnf_ && !rest.empty()) {
+    while (!rest.empty()) {
       const bool comment = rest[0] == '#';
       const size_t skipped =
           comment ? rest.find_first_of("\r\n") : rest.find_first_not_of(" \t\r\n");
@@ -205,30 +173,26 @@ class Reader {
     return rest;
   }
 
-  // Skips a class or a literal with its `closing` character. In EBNF a line ends it, too.
+  // Skips a class or a literal with its `closing` character. A line ends it, too.
   Status SkipTo(char closing) {
-    const size_t begin = at_ + 1;
-    for (at_ = begin; at_ < text_.size() && text_[at_] != closing;) {
-      if (ebnf_ && (text_[at_] == '\n' || text_[at_] == '\r')) return OkStatus();  // an error
-      if (text_[at_] != '\\') {
+    for (++at_; at_ < text_.size() && text_[at_] != closing;) {
+      if (text_[at_] == '\n' || text_[at_] == '\r') return OkStatus();  // an error
+      if (text_[at_] == '\\') {
+        BATON_RETURN_IF_ERROR(SkipEscape());
+      } else {
         ++at_;
-        continue;
       }
-      const EscapePlace in_class = at_ == begin ? EscapePlace::kClassStart : EscapePlace::kInClass;
-      BATON_RETURN_IF_ERROR(SkipEscape(closing == ']' ? in_class : EscapePlace::kOutside));
     }
     at_ = std::min(at_ + 1, text_.size());
     return OkStatus();
   }
 
-  Status SkipEscape(EscapePlace place) {
-    BATON_ASSIGN_OR_RETURN(const size_t length, CheckedEscape(kind_, what_, text_, at_, place));
+  Status SkipEscape() {
+    BATON_ASSIGN_OR_RETURN(const size_t length, CheckedEscape(what_, text_, at_));
     at_ += length;
     return OkStatus();
   }
 
-  const bool ebnf_;
-  const GrammarText kind_;
   const std::string_view what_;
   const std::string_view text_;
   Walk walk_;
@@ -238,10 +202,7 @@ class Reader {
 
 }  // namespace
 
-StatusOr<int64_t> CheckedTextSize(GrammarText kind,
-                                  std::string_view what,
-                                  std::string_view text,
-                                  const GrammarLimits& limits) {
+Status CheckTextBytes(std::string_view what, std::string_view text, const GrammarLimits& limits) {
   if (text.empty()) return InvalidArgument("{} is empty", what);
   if (text.size() > limits.max_text_bytes) {
     return InvalidArgument(
@@ -251,14 +212,12 @@ StatusOr<int64_t> CheckedTextSize(GrammarText kind,
   if (text.find('\0') != std::string_view::npos) {
     return InvalidArgument("{} contains a NUL character; \\x00 stands for one", what);
   }
-  return Reader(kind, what, text, limits).Check();
+  return OkStatus();
 }
 
-Status CheckGrammarText(GrammarText kind,
-                        std::string_view what,
-                        std::string_view text,
-                        const GrammarLimits& limits) {
-  return CheckedTextSize(kind, what, text, limits).status();
+Status CheckEbnf(std::string_view what, std::string_view text, const GrammarLimits& limits) {
+  BATON_RETURN_IF_ERROR(CheckTextBytes(what, text, limits));
+  return Reader(what, text, limits).Check();
 }
 
 }  // namespace baton

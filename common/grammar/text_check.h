@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <string_view>
 
 #include "common/base/status.h"
@@ -10,19 +9,14 @@ namespace baton {
 
 struct GrammarLimits;
 
-// As below; returns the number of elements when all repetitions are written out.
-StatusOr<int64_t> CheckedTextSize(GrammarText kind,
-                                  std::string_view what,
-                                  std::string_view text,
-                                  const GrammarLimits& limits);
+// Checks that a client's text (`what`) is UTF-8 without NUL, and neither empty nor too long.
+// Errors: InvalidArgument.
+Status CheckTextBytes(std::string_view what, std::string_view text, const GrammarLimits& limits);
 
-// Bounds the length, the nesting of groups and the counts of repetitions of a regular expression or
-// of an EBNF grammar (`what`), which XGrammar parses by recursion and expands. The text must be
-// UTF-8. Refuses escapes that XGrammar misreads (escape_check.h) and its functions in EBNF, as
-// Regex(…), whose arguments would not be checked. Errors: InvalidArgument.
-Status CheckGrammarText(GrammarText kind,
-                        std::string_view what,
-                        std::string_view text,
-                        const GrammarLimits& limits);
+// Bounds the length, the nesting of groups and the counts of repetitions of an EBNF grammar
+// (`what`), which XGrammar parses by recursion and expands. Refuses escapes that XGrammar misreads
+// (escape_check.h) and its functions, as Regex(…), whose arguments would not be checked. Errors:
+// InvalidArgument.
+Status CheckEbnf(std::string_view what, std::string_view text, const GrammarLimits& limits);
 
 }  // namespace baton

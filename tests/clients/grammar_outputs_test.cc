@@ -4,13 +4,18 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "common/base/mapped_file.h"
+#include "common/chat_format/chat_parser.h"
+#include "common/grammar/call_grammar.h"
 #include "common/grammar/grammar_spec.h"
+#include "common/grammar/schema_check.h"
+#include "common/grammar/tagged_calls.h"
 #include "common/grammar/xgrammar/grammar_compiler.h"
 #include "common/model/tokenizer_source.h"
 #include "kernels/backend.h"
@@ -100,52 +105,131 @@ class RandomWriter {
   std::vector<float> endings_;
 };
 
-void CheckOutputs(int count) {
-  const auto spec = LoadTokenizerSpec(BATON_TEST_MODEL);
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  const Tokenizer tokenizer = Tokenizer::Create(*spec).value();
-  const auto compiler =
-      MakeGrammarCompiler(tokenizer, {.vocabulary = static_cast<int32_t>(tokenizer.vocab_size())});
-  ASSERT_TRUE(compiler.ok()) << compiler.status();
-  const Json schemas =
-      Json::parse(ReadFile(std::string(BATON_TEST_DATA) + "/grammar/schemas.json").value());
-  std::vector<std::shared_ptr<const Grammar>> grammars;
-  for (const Json& schema : schemas) {
+// Outputs with the schemas that they must match.
+class OutputCheck {
+ public:
+  OutputCheck()
+      : tokenizer_(Tokenizer::Create(LoadTokenizerSpec(BATON_TEST_MODEL).value()).value()),
+        compiler_(MakeGrammarCompiler(tokenizer_,
+                                      {.vocabulary = static_cast<int32_t>(tokenizer_.vocab_size())})
+                      .value()),
+        schemas_(
+            Json::parse(ReadFile(std::string(BATON_TEST_DATA) + "/grammar/schemas.json").value())) {
+  }
+
+  const Json& schemas() const { return schemas_; }
+
+  void Add(const Json& schema, const GrammarPart& part, ToolCallFormat format) {
+    auto grammar = CompileNow(*compiler_, GrammarSpec(part));
+    ASSERT_NE(grammar, nullptr);
+    cases_.push_back({schema, std::move(grammar), format});
+  }
+
+  // Writes `count` outputs of all cases in turn, and validates them.
+  void Check(int count) {
+    RandomWriter writer(tokenizer_);
+    const std::string path = folder_.path() + "/outputs.jsonl";
+    std::ofstream file(path);
+    int written = 0;
+    int unended = 0;
+    for (size_t i = 0; written < count; ++i) {
+      const Case& one = cases_[i % cases_.size()];
+      const std::string output = writer.Write(*one.grammar, kMaxTokens);
+      if (::testing::Test::HasFailure()) return;
+      if (output.empty()) {
+        ASSERT_LT(++unended, count) << "outputs do not end";
+        continue;
+      }
+      file << Json{{"schema", one.schema}, {"output", ValueOf(one, output)}}.dump() << "\n";
+      ++written;
+    }
+    file.close();
+    fmt::print("{} outputs; {} did not end within {} tokens and were left out\n",
+               written,
+               unended,
+               kMaxTokens);
+    RunScript("validate_outputs.py", {path, std::to_string(count)});
+  }
+
+ private:
+  struct Case {
+    Json schema;
+    std::shared_ptr<const Grammar> grammar;
+    ToolCallFormat format = ToolCallFormat::kNone;  // kNone: the output is the value
+  };
+
+  // The value of an output: itself, or the arguments of its only call.
+  static std::string ValueOf(const Case& one, const std::string& output) {
+    if (one.format == ToolCallFormat::kNone) return output;
+    const Json tools = {{{"name", "f"}, {"parameters", one.schema}}};
+    const bool harmony = one.format == ToolCallFormat::kHarmony;
+    ChatParser parser({.calls = one.format,
+                       .reasoning = harmony ? ReasoningFormat::kHarmony : ReasoningFormat::kNone,
+                       .tools = std::make_shared<const ToolSchemas>(tools)});
+    std::vector<ChatEvent> events = parser.Append(output + (harmony ? "<|call|>" : ""));
+    for (ChatEvent& event : parser.Finish()) events.push_back(std::move(event));
+    std::string arguments;
+    int calls = 0;
+    for (const ChatEvent& event : events) {
+      calls += event.kind == ChatEvent::Kind::kCallEnd ? 1 : 0;
+      if (event.kind == ChatEvent::Kind::kArguments) arguments += event.text;
+    }
+    EXPECT_EQ(calls, 1) << output;
+    return arguments;
+  }
+
+  const Tokenizer tokenizer_;
+  const std::unique_ptr<GrammarCompiler> compiler_;
+  const Json schemas_;
+  const TemporaryFolder folder_;
+  std::vector<Case> cases_;
+};
+
+void CheckValues(int count) {
+  OutputCheck check;
+  for (const Json& schema : check.schemas()) {
     const auto part = JsonSchemaPart(schema);
     ASSERT_TRUE(part.ok()) << schema << part.status();
-    grammars.push_back(CompileNow(**compiler, GrammarSpec(*part)));
-    ASSERT_NE(grammars.back(), nullptr);
+    ASSERT_NO_FATAL_FAILURE(check.Add(schema, *part, ToolCallFormat::kNone));
   }
-  RandomWriter writer(tokenizer);
-  const TemporaryFolder folder;
-  const std::string path = folder.path() + "/outputs.jsonl";
-  std::ofstream file(path);
-  int written = 0;
-  int unended = 0;
-  for (size_t i = 0; written < count; ++i) {
-    const std::string output = writer.Write(*grammars[i % grammars.size()], kMaxTokens);
-    if (::testing::Test::HasFailure()) return;
-    if (output.empty()) {
-      ASSERT_LT(++unended, count) << "outputs do not end";
-      continue;
+  check.Check(count);
+}
+
+// Arguments with each of the schemas, in each format of calls.
+void CheckCalls(int count) {
+  OutputCheck check;
+  for (const Json& schema : check.schemas()) {
+    // References lead to the whole schema, which is a part here.
+    if (schema.dump().find("$ref") != std::string::npos) continue;
+    const Json parameters = {
+        {"type", "object"}, {"properties", {{"a", schema}, {"b", schema}}}, {"required", {"a"}}};
+    for (int i = 1; i <= static_cast<int>(ToolCallFormat::kHarmony); ++i) {
+      const auto format = static_cast<ToolCallFormat>(i);
+      const auto checked = CheckedSchema(
+          parameters, GrammarLimits(), EndsAtMarkers(format) ? SchemaUse::kCall : SchemaUse::kJson);
+      ASSERT_TRUE(checked.ok()) << schema << checked.status();
+      const auto part = CallsPart(format, {{"f", *checked}}, true);
+      ASSERT_TRUE(part.ok()) << schema << part.status();
+      ASSERT_NO_FATAL_FAILURE(check.Add(parameters, *part, format));
     }
-    file << Json{{"schema", schemas[i % grammars.size()]}, {"output", output}}.dump() << "\n";
-    ++written;
   }
-  file.close();
-  fmt::print("{} outputs; {} did not end within {} tokens and were left out\n",
-             written,
-             unended,
-             kMaxTokens);
-  RunScript("validate_outputs.py", {path, std::to_string(count)});
+  check.Check(count);
 }
 
 TEST(GrammarOutputs, ARandomThousandIsValid) {
-  CheckOutputs(1000);
+  CheckValues(1000);
+}
+
+TEST(GrammarOutputs, ArgumentsOfForcedCallsAreValid) {
+  CheckCalls(1000);
+}
+
+TEST(GrammarOutputs, DISABLED_ArgumentsOfTenThousandForcedCallsAreValid) {
+  CheckCalls(10'000);
 }
 
 TEST(GrammarOutputs, DISABLED_TenThousandAreValid) {
-  CheckOutputs(10'000);
+  CheckValues(10'000);
 }
 
 }  // namespace

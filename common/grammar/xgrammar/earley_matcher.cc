@@ -31,6 +31,7 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
                 VisitLimits limits)
       : EarleyParser(grammar.grammar),
         trie_(grammar.trie),
+        utf8_tokens_(grammar.utf8),
         masks_(grammar.masks),
         calls_(grammar.calls),
         stop_tokens_(stop_tokens.begin(), stop_tokens.end()),
@@ -80,20 +81,25 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   bool Take(TokenId token) {
     if (stopped_) return false;
     if (std::ranges::find(stop_tokens_, token) != stop_tokens_.end()) {
-      stopped_ = IsCompleted();
+      stopped_ = MayStop();
       return stopped_;
     }
     if (token < 0 || std::cmp_greater_equal(token, trie_->numbers.size())) return false;
     const int32_t number = trie_->numbers[static_cast<size_t>(token)];
     if (number < 0) return false;
     const std::string_view text = trie_->text(number);
+    const Utf8State after = Utf8After(utf8_, text);
+    if (after == Utf8State::kInvalid) return false;
     for (size_t i = 0; i < text.size(); ++i) {
       if (Step(text[i])) continue;
       PopLastStates(static_cast<int32_t>(i));
       return false;
     }
+    utf8_ = after;
     return true;
   }
+
+  bool MayStop() const { return utf8_ == Utf8State::kWhole && IsCompleted(); }
 
   // Advances by one byte; false, without an effect, when the grammar does not allow it.
   bool Step(char byte) {
@@ -136,7 +142,8 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
       possible_.erase(std::unique(possible_.begin(), possible_.end()), possible_.end());
     }
     DecidePossible(mask);
-    for (const TokenId token : stop_tokens_) Set(mask, token, IsCompleted());
+    utf8_tokens_->Limit(utf8_, mask);
+    for (const TokenId token : stop_tokens_) Set(mask, token, MayStop());
   }
 
   // The caller of the state's rule, if there is only one and it repeats the rule.
@@ -185,11 +192,13 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   }
 
   const std::shared_ptr<const TokenTrie> trie_;
+  const std::shared_ptr<const Utf8Tokens> utf8_tokens_;
   const std::shared_ptr<StateMasks> masks_;
   const std::shared_ptr<RecentCalls> calls_;
   const std::vector<TokenId> stop_tokens_;
   const VisitLimits limits_;
   bool stopped_ = false;
+  Utf8State utf8_ = Utf8State::kWhole;
   Status failure_;
   int64_t visits_ = 0;  // of this call
   int64_t left_;        // visits of this call and those before, before the mean is exceeded

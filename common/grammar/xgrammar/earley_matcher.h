@@ -13,6 +13,7 @@
 #include "common/grammar/grammar.h"
 #include "common/grammar/xgrammar/state_masks.h"
 #include "common/grammar/xgrammar/token_trie.h"
+#include "common/grammar/xgrammar/utf8_tokens.h"
 
 namespace baton {
 
@@ -36,6 +37,7 @@ class RecentCalls final {
 struct MatchedGrammar {
   xgrammar::Grammar grammar;  // optimised
   std::shared_ptr<const TokenTrie> trie;
+  std::shared_ptr<const Utf8Tokens> utf8;
   std::shared_ptr<StateMasks> masks;
   std::shared_ptr<RecentCalls> calls;
 };
@@ -48,7 +50,8 @@ struct VisitLimits {
   int64_t mean = 50'000;
 };
 
-// The state of an empty output: XGrammar's Earley parser, with the masks of `grammar`.
+// The state of an empty output: XGrammar's Earley parser, with the masks of `grammar`. The output
+// is valid UTF-8, whatever the grammar allows, and may stop between two characters only.
 std::unique_ptr<GrammarMatcher> NewEarleyMatcher(const MatchedGrammar& grammar,
                                                  std::span<const TokenId> stop_tokens,
                                                  VisitLimits limits = {});

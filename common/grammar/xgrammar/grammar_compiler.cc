@@ -25,10 +25,12 @@
 #include "common/grammar/conversion_work.h"
 #include "common/grammar/xgrammar/earley_matcher.h"
 #include "common/grammar/xgrammar/grammar_passes.h"
+#include "common/grammar/xgrammar/json_rules.h"
 #include "common/grammar/xgrammar/library_calls.h"
 #include "common/grammar/xgrammar/rule_facts.h"
 #include "common/grammar/xgrammar/state_masks.h"
 #include "common/grammar/xgrammar/token_trie.h"
+#include "common/grammar/xgrammar/utf8_tokens.h"
 #include "common/text/metaspace.h"
 #include "common/text/normalizer.h"
 #include "kernels/token_mask.h"
@@ -38,9 +40,12 @@ namespace {
 
 class XGrammarGrammar final : public Grammar {
  public:
-  XGrammarGrammar(const xgrammar::Grammar& grammar, const std::shared_ptr<const TokenTrie>& trie)
+  XGrammarGrammar(const xgrammar::Grammar& grammar,
+                  const std::shared_ptr<const TokenTrie>& trie,
+                  const std::shared_ptr<const Utf8Tokens>& utf8)
       : shared_{grammar,
                 trie,
+                utf8,
                 std::make_shared<StateMasks>(grammar, trie),
                 std::make_shared<RecentCalls>()},
         grammar_bytes_(MemorySize(*grammar.ImplPtr())) {}
@@ -147,6 +152,7 @@ StatusOr<xgrammar::Grammar> ParsedGrammar(const std::string& spec) {
       error = std::visit([](const auto& one) { return std::string(one.what()); }, *failed);
     } else {
       grammar = std::get<xgrammar::Grammar>(parsed);
+      NarrowJsonRules(json, *grammar);
     }
   }));
   if (error.has_value()) return InvalidArgument("the grammar is not valid: {}", *error);
@@ -159,7 +165,9 @@ StatusOr<xgrammar::Grammar> ParsedGrammar(const std::string& spec) {
 class XGrammarCompiler final : public GrammarCompiler {
  public:
   XGrammarCompiler(const std::vector<std::string>& texts, const GrammarCompilerOptions& options)
-      : trie_(std::make_shared<TokenTrie>(TokenTrie::Make(texts))), options_(options) {}
+      : trie_(std::make_shared<TokenTrie>(TokenTrie::Make(texts))),
+        utf8_(std::make_shared<Utf8Tokens>(texts)),
+        options_(options) {}
 
   ~XGrammarCompiler() override { thread_.DropWaiting(); }
 
@@ -271,7 +279,7 @@ class XGrammarCompiler final : public GrammarCompiler {
     BATON_RETURN_IF_ERROR(CallXGrammar([&] {
       const StatusOr<xgrammar::Grammar> grammar = Optimised(parsed);
       if (grammar.ok()) {
-        compiled = std::make_shared<XGrammarGrammar>(*grammar, trie_);
+        compiled = std::make_shared<XGrammarGrammar>(*grammar, trie_, utf8_);
       } else {
         compiled = grammar.status();
       }
@@ -289,6 +297,7 @@ class XGrammarCompiler final : public GrammarCompiler {
   }
 
   const std::shared_ptr<const TokenTrie> trie_;
+  const std::shared_ptr<const Utf8Tokens> utf8_;
   const GrammarCompilerOptions options_;
   std::mutex mutex_;  // guards the members below, but not thread_
   std::map<Hash128, Waiting> waiting_;
@@ -313,6 +322,7 @@ StatusOr<std::unique_ptr<GrammarCompiler>> MakeGrammarCompiler(
 
 Status CheckGrammar(const std::string& spec) {
   BATON_ASSIGN_OR_RETURN(const xgrammar::Grammar parsed, ParsedGrammar(spec));
+  BATON_RETURN_IF_ERROR(CheckOptimisingCost(parsed));
   return CheckAllowsOutput(parsed);
 }
 

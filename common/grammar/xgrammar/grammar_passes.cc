@@ -127,23 +127,6 @@ int64_t MergedSize(const xgrammar::Grammar& grammar, int32_t rule) {
   return symbols * static_cast<int64_t>(LongestShared(std::move(texts)));
 }
 
-Status CheckCost(const xgrammar::Grammar& grammar) {
-  if (grammar->NumRules() > kMaxRules) return TooLarge("rules", grammar->NumRules(), kMaxRules);
-  if (grammar->NumGrammarExprs() > kMaxExpressions) {
-    return TooLarge("expressions", grammar->NumGrammarExprs(), kMaxExpressions);
-  }
-  if (const int64_t copied = InlinedSize(grammar); copied > kMaxInlined) {
-    return TooLarge("elements of choices that begin with a rule", copied, kMaxInlined);
-  }
-  for (int32_t rule = 0; rule < grammar->NumRules(); ++rule) {
-    if (const int64_t merged = MergedSize(grammar, rule); merged > kMaxMerged) {
-      return TooLarge(
-          "bytes of choices times the bytes that two have in common", merged, kMaxMerged);
-    }
-  }
-  return OkStatus();
-}
-
 // When a rule ends with a call of another, the parser lets the called rule return to the first
 // one's caller, and then forgets to count if that caller repeats the first one. It does not do so
 // for rules with a capture, and records captures only where they are wanted.
@@ -186,8 +169,25 @@ void SeparateRules(xgrammar::Grammar& grammar) {
 
 }  // namespace
 
+Status CheckOptimisingCost(const xgrammar::Grammar& grammar) {
+  if (grammar->NumRules() > kMaxRules) return TooLarge("rules", grammar->NumRules(), kMaxRules);
+  if (grammar->NumGrammarExprs() > kMaxExpressions) {
+    return TooLarge("expressions", grammar->NumGrammarExprs(), kMaxExpressions);
+  }
+  if (const int64_t copied = InlinedSize(grammar); copied > kMaxInlined) {
+    return TooLarge("elements of choices that begin with a rule", copied, kMaxInlined);
+  }
+  for (int32_t rule = 0; rule < grammar->NumRules(); ++rule) {
+    if (const int64_t merged = MergedSize(grammar, rule); merged > kMaxMerged) {
+      return TooLarge(
+          "bytes of choices times the bytes that two have in common", merged, kMaxMerged);
+    }
+  }
+  return OkStatus();
+}
+
 StatusOr<xgrammar::Grammar> Optimised(const xgrammar::Grammar& parsed) {
-  BATON_RETURN_IF_ERROR(CheckCost(parsed));
+  BATON_RETURN_IF_ERROR(CheckOptimisingCost(parsed));
   // The passes of xgrammar::GrammarOptimizer.
   xgrammar::Grammar grammar(std::make_shared<xgrammar::Grammar::Impl>(*parsed.ImplPtr()));
   xgrammar::ByteStringFuser::Apply(&grammar);

@@ -14,4 +14,7 @@ namespace baton {
 // takes too much memory, and when it allows no output.
 StatusOr<xgrammar::Grammar> Optimised(const xgrammar::Grammar& parsed);
 
+// Checks that Optimised neither takes too long nor too much memory. Errors: as above.
+Status CheckOptimisingCost(const xgrammar::Grammar& parsed);
+
 }  // namespace baton

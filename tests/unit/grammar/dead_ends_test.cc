@@ -142,10 +142,13 @@ std::unique_ptr<GrammarMatcher> MatcherOf(const std::string& ebnf, VisitLimits l
   for (size_t i = 1; i < texts.size(); ++i) texts[i] = std::string(1, static_cast<char>(i));
   const auto trie = std::make_shared<const TokenTrie>(TokenTrie::Make(texts));
   const auto grammar = Optimised(xgrammar::Grammar::FromEBNF(ebnf)).value();
-  return NewEarleyMatcher(
-      {grammar, trie, std::make_shared<StateMasks>(grammar, trie), std::make_shared<RecentCalls>()},
-      {},
-      limits);
+  return NewEarleyMatcher({grammar,
+                           trie,
+                           std::make_shared<const Utf8Tokens>(texts),
+                           std::make_shared<StateMasks>(grammar, trie),
+                           std::make_shared<RecentCalls>()},
+                          {},
+                          limits);
 }
 
 // How often `matcher` takes an 'a', at most `max` times.

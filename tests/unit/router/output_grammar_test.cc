@@ -34,6 +34,22 @@ ModelText Model(const ChatFormats& formats) {
   return ModelText("m", *Tokenizer::Create(std::move(spec)), {}, {0}, 1000, 256, formats);
 }
 
+// Schemas for a grammar that is too large.
+std::string Nulls(int count) {
+  std::string text = "{}";
+  for (int i = 1; i < count; ++i) text += R"(, {"type": "null"})";
+  return text;
+}
+
+// A grammar that a router converts easily, and that a worker takes too long to optimise.
+std::string Inlined() {
+  std::string text = "root ::= r";
+  for (int i = 0; i < 400; ++i) text += fmt::format(" | r \\\"{}\\\"", i);
+  text += "\\nr ::= \\\"x\\\"";
+  for (int i = 0; i < 400; ++i) text += fmt::format(" | \\\"y{}\\\"", i);
+  return text;
+}
+
 struct Made {
   Status status;
   std::string spec;
@@ -136,6 +152,24 @@ TEST(OutputGrammar, StrictToolsAreEnforcedWithoutForce) {
       R"("tools": [{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"type": "object",
           "properties": {"x": {"type": "integer"}}, "additionalProperties": false}}}])";
   EXPECT_THAT(Chat(strict).spec, HasSubstr("triggered_tags"));
+  for (int format = 1; format <= static_cast<int>(ToolCallFormat::kHarmony); ++format) {
+    const ChatFormats formats = {.calls = static_cast<ToolCallFormat>(format)};
+    const Made made = Chat(strict, formats);
+    EXPECT_EQ(made.status, OkStatus()) << format;
+    EXPECT_NE(made.spec, "") << format;
+  }
+}
+
+// Several calls of one tool that was named are not what was asked for.
+TEST(OutputGrammar, ANamedToolIsCalledOnce) {
+  const std::string tools = std::string(R"("tools": [)") + kTool + "], ";
+  const char* named = R"("tool_choice": {"type": "function", "function": {"name": "f"}})";
+  EXPECT_THAT(Chat(tools + named).spec, Not(HasSubstr("repeat")));
+  EXPECT_THAT(Chat(tools + named + R"(, "parallel_tool_calls": true)").spec,
+              Not(HasSubstr("repeat")));
+  EXPECT_THAT(Chat(tools + R"("tool_choice": "required")").spec, HasSubstr("repeat"));
+  EXPECT_THAT(Chat(tools + R"("tool_choice": "required", "parallel_tool_calls": false)").spec,
+              Not(HasSubstr("repeat")));
 }
 
 TEST(OutputGrammar, RefusesByName) {
@@ -160,6 +194,7 @@ TEST(OutputGrammar, RefusesByName) {
       {R"("guided_json": {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
        "guided_json"},
       {R"("guided_grammar": "root ::= root \"a\"")", "guided_grammar"},
+      {R"("guided_grammar": ")" + Inlined() + "\"", "guided_grammar"},
       {R"("guided_regex": "a", "ignore_eos": true)", "ignore_eos"},
       {R"("guided_regex": "a", "min_tokens": 3)", "min_tokens"},
       {R"("tool_choice": "required")", "tool_choice"},
@@ -169,7 +204,9 @@ TEST(OutputGrammar, RefusesByName) {
       {tool + R"(, "tool_choice": "required", "guided_regex": "a")", "guided_regex"},
       {R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}],
           "tool_choice": "required")",
-       "tools[0].parameters"}};
+       "tools[0].parameters"},
+      {R"("guided_json": {"type": "array", "prefixItems": [)" + Nulls(6'000) + "]}",
+       "guided_json"}};
   for (const auto& [members, member] : cases) {
     const Made made = Chat(members);
     EXPECT_EQ(made.status.code(), StatusCode::kInvalidArgument) << members;
@@ -186,6 +223,17 @@ TEST(OutputGrammar, TheModelMayReasonBefore) {
   EXPECT_THAT(before.spec, HasSubstr("</think>"));
   EXPECT_THAT(Chat(schema, think, "x").spec, HasSubstr("optional"));
   EXPECT_THAT(Chat(schema, {}, "x").spec, Not(HasSubstr("think")));
+  // A prompt that ends with the closing marker switches reasoning off.
+  const Made off = Chat(schema, think, "<think>\n\n</think>\n\n");
+  EXPECT_EQ(off.spec, Chat(schema, {.calls = ToolCallFormat::kHermes}, "").spec);
+  const std::string tool = std::string(R"("tools": [)") + kTool + R"(], "tool_choice": "required")";
+  EXPECT_EQ(Chat(tool, think, "</think>").spec,
+            Chat(tool, {.calls = ToolCallFormat::kHermes}).spec);
+  // A template that only mentions the markers is not of a model that begins to reason.
+  ChatFormats mentions = think;
+  mentions.may_begin_reasoning = false;
+  EXPECT_THAT(Chat(schema, mentions, "x").spec, Not(HasSubstr("think")));
+  EXPECT_THAT(Chat(schema, mentions, "<think>").spec, HasSubstr("</think>"));
   const ChatFormats harmony = {.calls = ToolCallFormat::kHarmony,
                                .reasoning = ReasoningFormat::kHarmony};
   EXPECT_THAT(Chat(schema, harmony, "x").spec, HasSubstr("<|channel|>final<|message|>"));

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+// The parts of XGrammar's structural tags.
+namespace baton {
+
+inline nlohmann::ordered_json TextPart(std::string_view text) {
+  return {{"type", "const_string"}, {"value", text}};
+}
+
+inline nlohmann::ordered_json SequencePart(nlohmann::ordered_json elements) {
+  return {{"type", "sequence"}, {"elements", std::move(elements)}};
+}
+
+inline nlohmann::ordered_json OptionalPart(nlohmann::ordered_json content) {
+  return {{"type", "optional"}, {"content", std::move(content)}};
+}
+
+inline nlohmann::ordered_json OrPart(nlohmann::ordered_json elements) {
+  if (elements.size() == 1) return std::move(elements[0]);
+  return {{"type", "or"}, {"elements", std::move(elements)}};
+}
+
+}  // namespace baton
