@@ -74,7 +74,7 @@ class ModelText final {
                                   const ChatOutput& output,
                                   std::span<const TokenId> prompt) const;
   const ChatFormats& formats() const { return formats_; }
-  // Special tokens that ChatParser needs in the text.
+  // Tokens that are markers of the formats: ChatParser needs them in the text.
   std::span<const TokenId> chat_tokens() const { return chat_tokens_; }
 
   const std::string& name() const { return name_; }
@@ -99,6 +99,7 @@ class ModelText final {
   const int32_t vocabulary_;
   const ChatFormats formats_;
   std::vector<TokenId> chat_tokens_;
+  SpecialMarkers special_markers_;
 };
 
 }  // namespace baton::router

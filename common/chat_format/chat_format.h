@@ -42,8 +42,10 @@ struct ReasoningMarkers {
 };
 std::optional<ReasoningMarkers> MarkersOf(ReasoningFormat format);
 
-// Whether a prompt that ends with `end` leaves the model inside of its reasoning.
-bool BeginsReasoning(ReasoningFormat format, std::string_view end);
+// Whether a prompt that ends with `end` leaves the model inside of its reasoning: the opening
+// marker is the last text. `continues`: the model continues `end`, so text may follow the opening
+// marker.
+bool BeginsReasoning(ReasoningFormat format, std::string_view end, bool continues = false);
 
 // All markers of a format. Those that are special tokens of a vocabulary must stay in the text for
 // the parser.

@@ -28,7 +28,8 @@ class Detokenizer final {
   // The text that `token` completes: often one word; empty while a character is incomplete, and for
   // an id outside the vocabulary.
   std::string Append(TokenId token);
-  // The bytes that are held back, made well-formed. Call once, at the end.
+  // The bytes that are held back, made well-formed. Call at the end, or before a token that begins
+  // with a whole character.
   std::string Flush();
 
  private:
