@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/chat_format/bracket_skipper.h"
 #include "common/chat_format/call_reader.h"
@@ -16,7 +17,8 @@ namespace baton {
 class HermesCalls final : public CallReader {
  public:
   // `end`: the closing tag.
-  HermesCalls(const CallNames& names, std::string end) : call_(names, false), end_(end) {}
+  HermesCalls(const CallNames& names, std::string end)
+      : call_(names, false), end_(std::move(end)) {}
 
   State Read(std::string_view& text, ChatEvents& out) override;
   State Finish(ChatEvents&) override { return State::kBad; }

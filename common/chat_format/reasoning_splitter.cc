@@ -98,15 +98,30 @@ void ReasoningSplitter::AddReasoning(std::string_view text, ChatEvents& out) {
   space_ += text.substr(end);
 }
 
+// Some models write the closing marker twice.
 std::string ReasoningSplitter::TakeAfter(std::string_view text) {
-  text.remove_prefix(SpaceAtFront(text));
-  if (!text.empty()) phase_ = Phase::kContent;
-  return std::string(text);
+  std::string joined = std::exchange(held_, {});
+  if (!joined.empty()) text = joined += text;
+  while (true) {
+    text.remove_prefix(SpaceAtFront(text));
+    if (text.empty()) return "";
+    const std::string_view end = markers_[0];
+    switch (BeginsWith(text, end)) {
+      case Begins::kYes:
+        text.remove_prefix(end.size());
+        break;
+      case Begins::kMaybe:
+        held_ = text;
+        return "";
+      case Begins::kNo:
+        phase_ = Phase::kContent;
+        return std::string(text);
+    }
+  }
 }
 
 std::string ReasoningSplitter::Finish(ChatEvents& out) {
-  if (phase_ == Phase::kStart && !begun_) return held_;
-  if (!in_reasoning()) return "";
+  if (!in_reasoning()) return std::exchange(held_, {});
   AddText(std::exchange(held_, {}), out);
   std::vector<ChatEvent> calls =
       possible_.has_value() ? possible_->Finish() : std::vector<ChatEvent>();
