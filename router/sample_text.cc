@@ -1,6 +1,5 @@
 #include "router/sample_text.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/base/hash.h"
@@ -35,7 +34,9 @@ void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
       }
     }
     // A stop token does not belong to the text of the sample that it ends.
-    if (output.finish != FinishReason::kStop) AppendToken(token.token, delta);
+    if (output.finish != FinishReason::kStop) {
+      AppendText(detokenizer_.Append(token.token), tokenizer_.is_special(token.token), delta);
+    }
     reasoning_tokens_ += chat_.has_value() && chat_->in_reasoning() ? 1 : 0;
   }
   if (output.finish == FinishReason::kNone || stopped_) return;
@@ -44,22 +45,10 @@ void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
   if (!stopped_) delta.finish = output.finish;
 }
 
-void SampleText::AppendToken(TokenId token, GenerationDelta& delta) {
-  const bool marker = chat_.has_value() && tokenizer_.is_special(token) &&
-                      std::ranges::find(options_.chat_tokens, token) != options_.chat_tokens.end();
-  // A character that is cut off ends before a marker.
-  std::string text = marker ? detokenizer_.Flush() : detokenizer_.Append(token);
-  AppendText(text, delta);
-  if (marker && !stopped_) {
-    text = detokenizer_.Append(token);
-    AddEvents(chat_->AppendSpecial(text), delta);
-  }
-}
-
-void SampleText::AppendText(const std::string& text, GenerationDelta& delta) {
+void SampleText::AppendText(const std::string& text, bool special, GenerationDelta& delta) {
   if (options_.logprobs) characters_ += static_cast<int64_t>(CountCodePoints(text));
   if (chat_.has_value()) {
-    AddEvents(chat_->Append(text), delta);
+    AddEvents(special ? chat_->AppendSpecial(text) : chat_->Append(text), delta);
   } else {
     delta.text += MatchStops(text, delta);
   }
@@ -119,7 +108,7 @@ std::string SampleText::NewCallId() const {
 }
 
 void SampleText::Flush(GenerationDelta& delta) {
-  AppendText(detokenizer_.Flush(), delta);
+  AppendText(detokenizer_.Flush(), /*special=*/false, delta);
   if (chat_.has_value() && !stopped_) AddEvents(chat_->Finish(), delta);
   if (stopped_) return;
   std::string rest = matcher_.Flush();

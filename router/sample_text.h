@@ -49,8 +49,8 @@ class SampleText final {
   int32_t reasoning_token_count() const { return reasoning_tokens_; }
 
  private:
-  void AppendToken(TokenId token, GenerationDelta& delta);
-  void AppendText(const std::string& text, GenerationDelta& delta);
+  // `special`: the text of a special token.
+  void AppendText(const std::string& text, bool special, GenerationDelta& delta);
   void AddEvents(std::vector<ChatEvent> events, GenerationDelta& delta);
   void AddEvent(ChatEvent event, GenerationDelta& delta);
   void AddContent(std::string text, GenerationDelta& delta);

@@ -36,7 +36,8 @@ class ChatParser final {
 
   // Text of ordinary tokens, in UTF-8. A piece may end within a character.
   std::vector<ChatEvent> Append(std::string_view text);
-  // The text of a token that is a marker, all of it. Counts as text unless options.special has it.
+  // The text of a special token. Counts as ordinary text unless options.special has the token. The
+  // end of a character that was cut off may stand before it.
   std::vector<ChatEvent> AppendSpecial(std::string_view text);
   // The events of what was held back. Call once, at the end.
   std::vector<ChatEvent> Finish();

@@ -7,8 +7,7 @@ namespace baton {
 
 SpecialMarkers::SpecialMarkers(std::vector<std::string_view> tokens) : tokens_(std::move(tokens)) {
   std::ranges::sort(tokens_);
-  const auto twice = std::ranges::unique(tokens_);
-  tokens_.erase(twice.begin(), twice.end());
+  tokens_.erase(std::unique(tokens_.begin(), tokens_.end()), tokens_.end());
 }
 
 std::string SpecialMarkers::Signed(std::string_view marker) const {

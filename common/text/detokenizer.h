@@ -28,8 +28,7 @@ class Detokenizer final {
   // The text that `token` completes: often one word; empty while a character is incomplete, and for
   // an id outside the vocabulary.
   std::string Append(TokenId token);
-  // The bytes that are held back, made well-formed. Call at the end, or before a token that begins
-  // with a whole character.
+  // The bytes that are held back, made well-formed. Call once, at the end.
   std::string Flush();
 
  private:

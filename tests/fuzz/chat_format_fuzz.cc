@@ -18,6 +18,7 @@ using Kind = ChatEvent::Kind;
 
 void Add(const std::vector<ChatEvent>& from, std::vector<ChatEvent>& to) {
   for (const ChatEvent& event : from) {
+    BATON_CHECK(IsValidUtf8(event.text), "an event ends within a character: {}", event.text);
     const bool is_text = event.kind == Kind::kContent || event.kind == Kind::kReasoning ||
                          event.kind == Kind::kArguments;
     if (is_text && !to.empty() && to.back().kind == event.kind) {
@@ -45,6 +46,7 @@ void CheckOrder(const std::vector<ChatEvent>& events) {
         break;
       case Kind::kCallEnd:
         BATON_CHECK(in_call && IsJson(arguments), "not JSON: {}", arguments);
+        BATON_CHECK(arguments.front() == '{', "not an object: {}", arguments);
         in_call = false;
         break;
       case Kind::kCallFailed:
