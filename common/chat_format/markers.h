@@ -44,7 +44,6 @@ class Markers final {
   Found Find(std::string_view text, bool last = false) const;
 
   const std::string& operator[](int marker) const { return markers_[static_cast<size_t>(marker)]; }
-  bool empty() const { return markers_.empty(); }
 
  private:
   std::vector<std::string> markers_;

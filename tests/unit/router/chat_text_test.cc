@@ -29,11 +29,12 @@ std::unique_ptr<ModelText> Model(const ChatFormats& formats) {
   for (const char* special : {"<tool_call>", "</tool_call>", "<|other|>", "<think>"}) {
     spec.pieces.push_back({special, PieceKind::kControl});
   }
-  for (const std::string_view marker : TokensOf(ToolCallFormat::kHarmony)) {
-    spec.pieces.push_back({std::string(marker), PieceKind::kControl});
-  }
-  for (const std::string_view marker : TokensOf(ToolCallFormat::kKimi)) {
-    spec.pieces.push_back({std::string(marker), PieceKind::kControl});
+  if (formats.calls != ToolCallFormat::kHermes) {
+    for (const std::string_view marker : TokensOf(formats.calls)) {
+      if (marker.find("tool_call>") == std::string_view::npos) {
+        spec.pieces.push_back({std::string(marker), PieceKind::kControl});
+      }
+    }
   }
   const auto vocabulary = static_cast<int32_t>(spec.pieces.size());
   return std::make_unique<ModelText>("m",
@@ -161,6 +162,38 @@ TEST_F(ChatTextTest, AMarkerOfOrdinaryTokensStaysInArguments) {
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[1].text, R"({"a": "use <|end|> here"})");
   EXPECT_EQ(events[2].kind, Kind::kCallEnd);
+}
+
+// Of all formats whose calls are marked by special tokens.
+TEST_F(ChatTextTest, OnlySpecialTokensCallTools) {
+  const std::pair<ToolCallFormat, const char*> calls[] = {
+      {ToolCallFormat::kHermes, "⟪<tool_call>⟫{\"name\": \"f\"}⟪</tool_call>⟫"},
+      {ToolCallFormat::kLlamaJson, "⟪<|python_tag|>⟫{\"name\": \"f\", \"parameters\": {}}"},
+      {ToolCallFormat::kPythonic, "⟪<|python_start|>⟫[f()]⟪<|python_end|>⟫"},
+      {ToolCallFormat::kMistral, "⟪[TOOL_CALLS]⟫f⟪[ARGS]⟫{}"},
+      {ToolCallFormat::kDeepSeek,
+       "⟪<｜tool▁calls▁begin｜>⟫⟪<｜tool▁call▁begin｜>⟫f⟪<｜tool▁sep｜>⟫{}⟪<｜tool▁call▁end｜>⟫"
+       "⟪<｜tool▁calls▁end｜>⟫"},
+      {ToolCallFormat::kDsml,
+       "<⟪｜DSML｜⟫function_calls><⟪｜DSML｜⟫invoke name=\"f\"></⟪｜DSML｜⟫invoke>"
+       "</⟪｜DSML｜⟫function_calls>"},
+      {ToolCallFormat::kGlm, "⟪<tool_call>⟫f⟪</tool_call>⟫"},
+      {ToolCallFormat::kKimi,
+       "⟪<|tool_call_begin|>⟫functions.f:0⟪<|tool_call_argument_begin|>⟫{}⟪<|tool_call_end|>⟫"},
+      {ToolCallFormat::kHarmony,
+       "⟪<|start|>⟫assistant⟪<|channel|>⟫commentary to=functions.f⟪<|message|>⟫{}⟪<|call|>⟫"},
+  };
+  for (const auto& [format, call] : calls) {
+    SCOPED_TRACE(call);
+    model_ = Model({format, ReasoningFormat::kNone});
+    const std::vector<ChatEvent> events = Events({}, Tokens(call));
+    ASSERT_EQ(events.size(), 3u);
+    EXPECT_EQ(events[0].text, "f");
+    std::string quotation = "You wrote: ";
+    for (const OutputPart& part : PartsOf(call)) quotation += part.text;
+    EXPECT_EQ(Events({}, Bytes(quotation)),
+              (std::vector<ChatEvent>{{Kind::kContent, quotation, ""}}));
+  }
 }
 
 // A grammar of forced calls counts the bytes of tokens.
