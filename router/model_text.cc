@@ -112,26 +112,38 @@ ModelText::ModelText(std::string name,
       context_length_(context_length),
       vocabulary_(vocabulary),
       formats_(formats) {
+  std::vector<std::string_view> special;
   for (const std::vector<std::string_view>& markers :
        {TokensOf(formats.calls), TokensOf(formats.reasoning)}) {
     for (const std::string_view marker : markers) {
-      if (const auto token = tokenizer_.Find(marker)) chat_tokens_.push_back(*token);
+      const auto token = tokenizer_.Find(marker);
+      if (!token.has_value()) continue;
+      chat_tokens_.push_back(*token);
+      if (tokenizer_.is_special(*token)) special.push_back(marker);
     }
   }
+  special_markers_ = SpecialMarkers(std::move(special));
   if (template_.has_value()) known_roles_ = KnownRoles(*template_, tokenizer_);
 }
 
-std::string ModelText::EndOf(std::span<const TokenId> prompt) const {
-  constexpr size_t kLastTokens = 32;  // even if the marker has one token for each byte
-  return tokenizer_.Decode(prompt.last(std::min(prompt.size(), kLastTokens)), false);
+std::string ModelText::EndOf(std::span<const TokenId> prompt, size_t continued) const {
+  constexpr size_t kMarkerBytes = 32;
+  const size_t bytes = kMarkerBytes + continued;  // even if each byte has a token of its own
+  const std::string text = tokenizer_.Decode(prompt.last(std::min(prompt.size(), bytes)), false);
+  return text.substr(text.size() - std::min(text.size(), bytes));
 }
 
 ChatParserOptions ModelText::ParserOptions(const ChatInput& chat,
                                            const ChatOutput& output,
                                            std::span<const TokenId> prompt) const {
+  const bool continues = chat.continue_final_message && !chat.turns.empty();
+  const std::string end = EndOf(prompt, continues ? chat.turns.back().content.size() : 0);
   ChatParserOptions options;
   options.reasoning = formats_.reasoning;
-  options.in_reasoning = BeginsReasoning(formats_.reasoning, EndOf(prompt));
+  options.in_reasoning = BeginsReasoning(formats_.reasoning, end, continues);
+  // A grammar of forced calls counts the bytes of tokens: it takes a marker's text in ordinary
+  // tokens, too.
+  if (output.choice == ChatOutput::Choice::kAuto) options.special = special_markers_;
   if (!output.calls) return options;
   options.calls = formats_.calls;
   const StatusOr<Json> tools = ParseOrderedJson("tools", chat.tools_json);

@@ -74,10 +74,11 @@ class ModelText final {
   ChatParserOptions ParserOptions(const ChatInput& chat,
                                   const ChatOutput& output,
                                   std::span<const TokenId> prompt) const;
-  // The text of the last tokens of `prompt`: enough for a marker of reasoning.
-  std::string EndOf(std::span<const TokenId> prompt) const;
+  // The end of the text of `prompt`: as long as a marker of reasoning, and the `continued` bytes that
+  // the model continues.
+  std::string EndOf(std::span<const TokenId> prompt, size_t continued = 0) const;
   const ChatFormats& formats() const { return formats_; }
-  // Special tokens that ChatParser needs in the text.
+  // Tokens that are markers of the formats: ChatParser needs them in the text.
   std::span<const TokenId> chat_tokens() const { return chat_tokens_; }
 
   const std::string& name() const { return name_; }
@@ -109,6 +110,7 @@ class ModelText final {
   const ChatFormats formats_;
   std::vector<TokenId> chat_tokens_;
   std::vector<std::string> known_roles_;  // the template prints their messages
+  SpecialMarkers special_markers_;
 };
 
 }  // namespace baton::router

@@ -35,9 +35,7 @@ void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
     }
     // A stop token does not belong to the text of the sample that it ends.
     if (output.finish != FinishReason::kStop) {
-      const std::string text = detokenizer_.Append(token.token);
-      if (options_.logprobs) characters_ += static_cast<int64_t>(CountCodePoints(text));
-      AppendText(text, delta);
+      AppendText(detokenizer_.Append(token.token), tokenizer_.is_special(token.token), delta);
     }
     reasoning_tokens_ += chat_.has_value() && chat_->in_reasoning() ? 1 : 0;
   }
@@ -47,39 +45,58 @@ void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
   if (!stopped_) delta.finish = output.finish;
 }
 
-void SampleText::AppendText(const std::string& text, GenerationDelta& delta) {
-  AddText(matcher_.Append(text, /*may_stop=*/token_count_ > options_.min_tokens), delta);
-  if (!matcher_.stopped() || stopped_) return;
-  EndChat(delta);
-  delta.stop_index = matcher_.stop_index();
-  stopped_ = true;
-  ended_ = true;
-  delta.finish = FinishReason::kStop;
-}
-
-void SampleText::AddText(const std::string& text, GenerationDelta& delta) {
+void SampleText::AppendText(const std::string& text, bool special, GenerationDelta& delta) {
+  if (options_.logprobs) characters_ += static_cast<int64_t>(CountCodePoints(text));
   if (chat_.has_value()) {
-    AddEvents(chat_->Append(text), delta);
+    AddEvents(special ? chat_->AppendSpecial(text) : chat_->Append(text), delta);
   } else {
-    delta.text += text;
+    delta.text += MatchStops(text, delta);
   }
 }
 
 void SampleText::AddEvents(std::vector<ChatEvent> events, GenerationDelta& delta) {
   for (ChatEvent& event : events) {
     if (stopped_) return;
-    if (event.kind == ChatEvent::Kind::kCallBegin && event.id.empty()) event.id = NewCallId();
-    const bool last = options_.one_call && event.kind == ChatEvent::Kind::kCallEnd;
-    delta.events.push_back(std::move(event));
-    if (!last) continue;
-    stopped_ = true;
-    ended_ = true;
-    delta.finish = FinishReason::kStop;
+    AddEvent(std::move(event), delta);
   }
 }
 
-void SampleText::EndChat(GenerationDelta& delta) {
-  if (chat_.has_value()) AddEvents(chat_->Finish(), delta);
+void SampleText::AddEvent(ChatEvent event, GenerationDelta& delta) {
+  if (event.kind == ChatEvent::Kind::kContent) {
+    return AddContent(MatchStops(event.text, delta), delta);
+  }
+  // A stop string does not go on behind a call.
+  AddContent(matcher_.Flush(), delta);
+  if (event.kind == ChatEvent::Kind::kCallBegin) SetCallId(event.id);
+  const bool last = options_.one_call && event.kind == ChatEvent::Kind::kCallEnd;
+  delta.events.push_back(std::move(event));
+  if (last) Stop(delta);
+}
+
+void SampleText::AddContent(std::string text, GenerationDelta& delta) {
+  if (text.empty()) return;
+  delta.events.push_back({ChatEvent::Kind::kContent, std::move(text), {}});
+}
+
+std::string SampleText::MatchStops(const std::string& text, GenerationDelta& delta) {
+  std::string shown = matcher_.Append(text, /*may_stop=*/token_count_ > options_.min_tokens);
+  if (matcher_.stopped() && !stopped_) {
+    delta.stop_index = matcher_.stop_index();
+    Stop(delta);
+  }
+  return shown;
+}
+
+void SampleText::Stop(GenerationDelta& delta) {
+  stopped_ = true;
+  ended_ = true;
+  delta.finish = FinishReason::kStop;
+}
+
+// Some models count their calls, and some begin again in a second section.
+void SampleText::SetCallId(std::string& id) {
+  if (id.empty() || call_ids_.contains(id)) id = NewCallId();
+  call_ids_.insert(id);
 }
 
 // Templates of Mistral take only ids of nine letters and digits.
@@ -91,10 +108,15 @@ std::string SampleText::NewCallId() const {
 }
 
 void SampleText::Flush(GenerationDelta& delta) {
-  AppendText(detokenizer_.Flush(), delta);
+  AppendText(detokenizer_.Flush(), /*special=*/false, delta);
+  if (chat_.has_value() && !stopped_) AddEvents(chat_->Finish(), delta);
   if (stopped_) return;
-  AddText(matcher_.Flush(), delta);
-  EndChat(delta);
+  std::string rest = matcher_.Flush();
+  if (chat_.has_value()) {
+    AddContent(std::move(rest), delta);
+  } else {
+    delta.text += rest;
+  }
 }
 
 TextLogprob SampleText::Describe(TokenId token, float logprob) const {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "common/chat_format/chat_parser.h"
@@ -22,13 +23,14 @@ struct SampleTextOptions {
   int32_t min_tokens = 0;     // stop strings that end within the first min_tokens are ignored
   bool include_stop = false;  // the stop string that ended the sample is part of its text
   std::optional<ChatParserOptions> chat = std::nullopt;  // set: deltas have events instead of text
-  std::span<const TokenId> chat_tokens = {};             // special tokens that `chat` needs
+  std::span<const TokenId> chat_tokens = {};             // tokens that are markers for `chat`
   bool one_call = false;                                 // the sample ends with its first call
 };
 
 // Turns one sample's tokens into the text for its client: only whole characters, no part of a stop
-// string (unless include_stop), and no text of the stop token that ended the sample. Owned by one
-// generation; not thread-safe.
+// string (unless include_stop), and no text of the stop token that ended the sample. Of a chat,
+// stop strings match the content: not reasoning, calls or markers. Owned by one generation; not
+// thread-safe.
 class SampleText final {
  public:
   SampleText(const Tokenizer& tokenizer,
@@ -47,10 +49,15 @@ class SampleText final {
   int32_t reasoning_token_count() const { return reasoning_tokens_; }
 
  private:
-  void AppendText(const std::string& text, GenerationDelta& delta);
-  void AddText(const std::string& text, GenerationDelta& delta);
+  // `special`: the text of a special token.
+  void AppendText(const std::string& text, bool special, GenerationDelta& delta);
   void AddEvents(std::vector<ChatEvent> events, GenerationDelta& delta);
-  void EndChat(GenerationDelta& delta);
+  void AddEvent(ChatEvent event, GenerationDelta& delta);
+  void AddContent(std::string text, GenerationDelta& delta);
+  // `text` without stop strings; ends the sample when it has one.
+  std::string MatchStops(const std::string& text, GenerationDelta& delta);
+  void Stop(GenerationDelta& delta);
+  void SetCallId(std::string& id);
   std::string NewCallId() const;
   TextLogprob Describe(TokenId token, float logprob) const;
 
@@ -59,6 +66,7 @@ class SampleText final {
   Detokenizer detokenizer_;
   StopMatcher matcher_;
   std::optional<ChatParser> chat_;
+  std::unordered_set<std::string> call_ids_;
   bool ended_ = false;
   bool stopped_ = false;
   int32_t token_count_ = 0;

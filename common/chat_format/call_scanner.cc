@@ -1,8 +1,8 @@
 #include "common/chat_format/call_scanner.h"
 
 #include <utility>
-#include <vector>
 
+#include "common/chat_format/call_names.h"
 #include "common/chat_format/json_calls.h"
 #include "common/chat_format/marked_calls.h"
 #include "common/chat_format/mistral_calls.h"
@@ -12,79 +12,30 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kPythonEnd = "<|python_end|>";
-
-std::vector<std::string_view> OpeningsOf(ToolCallFormat format) {
-  switch (format) {
-    case ToolCallFormat::kHermes:
-    case ToolCallFormat::kGlm:
-      return {"<tool_call>"};
-    case ToolCallFormat::kLlamaJson:
-      return {"<|python_tag|>"};
-    case ToolCallFormat::kPythonic:
-      return {"<|python_start|>", kPythonEnd};
-    case ToolCallFormat::kMistral:
-      return {"[TOOL_CALLS]"};
-    case ToolCallFormat::kQwenCoder:
-      return {"<tool_call>", kQwenCoderCalls.call_begin};
-    case ToolCallFormat::kDeepSeek:
-      return {"<｜tool▁calls▁begin｜>"};
-    case ToolCallFormat::kDsml:
-      return {"<｜DSML｜function_calls>"};
-    case ToolCallFormat::kKimi:
-      return {"<|tool_calls_section_begin|>"};
-    default:
-      return {};
-  }
-}
-
-// The reader of the calls behind `marker`.
-std::unique_ptr<CallReader> ReaderOf(ToolCallFormat format,
-                                     std::string_view marker,
-                                     const ToolSchemas& tools) {
-  switch (format) {
-    case ToolCallFormat::kLlamaJson:
-      return std::make_unique<LlamaCalls>(marker.empty() ? &tools : nullptr);
-    case ToolCallFormat::kPythonic:
-      return std::make_unique<PythonCalls>(marker.empty() ? &tools : nullptr);
-    case ToolCallFormat::kMistral:
-      return std::make_unique<MistralCalls>();
-    case ToolCallFormat::kQwenCoder:
-      return std::make_unique<TaggedCalls>(
-          kQwenCoderCalls, tools, marker == kQwenCoderCalls.call_begin);
-    case ToolCallFormat::kDeepSeek:
-      return std::make_unique<MarkedCalls>(kDeepSeekCalls);
-    case ToolCallFormat::kDsml:
-      return std::make_unique<TaggedCalls>(kDsmlCalls, tools, false);
-    case ToolCallFormat::kGlm:
-      return std::make_unique<TaggedCalls>(kGlmCalls, tools, false);
-    case ToolCallFormat::kKimi:
-      return std::make_unique<MarkedCalls>(kKimiCalls);
-    default:
-      return std::make_unique<HermesCalls>();
-  }
+bool ContinuesCharacter(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
 }
 
 }  // namespace
 
-CallScanner::CallScanner(ToolCallFormat format, std::shared_ptr<const ToolSchemas> tools)
-    : format_(format), tools_(std::move(tools)), openings_(OpeningsOf(format)) {}
+CallScanner::CallScanner(const CallOptions& options)
+    : options_(options),
+      syntax_(SyntaxOf(options.format, options.special)),
+      beginnings_(syntax_.Beginnings()) {}
 
 void CallScanner::Append(std::string_view text, ChatEvents& out) {
-  const std::string joined = std::exchange(held_, {}) + std::string(text);
-  std::string_view rest = joined;
-  Scan(rest, /*last=*/false, out);
-  held_ = rest;
+  std::string joined = std::exchange(held_, {});
+  if (!joined.empty()) text = joined += text;
+  Scan(text, /*last=*/false, out);
+  held_ = text;
 }
 
 void CallScanner::Finish(ChatEvents& out) {
   const std::string held = std::exchange(held_, {});
   std::string_view rest = held;
   Scan(rest, /*last=*/true, out);
-  if (reader_ != nullptr && reader_->Finish(out) == CallReader::State::kBad) {
-    out.FailCall(raw_);
-    after_call_ = false;
-  }
+  raw_ += rest;
+  if (reader_ != nullptr && reader_->Finish(out) == CallReader::State::kBad) FailCall(out);
   if (!after_call_) out.Content(space_);
 }
 
@@ -97,53 +48,126 @@ void CallScanner::Scan(std::string_view& text, bool last, ChatEvents& out) {
 
 // Returns false when more text is needed.
 bool CallScanner::ScanContent(std::string_view& text, bool last, ChatEvents& out) {
-  if (!any_content_ && BeginBareCalls(text)) return true;
-  const Markers::Found found = openings_.Find(text, last);
+  if (after_call_ && !DropClosings(text, last)) return false;
+  if (BeginBareCalls(text)) return true;
+  const Markers::Found found = beginnings_.Find(text, last);
   AddContent(text.substr(0, found.at), out);
   text.remove_prefix(found.at);
   if (found.marker < 0) return false;
-  const std::string_view marker = openings_[found.marker];
+  const std::string& marker = beginnings_[found.marker];
   text.remove_prefix(marker.size());
-  if (marker != kPythonEnd) {
+  if (syntax_.IsOpening(marker)) {
     BeginCalls(marker);
-  } else if (!after_call_) {
-    AddContent(marker, out);
+  } else {
+    space_ += marker;
+    after_call_ = false;
   }
   return true;
 }
 
+bool CallScanner::DropClosings(std::string_view& text, bool last) {
+  while (true) {
+    const size_t space = SpaceAtFront(text);
+    space_ += text.substr(0, space);
+    text.remove_prefix(space);
+    if (text.empty()) return false;
+    size_t length = 0;
+    bool maybe = false;
+    const auto match = [&](std::string_view closing) {
+      const Begins begins = closing.empty() ? Begins::kNo : BeginsWith(text, closing);
+      if (begins == Begins::kYes) length = closing.size();
+      maybe |= begins == Begins::kMaybe;
+    };
+    for (const std::string& closing : syntax_.closings) match(closing);
+    const bool closes = length > 0;
+    if (!after_closing_) match(syntax_.trailer);
+    // A closing marker that is cut off is dropped, too.
+    if (length == 0 && maybe && last) length = text.size();
+    if (length == 0) return !maybe;
+    after_closing_ |= closes;
+    text.remove_prefix(length);
+    space_.clear();
+  }
+}
+
 bool CallScanner::BeginBareCalls(std::string_view& text) {
-  const bool json = format_ == ToolCallFormat::kLlamaJson;
-  if (!json && format_ != ToolCallFormat::kPythonic) return false;
-  size_t begin = 0;
-  while (begin < text.size() && IsSpace(text[begin])) ++begin;
-  if (begin == text.size() || text[begin] != (json ? '{' : '[')) return false;
-  space_ += text.substr(0, begin);
-  text.remove_prefix(begin);
+  const bool json = options_.format == ToolCallFormat::kLlamaJson;
+  if (!json && options_.format != ToolCallFormat::kPythonic) return false;
+  if (any_content_ && !after_call_) return false;
+  const size_t space = SpaceAtFront(text);
+  if (space == text.size() || text[space] != (json ? '{' : '[')) return false;
+  space_ += text.substr(0, space);
+  text.remove_prefix(space);
   BeginCalls("");
-  any_content_ = true;
   return true;
 }
 
 void CallScanner::BeginCalls(std::string_view marker) {
-  reader_ = ReaderOf(format_, marker, *tools_);
+  reader_ = ReaderOf(/*bare=*/marker.empty());
   raw_ = std::exchange(space_, {});
   raw_ += marker;
+  opening_ = raw_.size();
+}
+
+// Text could contain an opening that is not a special token by chance, or in a quotation: then only
+// tools that were offered are called.
+std::unique_ptr<CallReader> CallScanner::ReaderOf(bool bare) const {
+  const CallNames names(*options_.tools, bare || (!syntax_.special && !options_.tools->empty()));
+  switch (options_.format) {
+    case ToolCallFormat::kLlamaJson:
+      return std::make_unique<JsonCallList>(names, JsonCallList::Options{.bare = bare});
+    case ToolCallFormat::kPythonic:
+      return std::make_unique<PythonCalls>(names);
+    case ToolCallFormat::kMistral:
+      return std::make_unique<MistralCalls>(names, options_.special);
+    case ToolCallFormat::kQwenCoder:
+    case ToolCallFormat::kDsml:
+    case ToolCallFormat::kGlm:
+      return std::make_unique<TaggedCalls>(syntax_, names, *options_.tools);
+    case ToolCallFormat::kDeepSeek:
+    case ToolCallFormat::kKimi:
+      return std::make_unique<MarkedCalls>(
+          syntax_, names, options_.format == ToolCallFormat::kKimi);
+    default:
+      return std::make_unique<HermesCalls>(names, syntax_.closings.front());
+  }
 }
 
 bool CallScanner::ScanCalls(std::string_view& text, ChatEvents& out) {
   std::string_view rest = text;
   const CallReader::State state = reader_->Read(rest, out);
+  const bool bad = state == CallReader::State::kBad || state == CallReader::State::kNotCall;
+  // No event ends within a character.
+  while (bad && !rest.empty() && ContinuesCharacter(rest.front())) rest.remove_prefix(1);
   raw_ += text.substr(0, text.size() - rest.size());
   text = rest;
   if (state == CallReader::State::kMore) return false;
-  after_call_ = state != CallReader::State::kBad;
-  if (state == CallReader::State::kBad) out.FailCall(raw_);
+  if (bad) FailCall(out);
+  after_call_ = !bad;
+  after_closing_ = false;
   raw_.clear();
-  if (state == CallReader::State::kCallEnded) return true;
-  reader_.reset();
-  any_content_ = true;
+  opening_ = 0;
+  const bool goes_on =
+      state == CallReader::State::kCallEnded || state == CallReader::State::kNotCall;
+  if (!goes_on) reader_.reset();
   return true;
+}
+
+// Gives the text of what is not a call back.
+void CallScanner::FailCall(ChatEvents& out) {
+  const std::string raw = std::exchange(raw_, {});
+  after_call_ = false;
+  any_content_ = true;
+  const bool only_opening =
+      opening_ > 0 && opening_ + SpaceAtFront(std::string_view(raw).substr(opening_)) == raw.size();
+  if (out.in_call()) {
+    out.FailCall(raw);
+  } else if (only_opening) {
+    // Some models write the opening marker twice.
+    space_ += raw;
+  } else {
+    AddContent(raw, out);
+  }
 }
 
 void CallScanner::AddContent(std::string_view text, ChatEvents& out) {

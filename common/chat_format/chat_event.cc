@@ -1,6 +1,10 @@
 #include "common/chat_format/chat_event.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "common/chat_format/markers.h"
 
 namespace baton {
 
@@ -16,8 +20,12 @@ void ChatEvents::EndCall() {
 
 void ChatEvents::FailCall(std::string_view raw) {
   if (!in_call_) return Content(raw);
-  events_.push_back({ChatEvent::Kind::kCallFailed, std::string(raw), {}});
+  events_.push_back({ChatEvent::Kind::kCallFailed, WithoutSigns(raw), {}});
   in_call_ = false;
+}
+
+void ChatEvents::Add(std::vector<ChatEvent> events) {
+  std::ranges::move(events, std::back_inserter(events_));
 }
 
 std::vector<ChatEvent> ChatEvents::Take() {
@@ -27,7 +35,12 @@ std::vector<ChatEvent> ChatEvents::Take() {
 void ChatEvents::Text(ChatEvent::Kind kind, std::string_view text) {
   if (text.empty()) return;
   if (events_.empty() || events_.back().kind != kind) events_.push_back({kind, {}, {}});
-  events_.back().text += text;
+  std::string& to = events_.back().text;
+  if (text.find(kSpecialSign) == std::string_view::npos) {
+    to += text;
+  } else {
+    to += WithoutSigns(text);
+  }
 }
 
 }  // namespace baton

@@ -27,7 +27,8 @@ struct ChatEvent {
   bool operator==(const ChatEvent&) const = default;
 };
 
-// Collects events; text is appended to the last event when that has the same kind. Not thread-safe.
+// Collects events; text is appended to the last event when that has the same kind. The signs of
+// special tokens (`kSpecialSign`) are left out. Not thread-safe.
 class ChatEvents final {
  public:
   void Content(std::string_view text) { Text(ChatEvent::Kind::kContent, text); }
@@ -38,6 +39,9 @@ class ChatEvents final {
   // The call that is under way, or about to begin, is not one. `raw` is all of its text. It becomes
   // content if the call has not begun, else kCallFailed.
   void FailCall(std::string_view raw);
+
+  bool in_call() const { return in_call_; }
+  void Add(std::vector<ChatEvent> events);  // of whole calls
 
   // The events since the last Take.
   std::vector<ChatEvent> Take();

@@ -66,11 +66,13 @@ std::optional<ReasoningMarkers> MarkersOf(ReasoningFormat format) {
   }
 }
 
-bool BeginsReasoning(ReasoningFormat format, std::string_view end) {
+bool BeginsReasoning(ReasoningFormat format, std::string_view end, bool continues) {
   const std::optional<ReasoningMarkers> markers = MarkersOf(format);
   if (!markers.has_value()) return false;
-  while (!end.empty() && IsSpace(end.back())) end.remove_suffix(1);
-  return end.ends_with(markers->begin);
+  if (!continues) return Trimmed(end).ends_with(markers->begin);
+  const size_t begun = end.rfind(markers->begin);
+  if (begun == std::string_view::npos) return false;
+  return end.find(markers->end, begun) == std::string_view::npos;
 }
 
 bool EndsReasoning(ReasoningFormat format, std::string_view end) {
@@ -98,7 +100,7 @@ std::vector<std::string_view> TokensOf(ToolCallFormat format) {
     case ToolCallFormat::kMistral:
       return {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"};
     case ToolCallFormat::kQwenCoder:
-      return {"<tool_call>", "</tool_call>"};
+      return {"<tool_call>", "</tool_call>", "<seed:tool_call>", "</seed:tool_call>"};
     case ToolCallFormat::kDeepSeek:
       return {"<｜tool▁calls▁begin｜>",
               "<｜tool▁call▁begin｜>",
@@ -112,10 +114,12 @@ std::vector<std::string_view> TokensOf(ToolCallFormat format) {
           "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
     case ToolCallFormat::kKimi:
       return {"<|tool_calls_section_begin|>",
+              "<|tool_call_section_begin|>",
               "<|tool_call_begin|>",
               "<|tool_call_argument_begin|>",
               "<|tool_call_end|>",
-              "<|tool_calls_section_end|>"};
+              "<|tool_calls_section_end|>",
+              "<|tool_call_section_end|>"};
     case ToolCallFormat::kHarmony:
       return kHarmonyTokens;
   }

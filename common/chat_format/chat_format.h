@@ -42,8 +42,10 @@ struct ReasoningMarkers {
 };
 std::optional<ReasoningMarkers> MarkersOf(ReasoningFormat format);
 
-// Whether a prompt that ends with `end` leaves the model inside of its reasoning.
-bool BeginsReasoning(ReasoningFormat format, std::string_view end);
+// Whether a prompt that ends with `end` leaves the model inside of its reasoning: the opening
+// marker is the last text. `continues`: the model continues `end`, so text may follow the opening
+// marker.
+bool BeginsReasoning(ReasoningFormat format, std::string_view end, bool continues = false);
 
 // Whether a prompt that ends with `end` leaves no reasoning to the model: it ends with the closing
 // marker, as templates write it to switch reasoning off.

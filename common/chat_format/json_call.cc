@@ -1,16 +1,17 @@
 #include "common/chat_format/json_call.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "common/base/json.h"
+#include "common/chat_format/call_arguments.h"
 #include "common/chat_format/markers.h"
 
 namespace baton {
 namespace {
-
-constexpr size_t kMaxNameBytes = 4096;  // of a key, a name or an id as JSON text
 
 // The value of a JSON string.
 StatusOr<std::string> Unquoted(const std::string& json) {
@@ -19,9 +20,8 @@ StatusOr<std::string> Unquoted(const std::string& json) {
   return value.get<std::string>();
 }
 
-bool IsObject(const std::string& json) {
-  const size_t begin = json.find_first_not_of(" \n\t\r");
-  return begin != std::string::npos && json[begin] == '{' && IsJson(json);
+bool IsObject(std::string_view json) {
+  return Trimmed(json).starts_with('{') && IsJson(json);
 }
 
 }  // namespace
@@ -36,17 +36,18 @@ JsonCall::State JsonCall::Read(std::string_view& text, ChatEvents& out) {
 
 JsonCall::State JsonCall::Take(std::string_view& text, ChatEvents& out) {
   if (phase_ != Phase::kKey && phase_ != Phase::kInValue) {
-    const char c = text.front();
-    const State state = TakeByte(c, out);
+    const State state = TakeByte(text.front(), out);
     // The first byte of a key or value is left to the scanner.
-    if (phase_ != Phase::kKey && phase_ != Phase::kInValue) text.remove_prefix(1);
+    const bool begins = phase_ == Phase::kKey || phase_ == Phase::kInValue;
+    if (state != State::kBad && !begins) text.remove_prefix(1);
     return state;
   }
-  const size_t length = scanner_.Scan(text);
+  const bool may_be_long = phase_ == Phase::kInValue && member_ == Member::kArguments;
+  const size_t room = may_be_long ? text.size() : kMaxCallNameBytes - gathered_.size();
+  const size_t length = scanner_.Scan(text.substr(0, room));
   streams_ ? out.Arguments(text.substr(0, length)) : void(gathered_.append(text, 0, length));
   text.remove_prefix(length);
-  const bool may_be_long = phase_ == Phase::kInValue && member_ == Member::kArguments;
-  if (!may_be_long && gathered_.size() > kMaxNameBytes) return State::kBad;
+  if (scanner_.state() == State::kMore && length == room && !may_be_long) return State::kBad;
   if (scanner_.state() != State::kDone) return scanner_.state();
   const bool good = phase_ == Phase::kKey ? EndKey() : EndValue(out);
   return good ? State::kMore : State::kBad;
@@ -54,38 +55,34 @@ JsonCall::State JsonCall::Take(std::string_view& text, ChatEvents& out) {
 
 JsonCall::State JsonCall::TakeByte(char c, ChatEvents& out) {
   if (phase_ != Phase::kBegin && IsSpace(c)) return State::kMore;
-  bool good = false;
   switch (phase_) {
     case Phase::kBegin:
-      good = c == '{';
-      phase_ = Phase::kKeyOrEnd;
-      break;
+      return After(c == '{', Phase::kKeyOrEnd);
     case Phase::kKeyOrEnd:
       if (c == '}') return End(out);
-      good = c == '"';
-      BeginKey();
-      break;
+      return After(BeginKey(c), Phase::kKey);
     case Phase::kColon:
-      good = c == ':';
-      phase_ = Phase::kValue;
-      break;
+      return After(c == ':', Phase::kValue);
     case Phase::kValue:
-      good = BeginValue(c, out);
-      break;
+      return After(BeginValue(c, out), Phase::kInValue);
     default:
       if (c == '}') return End(out);
-      good = c == ',';
-      phase_ = Phase::kKeyOrEnd;
-      break;
+      return After(c == ',', Phase::kKeyOrEnd);
   }
-  return good ? State::kMore : State::kBad;
 }
 
-void JsonCall::BeginKey() {
-  phase_ = Phase::kKey;
+// A phase in which a byte is at fault does not end.
+JsonCall::State JsonCall::After(bool good, Phase next) {
+  if (!good) return State::kBad;
+  phase_ = next;
+  return State::kMore;
+}
+
+bool JsonCall::BeginKey(char c) {
   scanner_ = {};
   gathered_.clear();
   streams_ = false;
+  return c == '"';
 }
 
 bool JsonCall::EndKey() {
@@ -103,15 +100,12 @@ bool JsonCall::EndKey() {
 }
 
 bool JsonCall::BeginValue(char c, ChatEvents& out) {
-  phase_ = Phase::kInValue;
   scanner_ = {};
   gathered_.clear();
   if (member_ != Member::kArguments) return member_ != Member::kName || c == '"';
-  if (c != '{' && c != '"') return false;
+  if (c != '{' && c != '"' && c != 'n') return false;
   streams_ = named_ && c == '{';
-  if (!streams_) return true;
-  out.BeginCall(name_, id_);
-  begun_ = true;
+  if (streams_) BeginCall(out);
   return true;
 }
 
@@ -125,37 +119,55 @@ bool JsonCall::EndValue(ChatEvents& out) {
     return true;
   }
   arguments_ = gathered_;
-  if (gathered_.front() == '"') arguments_ = Unquoted(gathered_).value_or("");
+  if (std::ranges::find(kNoArguments, gathered_) != std::end(kNoArguments)) {
+    arguments_ = "{}";
+  } else if (gathered_.front() == '"') {
+    arguments_ = Unquoted(gathered_).value_or("");
+  }
   if (!IsObject(arguments_)) return false;
   if (!named_) return true;
-  out.BeginCall(name_, id_);
+  BeginCall(out);
   out.Arguments(arguments_);
-  begun_ = true;
   return true;
 }
 
 bool JsonCall::SetName(ChatEvents& out) {
   StatusOr<std::string> name = Unquoted(gathered_);
-  if (!name.ok() || name->empty()) return false;
-  if (known_ != nullptr && !known_->Has(*name)) return false;
+  if (!name.ok() || !names_.Allow(*name)) return false;
   name_ = *std::move(name);
   named_ = true;
   if (!has_arguments_) return true;
-  out.BeginCall(name_, id_);
+  BeginCall(out);
   out.Arguments(arguments_);
-  begun_ = true;
   return true;
+}
+
+void JsonCall::BeginCall(ChatEvents& out) {
+  out.BeginCall(name_, id_);
+  begun_ = true;
 }
 
 JsonCall::State JsonCall::End(ChatEvents& out) {
   if (!named_) return State::kBad;
   if (!begun_) {
-    if (known_ != nullptr) return State::kBad;
-    out.BeginCall(name_, id_);
+    if (bare_) return State::kBad;
+    BeginCall(out);
     out.Arguments("{}");
   }
   out.EndCall();
   return State::kDone;
+}
+
+bool JsonCall::EndWithoutBrace(ChatEvents& out) {
+  if (phase_ != Phase::kCommaOrEnd || !begun_) return false;
+  out.EndCall();
+  return true;
+}
+
+BracketSkipper JsonCall::Skipper() const {
+  const bool in_value = phase_ == Phase::kKey || phase_ == Phase::kInValue;
+  const bool in_string = in_value && scanner_.in_string();
+  return {1 + (in_value ? scanner_.depth() : 0), in_string ? '"' : '\0', "\""};
 }
 
 }  // namespace baton

@@ -4,26 +4,30 @@
 #include <string>
 #include <string_view>
 
+#include "common/chat_format/bracket_skipper.h"
+#include "common/chat_format/call_names.h"
 #include "common/chat_format/chat_event.h"
 #include "common/chat_format/json_scanner.h"
-#include "common/chat_format/tool_schemas.h"
 
 namespace baton {
 
 // Reads one call of the form {"name": "f", "arguments": {…}}; "parameters" is another name of the
 // arguments. The members may come in any order; "type", "id" and "index" may be added. Arguments
-// may also be a string that contains the object. Arguments are passed on as they arrive, once the
-// name is known. Not thread-safe.
+// may also be a string that contains the object; none, null and "" are {}. Arguments are passed on
+// as they arrive, once the name is known. Not thread-safe.
 class JsonCall final {
  public:
   using State = JsonScanner::State;
 
-  // With `known`, only names of these tools are calls, and a call needs arguments: for text without
-  // a marker, which could be any JSON. `known` outlives the reader.
-  explicit JsonCall(const ToolSchemas* known = nullptr) : known_(known) {}
+  // `bare`: a call needs arguments, because without a marker the text could be any JSON.
+  JsonCall(const CallNames& names, bool bare) : names_(names), bare_(bare) {}
 
-  // Removes what it consumes from the front of `text`. A call begins with '{'.
+  // Removes what it consumes from the front of `text`; not a byte at fault. A call begins with '{'.
   State Read(std::string_view& text, ChatEvents& out);
+  // Ends a call whose last brace is missing. Returns false when more than that is missing.
+  bool EndWithoutBrace(ChatEvents& out);
+  // Finds the end of a call that is bad.
+  BracketSkipper Skipper() const;
 
  private:
   enum class Phase : uint8_t { kBegin, kKeyOrEnd, kKey, kColon, kValue, kInValue, kCommaOrEnd };
@@ -31,14 +35,17 @@ class JsonCall final {
 
   State Take(std::string_view& text, ChatEvents& out);
   State TakeByte(char c, ChatEvents& out);
-  void BeginKey();
+  State After(bool good, Phase next);
+  bool BeginKey(char c);
   bool BeginValue(char c, ChatEvents& out);
   bool EndKey();
   bool EndValue(ChatEvents& out);
   bool SetName(ChatEvents& out);
+  void BeginCall(ChatEvents& out);
   State End(ChatEvents& out);
 
-  const ToolSchemas* known_;
+  CallNames names_;
+  bool bare_;
   Phase phase_ = Phase::kBegin;
   Member member_ = Member::kOther;
   JsonScanner scanner_;

@@ -1,52 +1,67 @@
 #include "common/chat_format/json_calls.h"
 
+#include "common/chat_format/markers.h"
+
 namespace baton {
 
 CallReader::State HermesCalls::Read(std::string_view& text, ChatEvents& out) {
+  if (!begun_) text.remove_prefix(SpaceAtFront(text));
+  if (text.empty()) return State::kMore;
+  if (!begun_ && text.front() != '{') return State::kBad;
+  begun_ = true;
+  switch (call_.Read(text, out)) {
+    case JsonCall::State::kMore:
+      return State::kMore;
+    case JsonCall::State::kDone:
+      return State::kDone;
+    default:
+      break;
+  }
+  const Begins end = BeginsWith(text, end_);
+  if (end == Begins::kMaybe && !text.empty()) return State::kMore;
+  return end == Begins::kYes && call_.EndWithoutBrace(out) ? State::kDone : State::kBad;
+}
+
+CallReader::State JsonCallList::Read(std::string_view& text, ChatEvents& out) {
   while (!text.empty()) {
-    if (phase_ == Phase::kBefore && text.front() == '{') phase_ = Phase::kCall;
-    if (phase_ == Phase::kCall) {
-      const JsonCall::State state = call_.Read(text, out);
-      if (state == JsonCall::State::kBad) return State::kBad;
-      if (state == JsonCall::State::kMore) return State::kMore;
-      phase_ = Phase::kAfter;
-      return State::kCallEnded;
+    if (bad_.has_value()) {
+      const size_t length = bad_->Skip(text);
+      if (length == 0) return State::kBad;
+      text.remove_prefix(length);
+      if (bad_->done()) bad_.reset();
+      return State::kNotCall;
     }
-    const char c = text.front();
-    if (in_end_ || !IsSpace(c)) {
-      if (phase_ == Phase::kBefore || !end_.Take(c)) return State::kBad;
-      in_end_ = true;
-    }
+    if (!call_.has_value() && text.front() == '{') call_.emplace(names_, options_.bare);
+    if (call_.has_value()) return ReadCall(text, out);
+    const State state = TakeBetween(text.front());
+    if (state == State::kBad) return state;
     text.remove_prefix(1);
-    if (end_.done()) return State::kDone;
+    if (state != State::kMore) return state;
   }
   return State::kMore;
 }
 
-CallReader::State HermesCalls::Finish(ChatEvents&) {
-  return phase_ == Phase::kAfter ? State::kDone : State::kBad;
+CallReader::State JsonCallList::ReadCall(std::string_view& text, ChatEvents& out) {
+  const JsonCall::State state = call_->Read(text, out);
+  if (state == JsonCall::State::kMore) return State::kMore;
+  after_bad_ = state == JsonCall::State::kBad;
+  if (after_bad_ && options_.bare && !any_) return State::kBad;
+  if (after_bad_) bad_ = call_->Skipper();
+  call_.reset();
+  any_ |= !after_bad_;
+  return after_bad_ ? State::kNotCall : State::kCallEnded;
 }
 
-CallReader::State LlamaCalls::Read(std::string_view& text, ChatEvents& out) {
-  while (!text.empty()) {
-    if (!call_.has_value() && text.front() == '{') call_.emplace(known_);
-    if (call_.has_value()) {
-      const JsonCall::State state = call_->Read(text, out);
-      if (state == JsonCall::State::kBad) return State::kBad;
-      if (state == JsonCall::State::kMore) return State::kMore;
-      call_.reset();
-      any_ = true;
-      return State::kCallEnded;
-    }
-    const bool separates = IsSpace(text.front()) || (any_ && text.front() == ';');
-    if (!separates) return State::kBad;
-    text.remove_prefix(1);
-  }
-  return State::kMore;
+CallReader::State JsonCallList::TakeBetween(char c) const {
+  if (IsSpace(c)) return State::kMore;
+  const bool behind_call = any_ || after_bad_;
+  if (options_.in_array && c == ']') return any_ && !after_bad_ ? State::kDone : State::kBad;
+  return behind_call && (c == ',' || (c == ';' && !options_.in_array)) ? State::kMore : State::kBad;
 }
 
-CallReader::State LlamaCalls::Finish(ChatEvents&) {
-  return any_ && !call_.has_value() ? State::kDone : State::kBad;
+CallReader::State JsonCallList::Finish(ChatEvents&) {
+  const bool open = call_.has_value() || bad_.has_value() || after_bad_;
+  return any_ && !open ? State::kDone : State::kBad;
 }
 
 }  // namespace baton

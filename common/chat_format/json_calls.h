@@ -1,46 +1,58 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
+#include "common/chat_format/bracket_skipper.h"
 #include "common/chat_format/call_reader.h"
 #include "common/chat_format/json_call.h"
-#include "common/chat_format/markers.h"
 
 namespace baton {
 
 // The format of Hermes 2 Pro, Qwen 2.5 and Qwen 3: <tool_call> JSON </tool_call>
-// (https://github.com/NousResearch/Hermes-Function-Calling).
+// (https://github.com/NousResearch/Hermes-Function-Calling). A call whose last brace is missing
+// ends at the closing tag.
 class HermesCalls final : public CallReader {
  public:
+  // `end`: the closing tag.
+  HermesCalls(const CallNames& names, std::string end)
+      : call_(names, false), end_(std::move(end)) {}
+
   State Read(std::string_view& text, ChatEvents& out) override;
-  State Finish(ChatEvents& out) override;
+  State Finish(ChatEvents&) override { return State::kBad; }
 
  private:
-  enum class Phase : uint8_t { kBefore, kCall, kAfter };
-
-  Phase phase_ = Phase::kBefore;
   JsonCall call_;
-  Literal end_{"</tool_call>"};
-  bool in_end_ = false;
+  const std::string end_;
+  bool begun_ = false;
 };
 
-// The format of Llama 3.1 and later: JSON objects, separated by semicolons or white space, behind
-// <|python_tag|> or alone
-// (https://www.llama.com/docs/model-cards-and-prompt-formats/llama3_1).
-class LlamaCalls final : public CallReader {
+// A list of JSON calls. In the format of Llama 3.1 and later, semicolons, commas or white space
+// separate the calls (https://www.llama.com/docs/model-cards-and-prompt-formats/llama3_1). In an
+// array, ']' ends the list. A call that is bad costs itself only.
+class JsonCallList final : public CallReader {
  public:
-  // With `known`, as in JsonCall.
-  explicit LlamaCalls(const ToolSchemas* known = nullptr) : known_(known) {}
+  struct Options {
+    bool in_array = false;  // behind '['
+    bool bare = false;      // as in JsonCall; the first call must not be bad
+  };
+  JsonCallList(const CallNames& names, const Options& options) : names_(names), options_(options) {}
 
   State Read(std::string_view& text, ChatEvents& out) override;
   State Finish(ChatEvents& out) override;
 
  private:
-  const ToolSchemas* known_;
+  State ReadCall(std::string_view& text, ChatEvents& out);
+  State TakeBetween(char c) const;
+
+  const CallNames names_;
+  const Options options_;
   std::optional<JsonCall> call_;
-  bool any_ = false;  // a call has ended
+  std::optional<BracketSkipper> bad_;  // the rest of a bad call
+  bool any_ = false;                   // a call has ended
+  bool after_bad_ = false;             // the last call was bad
 };
 
 }  // namespace baton

@@ -15,7 +15,7 @@ bool IsHex(char c) {
 }
 
 bool EndsPlainText(char c) {
-  return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20;
+  return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20 || c == kSpecialSign;
 }
 
 }  // namespace

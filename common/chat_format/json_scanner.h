@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,6 +21,11 @@ class JsonScanner final {
   // off.
   State Finish();
   State state() const { return state_; }
+  size_t depth() const { return open_.size(); }  // open brackets
+  bool in_string() const {
+    return state_ != State::kDone &&
+           (expect_ == Expect::kString || expect_ == Expect::kEscape || expect_ == Expect::kHex);
+  }
 
  private:
   enum class Expect : uint8_t {

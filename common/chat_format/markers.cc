@@ -1,11 +1,32 @@
 #include "common/chat_format/markers.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace baton {
 
-Markers::Markers(std::vector<std::string_view> markers) : markers_(std::move(markers)) {
-  for (const std::string_view marker : markers_) {
+SpecialMarkers::SpecialMarkers(std::vector<std::string_view> tokens) : tokens_(std::move(tokens)) {
+  std::ranges::sort(tokens_);
+  tokens_.erase(std::unique(tokens_.begin(), tokens_.end()), tokens_.end());
+}
+
+std::string SpecialMarkers::Signed(std::string_view marker) const {
+  std::string out(marker);
+  for (const std::string_view token : tokens_) {
+    const size_t at = out.find(token);
+    if (at != std::string::npos) out.insert(at, 1, kSpecialSign);
+  }
+  return out;
+}
+
+std::string WithoutSigns(std::string_view text) {
+  std::string out(text);
+  std::erase(out, kSpecialSign);
+  return out;
+}
+
+Markers::Markers(std::vector<std::string> markers) : markers_(std::move(markers)) {
+  for (const std::string& marker : markers_) {
     if (first_.find(marker.front()) == std::string::npos) first_ += marker.front();
   }
 }

@@ -1,16 +1,39 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace baton {
 
+// Stands in a parser's text before the text of a special token. No UTF-8 text has this byte, so a
+// marker that is a special token cannot be written with ordinary tokens.
+constexpr char kSpecialSign = '\xFF';
+
+// The markers of chat formats that are special tokens of a vocabulary. Immutable.
+class SpecialMarkers final {
+ public:
+  SpecialMarkers() = default;
+  // Of literals.
+  explicit SpecialMarkers(std::vector<std::string_view> tokens);
+
+  // `marker` as it stands in a parser's text: with the sign before each special token in it.
+  std::string Signed(std::string_view marker) const;
+
+ private:
+  std::vector<std::string_view> tokens_;
+};
+
+// `text` without the signs of special tokens.
+std::string WithoutSigns(std::string_view text);
+
 // Looks for marker strings in text. Immutable, thread-safe.
 class Markers final {
  public:
-  explicit Markers(std::vector<std::string_view> markers);
+  explicit Markers(std::vector<std::string> markers);
 
   struct Found {
     size_t at = 0;    // of the first marker, or of the first possible beginning of one
@@ -20,33 +43,35 @@ class Markers final {
   // beginning. `at` is the length of the text when there is none. `last`: no text follows.
   Found Find(std::string_view text, bool last = false) const;
 
-  std::string_view operator[](int marker) const { return markers_[static_cast<size_t>(marker)]; }
-  bool empty() const { return markers_.empty(); }
+  const std::string& operator[](int marker) const { return markers_[static_cast<size_t>(marker)]; }
 
  private:
-  std::vector<std::string_view> markers_;  // of literals
-  std::string first_;                      // the different first bytes
+  std::vector<std::string> markers_;
+  std::string first_;  // the different first bytes
 };
 
-// Matches one literal in text that arrives in parts.
-class Literal final {
- public:
-  explicit Literal(std::string_view text) : rest_(text) {}
-
-  // False: `c` is not the next byte.
-  bool Take(char c) {
-    if (rest_.empty() || rest_.front() != c) return false;
-    rest_.remove_prefix(1);
-    return true;
-  }
-  bool done() const { return rest_.empty(); }
-
- private:
-  std::string_view rest_;
-};
+// Whether `text` begins with `literal`. kMaybe: it ends within the literal.
+enum class Begins : uint8_t { kNo, kMaybe, kYes };
+inline Begins BeginsWith(std::string_view text, std::string_view literal) {
+  if (text.starts_with(literal)) return Begins::kYes;
+  return literal.starts_with(text) ? Begins::kMaybe : Begins::kNo;
+}
 
 inline bool IsSpace(char c) {
   return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+// The length of the white space at the front of `text`.
+inline size_t SpaceAtFront(std::string_view text) {
+  size_t length = 0;
+  while (length < text.size() && IsSpace(text[length])) ++length;
+  return length;
+}
+
+inline std::string_view Trimmed(std::string_view text) {
+  text.remove_prefix(SpaceAtFront(text));
+  while (!text.empty() && IsSpace(text.back())) text.remove_suffix(1);
+  return text;
 }
 
 }  // namespace baton

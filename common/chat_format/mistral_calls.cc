@@ -1,102 +1,101 @@
 #include "common/chat_format/mistral_calls.h"
 
-#include "common/chat_format/markers.h"
-
 namespace baton {
-namespace {
-
-constexpr size_t kMaxNameBytes = 4096;
-constexpr std::string_view kArguments = "[ARGS]";
-constexpr std::string_view kCallId = "[CALL_ID]";
-
-}  // namespace
 
 CallReader::State MistralCalls::Read(std::string_view& text, ChatEvents& out) {
-  while (!text.empty()) {
-    if (phase_ == Phase::kCall) {
-      const JsonCall::State state = call_->Read(text, out);
-      if (state == JsonCall::State::kBad) return State::kBad;
-      if (state == JsonCall::State::kMore) return State::kMore;
-      phase_ = Phase::kAfterItem;
-      any_ = true;
-      return array_ ? State::kCallEnded : State::kDone;
-    }
-    if (phase_ == Phase::kArguments) {
-      const size_t length = scanner_.Scan(text);
-      out.Arguments(text.substr(0, length));
-      text.remove_prefix(length);
-      if (scanner_.state() == JsonScanner::State::kBad) return State::kBad;
-      if (scanner_.state() == JsonScanner::State::kMore) return State::kMore;
-      out.EndCall();
-      return State::kDone;
-    }
-    const State state = TakeByte(text.front(), out);
-    if (state == State::kBad) return state;
-    // The first byte of an object is left to its reader.
-    if (phase_ != Phase::kCall && phase_ != Phase::kArguments) text.remove_prefix(1);
-    if (state != State::kMore) return state;
-  }
-  return State::kMore;
+  return ReadParts(text, phase_, [&] { return ReadPart(text, out); });
 }
 
-CallReader::State MistralCalls::TakeByte(char c, ChatEvents& out) {
-  const bool space = IsSpace(c);
+CallReader::State MistralCalls::ReadPart(std::string_view& text, ChatEvents& out) {
   switch (phase_) {
     case Phase::kStart:
-    case Phase::kItem:
-      if (space) return State::kMore;
-      if (c == '{') {
-        call_.emplace();
-        phase_ = Phase::kCall;
-        return State::kMore;
-      }
-      if (c == ']' && array_) return any_ ? State::kDone : State::kBad;
-      if (array_) return State::kBad;
-      if (c == '[') {
-        array_ = true;
-        phase_ = Phase::kItem;
-        return State::kMore;
-      }
-      name_ = c;
-      phase_ = Phase::kName;
-      return State::kMore;
-    case Phase::kAfterItem:
-      if (c == ',') phase_ = Phase::kItem;
-      if (space || c == ',') return State::kMore;
-      return c == ']' ? State::kDone : State::kBad;
+      return ReadStart(text);
+    case Phase::kList:
+      return list_->Read(text, out);
+    case Phase::kName:
+      return ReadWord(text, name_);
     case Phase::kTag:
-      return TakeTag(c);
+      return ReadTag(text, out);
+    case Phase::kId:
+      return ReadWord(text, id_);
+    case Phase::kBefore:
+      return ReadBefore(text, out);
     default:
-      break;
+      return arguments_.Read(text, out);
   }
-  if (c == '{' && (phase_ == Phase::kName || tag_ == kArguments)) {
-    while (!name_.empty() && IsSpace(name_.back())) name_.pop_back();
-    out.BeginCall(name_, id_);
-    phase_ = Phase::kArguments;
-    return State::kMore;
-  }
-  if (c == '[') {
-    tag_ = c;
-    phase_ = Phase::kTag;
-    return State::kMore;
-  }
-  std::string& word = phase_ == Phase::kId ? id_ : name_;
-  if (space && word.empty()) return State::kMore;
-  if (phase_ == Phase::kId && tag_ == kArguments) return space ? State::kMore : State::kBad;
-  word += c;
-  return word.size() > kMaxNameBytes || c == '\n' ? State::kBad : State::kMore;
 }
 
-CallReader::State MistralCalls::TakeTag(char c) {
-  tag_ += c;
-  if (!kArguments.starts_with(tag_) && !kCallId.starts_with(tag_)) return State::kBad;
-  // Behind [ARGS] only white space and the arguments may follow.
-  if (tag_ == kArguments || tag_ == kCallId) phase_ = Phase::kId;
+CallReader::State MistralCalls::ReadStart(std::string_view& text) {
+  text.remove_prefix(SpaceAtFront(text));
+  if (text.empty()) return State::kMore;
+  const bool in_array = text.front() == '[';
+  if (!in_array && text.front() != '{') {
+    phase_ = Phase::kName;
+    return State::kMore;
+  }
+  const Begins next = BeginsWith(text, next_);
+  if (next != Begins::kNo) return next == Begins::kYes ? State::kBad : State::kMore;
+  if (in_array) text.remove_prefix(1);
+  list_.emplace(names_, JsonCallList::Options{.in_array = in_array});
+  phase_ = Phase::kList;
   return State::kMore;
 }
 
-CallReader::State MistralCalls::Finish(ChatEvents&) {
-  return phase_ == Phase::kAfterItem ? State::kDone : State::kBad;
+CallReader::State MistralCalls::ReadWord(std::string_view& text, std::string& word) {
+  if (!TakeName(text, word)) return State::kBad;
+  if (!text.empty()) phase_ = Phase::kTag;
+  return State::kMore;
+}
+
+CallReader::State MistralCalls::ReadTag(std::string_view& text, ChatEvents& out) {
+  text.remove_prefix(SpaceAtFront(text));
+  if (text.empty()) return State::kMore;
+  if (text.front() == '{') return ReadBefore(text, out);
+  const Begins args = BeginsWith(text, args_);
+  const Begins call_id = id_.empty() ? BeginsWith(text, call_id_) : Begins::kNo;
+  if (args == Begins::kYes) {
+    text.remove_prefix(args_.size());
+    phase_ = Phase::kBefore;
+    return State::kMore;
+  }
+  if (call_id == Begins::kYes) {
+    text.remove_prefix(call_id_.size());
+    phase_ = Phase::kId;
+    return State::kMore;
+  }
+  const bool maybe = args == Begins::kMaybe || call_id == Begins::kMaybe;
+  return maybe ? State::kMore : State::kBad;
+}
+
+CallReader::State MistralCalls::ReadBefore(std::string_view& text, ChatEvents& out) {
+  text.remove_prefix(SpaceAtFront(text));
+  if (text.empty()) return State::kMore;
+  if (text.front() == '{') {
+    phase_ = Phase::kArguments;
+    return BeginCall(out) ? State::kMore : State::kBad;
+  }
+  const Begins next = BeginsWith(text, next_);
+  const Begins none = TakeNoArguments(text);
+  if (next == Begins::kYes || none == Begins::kYes) return EndWithoutArguments(out);
+  return next == Begins::kMaybe || none == Begins::kMaybe ? State::kMore : State::kBad;
+}
+
+CallReader::State MistralCalls::EndWithoutArguments(ChatEvents& out) const {
+  if (!BeginCall(out)) return State::kBad;
+  out.Arguments("{}");
+  out.EndCall();
+  return State::kDone;
+}
+
+bool MistralCalls::BeginCall(ChatEvents& out) const {
+  if (!names_.Allow(name_)) return false;
+  out.BeginCall(name_, id_);
+  return true;
+}
+
+CallReader::State MistralCalls::Finish(ChatEvents& out) {
+  if (phase_ == Phase::kList) return list_->Finish(out);
+  return phase_ == Phase::kBefore ? EndWithoutArguments(out) : State::kBad;
 }
 
 }  // namespace baton

@@ -5,8 +5,6 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMaxNameBytes = 4096;
-
 // A byte of a name; tools may have dots and dashes in their names, too.
 bool IsName(char c, bool first) {
   const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -17,16 +15,24 @@ bool IsName(char c, bool first) {
 
 CallReader::State PythonCalls::Read(std::string_view& text, ChatEvents& out) {
   while (!text.empty()) {
+    if (bad_.has_value()) {
+      const size_t length = bad_->Skip(text);
+      if (length == 0) return State::kBad;
+      text.remove_prefix(length);
+      if (bad_->done()) bad_.reset();
+      return State::kNotCall;
+    }
     if (phase_ == Phase::kValue) {
       std::string json;
       const PythonValue::State state = value_.Read(text, json);
       out.Arguments(json);
-      if (state == PythonValue::State::kBad) return State::kBad;
+      if (state == PythonValue::State::kBad) return EndBadCall();
       if (state == PythonValue::State::kMore) return State::kMore;
       phase_ = Phase::kAfterValue;
       continue;
     }
     const State state = TakeByte(text.front(), out);
+    if (state == State::kBad) return EndBadCall();
     text.remove_prefix(1);
     if (state != State::kMore) return state;
   }
@@ -44,32 +50,33 @@ CallReader::State PythonCalls::TakeByte(char c, ChatEvents& out) {
     case Phase::kKeyOrEnd:
       if (space) return State::kMore;
       if (c == ')' && phase_ == Phase::kKeyOrEnd) return EndCall(out);
-      if (c == ']' && any_ && phase_ == Phase::kBeforeName) return State::kDone;
+      if (c == ']' && phase_ == Phase::kBeforeName) return EndList();
       word_ = c;
       phase_ = phase_ == Phase::kKeyOrEnd ? Phase::kKey : Phase::kName;
       return IsName(c, true) ? State::kMore : State::kBad;
     case Phase::kName:
-      if (c == '(') return BeginCall(out) ? State::kMore : State::kBad;
+      if (c == '(' && BeginCall(out)) return State::kMore;
+      if (c == '(') return any_ ? SkipCall(1, '\0') : State::kBad;
       word_ += c;
-      return IsName(c, false) && word_.size() <= kMaxNameBytes ? State::kMore : State::kBad;
+      return IsName(c, false) && word_.size() <= kMaxCallNameBytes ? State::kMore : State::kBad;
     case Phase::kKey:
       if (c == '=') BeginValue(out);
       if (c == '=' || space) return State::kMore;
       word_ += c;
-      return IsName(c, false) && word_.size() <= kMaxNameBytes ? State::kMore : State::kBad;
+      return IsName(c, false) && word_.size() <= kMaxCallNameBytes ? State::kMore : State::kBad;
     case Phase::kAfterValue:
       if (c == ')') return EndCall(out);
       if (c == ',') phase_ = Phase::kKeyOrEnd;
       return space || c == ',' ? State::kMore : State::kBad;
     default:
-      if (c == ']') return State::kDone;
+      if (c == ']') return EndList();
       if (c == ',') phase_ = Phase::kBeforeName;
       return space || c == ',' ? State::kMore : State::kBad;
   }
 }
 
 bool PythonCalls::BeginCall(ChatEvents& out) {
-  if (known_ != nullptr && !known_->Has(word_)) return false;
+  if (!names_.Allow(word_)) return false;
   out.BeginCall(word_);
   out.Arguments("{");
   first_ = true;
@@ -90,12 +97,39 @@ CallReader::State PythonCalls::EndCall(ChatEvents& out) {
   out.Arguments("}");
   out.EndCall();
   any_ = true;
+  after_bad_ = false;
   phase_ = Phase::kAfterCall;
   return State::kCallEnded;
 }
 
+CallReader::State PythonCalls::EndBadCall() {
+  switch (phase_) {
+    case Phase::kValue:
+      return SkipCall(1 + value_.depth(), value_.quote());
+    case Phase::kKeyOrEnd:
+    case Phase::kKey:
+    case Phase::kAfterValue:
+      return SkipCall(1, '\0');
+    default:
+      return State::kBad;
+  }
+}
+
+CallReader::State PythonCalls::SkipCall(size_t depth, char quote) {
+  bad_.emplace(depth, quote, "\"'");
+  after_bad_ = true;
+  phase_ = Phase::kAfterCall;
+  return State::kNotCall;
+}
+
+// Behind a bad call, the end of the list is text, too.
+CallReader::State PythonCalls::EndList() const {
+  return any_ && !after_bad_ ? State::kDone : State::kBad;
+}
+
 CallReader::State PythonCalls::Finish(ChatEvents&) {
-  return phase_ == Phase::kAfterCall ? State::kDone : State::kBad;
+  const bool open = bad_.has_value() || after_bad_ || phase_ != Phase::kAfterCall;
+  return open ? State::kBad : State::kDone;
 }
 
 }  // namespace baton

@@ -55,6 +55,12 @@ PythonValue::State PythonValue::Read(std::string_view& text, std::string& json) 
   return state_;
 }
 
+char PythonValue::quote() const {
+  const bool in_string =
+      expect_ == Expect::kString || expect_ == Expect::kEscape || expect_ == Expect::kHex;
+  return in_string ? quote_ : '\0';
+}
+
 bool PythonValue::Take(char c, std::string& json) {
   switch (expect_) {
     case Expect::kString:
@@ -72,6 +78,7 @@ bool PythonValue::Take(char c, std::string& json) {
 }
 
 bool PythonValue::TakeInString(char c, std::string& json) {
+  if (c == kSpecialSign) return Fail();
   if (expect_ == Expect::kEscape) {
     expect_ = Expect::kString;
     word_.clear();
@@ -99,11 +106,11 @@ bool PythonValue::TakeInString(char c, std::string& json) {
 }
 
 bool PythonValue::TakeHex(char c, std::string& json) {
+  if (std::string_view("0123456789abcdefABCDEF").find(c) == std::string_view::npos) return Fail();
   word_ += c;
   if (word_.size() < hex_digits_) return true;
   uint32_t code = 0;
-  const char* const end = word_.data() + word_.size();
-  if (std::from_chars(word_.data(), end, code, 16).ptr != end) return Fail();
+  std::from_chars(word_.data(), word_.data() + word_.size(), code, 16);
   json += fmt::format("\\u{:04x}", code);
   expect_ = Expect::kString;
   return true;

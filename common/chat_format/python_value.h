@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,6 +18,9 @@ class PythonValue final {
   // Removes the bytes of the value from the front of `text` and appends JSON to `json`. A number or
   // a word ends before the byte that follows it.
   State Read(std::string_view& text, std::string& json);
+  size_t depth() const { return open_.size(); }  // open brackets
+  // The quotation mark of the string in which the text so far ends, or 0.
+  char quote() const;
 
  private:
   enum class Expect : uint8_t {

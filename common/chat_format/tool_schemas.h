@@ -44,6 +44,7 @@ class ToolSchemas final {
   explicit ToolSchemas(const nlohmann::ordered_json& tools);
 
   bool Has(std::string_view tool) const { return tools_.find(tool) != tools_.end(); }
+  bool empty() const { return tools_.empty(); }
   ParameterType TypeOf(std::string_view tool, std::string_view parameter) const;
 
  private:

@@ -85,6 +85,7 @@ std::string StopMatcher::Append(std::string_view text, bool may_stop) {
 }
 
 std::string StopMatcher::Flush() {
+  node_ = 0;
   return stopped() ? "" : std::exchange(held_back_, {});
 }
 

@@ -57,7 +57,7 @@ class StopMatcher final {
   // Adds `text` and returns the text that can be shown now; both have whole characters. Returns
   // nothing more once stopped. Without `may_stop`, stop strings that end in `text` are ignored.
   std::string Append(std::string_view text, bool may_stop = true);
-  // The text that is held back, for a stream that ends without a stop string.
+  // The text that is held back. No stop string goes on behind it.
   std::string Flush();
 
   bool stopped() const { return stop_index_ >= 0; }

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/mapped_file.h"
+#include "tests/unit/chat_format/parsed.h"
 
 namespace baton {
 namespace {
@@ -60,27 +61,14 @@ Json ToJson(const ChatEvent& event) {
   return {};
 }
 
-// Joins texts of the same kind that follow each other.
-void Add(std::vector<ChatEvent> from, std::vector<ChatEvent>& to) {
-  for (ChatEvent& event : from) {
-    const bool is_text = event.kind == Kind::kContent || event.kind == Kind::kReasoning ||
-                         event.kind == Kind::kArguments;
-    if (is_text && !to.empty() && to.back().kind == event.kind) {
-      to.back().text += event.text;
-    } else {
-      to.push_back(std::move(event));
-    }
-  }
-}
-
-Json Parse(const ChatParserOptions& options, const std::vector<std::string_view>& pieces) {
-  ChatParser parser(options);
-  std::vector<ChatEvent> events;
-  for (const std::string_view piece : pieces) Add(parser.Append(piece), events);
-  Add(parser.Finish(), events);
+Json ToJson(const std::vector<ChatEvent>& events) {
   Json out = Json::array();
   for (const ChatEvent& event : events) out.push_back(ToJson(event));
   return out;
+}
+
+Json Parse(const ChatParserOptions& options, const std::string& text) {
+  return ToJson(ParsedParts(options, PartsOf(text)));
 }
 
 class Goldens : public ::testing::TestWithParam<std::string> {};
@@ -97,14 +85,15 @@ TEST_P(Goldens, GiveTheSameEventsHoweverTheTextIsDivided) {
     SCOPED_TRACE(one["name"]);
     options.in_reasoning = one.value("in_reasoning", false);
     const std::string text = one["text"];
-    EXPECT_EQ(Parse(options, {text}), one["events"]);
-    std::vector<std::string_view> bytes;
-    for (size_t i = 0; i < text.size(); ++i) bytes.push_back(std::string_view(text).substr(i, 1));
-    EXPECT_EQ(Parse(options, bytes), one["events"]) << "byte by byte";
+    const bool special = one.value("special", text.find("⟪") != std::string::npos);
+    options.special = special ? AllMarkersOf(options) : SpecialMarkers();
+    const std::vector<OutputPart> parts = PartsOf(text);
+    EXPECT_EQ(ToJson(ParsedParts(options, parts)), one["events"]);
+    const auto bytes = Divided(parts, [](size_t) { return true; });
+    EXPECT_EQ(ToJson(ParsedParts(options, bytes)), one["events"]) << "byte by byte";
     for (size_t at = 1; at < text.size(); ++at) {
-      const std::string_view all = text;
-      ASSERT_EQ(Parse(options, {all.substr(0, at), all.substr(at)}), one["events"])
-          << "divided before byte " << at;
+      const auto two = Divided(parts, [at](size_t byte) { return byte == at; });
+      ASSERT_EQ(ToJson(ParsedParts(options, two)), one["events"]) << "divided before byte " << at;
     }
   }
 }
@@ -136,7 +125,7 @@ TEST(ChatParser, PassesArgumentsOnAsTheyArrive) {
 
 TEST(ChatParser, WithoutFormatsAllTextIsContent) {
   const std::string text = "<think>a</think><tool_call>{\"name\": \"f\"}</tool_call>";
-  EXPECT_EQ(Parse({}, {text}), Json::array({Json{"content", text}}));
+  EXPECT_EQ(Parse({}, text), Json::array({Json{"content", text}}));
 }
 
 TEST(ChatParser, CallsOrReasoningOfHarmonyCanBeLeftInTheText) {
@@ -145,10 +134,10 @@ TEST(ChatParser, CallsOrReasoningOfHarmonyCanBeLeftInTheText) {
       "to=functions.f<|message|>{}<|call|>";
   ChatParserOptions options;
   options.reasoning = ReasoningFormat::kHarmony;
-  EXPECT_EQ(Parse(options, {text}), Json::parse(R"([["reasoning", "a"], ["content", "{}"]])"));
+  EXPECT_EQ(Parse(options, text), Json::parse(R"([["reasoning", "a"], ["content", "{}"]])"));
   options.reasoning = ReasoningFormat::kNone;
   options.calls = ToolCallFormat::kHarmony;
-  EXPECT_EQ(Parse(options, {text}),
+  EXPECT_EQ(Parse(options, text),
             Json::parse(R"([["content", "a"], ["call", "f"], ["arguments", "{}"], ["end"]])"));
 }
 
@@ -160,11 +149,30 @@ TEST(ChatParser, ArgumentsNestNoDeeperThanOtherJson) {
         std::string(static_cast<size_t>(depth), '[') + std::string(static_cast<size_t>(depth), ']');
     const std::string text =
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": " + object + "}}</tool_call>";
-    return Parse(options, {text}).back()[0];
+    return Parse(options, text).back()[0];
   };
   EXPECT_EQ(last_event(59), "end");
   EXPECT_EQ(last_event(60), "content");
   EXPECT_EQ(last_event(100'000), "content");
+}
+
+TEST(ChatParser, TheBoundOfAKeyDividesNoCharacter) {
+  ChatParserOptions options;
+  options.calls = ToolCallFormat::kGlm;
+  const std::string key = std::string(4095, 'a') + "éé";
+  const Json events = Parse(options, "<tool_call>f<arg_key>" + key + "</arg_key></tool_call>");
+  EXPECT_EQ(events[2][1], "<tool_call>f<arg_key>" + key.substr(0, 4097));
+  EXPECT_EQ(events[3], (Json{"content", "é</arg_key></tool_call>"}));
+}
+
+TEST(ChatParser, AHeaderOfHarmonyIsBounded) {
+  ChatParserOptions options;
+  options.calls = ToolCallFormat::kHarmony;
+  for (const char* begin : {"<|channel|>analysis ", "to="}) {
+    ChatParser parser(options);
+    const std::string text = begin + std::string(4097, 'a');
+    EXPECT_EQ(parser.Append(text), (std::vector<ChatEvent>{{Kind::kContent, text, ""}}));
+  }
 }
 
 // Processor time of this thread to parse `pieces` pieces of one line end, in seconds.
@@ -240,6 +248,17 @@ TEST(ChatFormat, ThePromptMayEndInTheReasoning) {
   EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kThink, "<think>\n\n</think>\n\n"));
   EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kNone, "<think>"));
   EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kHarmony, "<|start|>assistant"));
+  EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kThink, "<think>Hm"));
+}
+
+TEST(ChatFormat, AContinuedTextMayEndInTheReasoning) {
+  const auto begins = [](std::string_view end) {
+    return BeginsReasoning(ReasoningFormat::kThink, end, /*continues=*/true);
+  };
+  EXPECT_TRUE(begins("</think><think>Hm, "));
+  EXPECT_TRUE(begins("<think>"));
+  EXPECT_FALSE(begins("<think>Hm</think>It"));
+  EXPECT_FALSE(begins("It"));
 }
 
 }  // namespace
