@@ -37,7 +37,7 @@ TEST(ModelHostTest, OpensAModelOnTheCpu) {
   ModelRunner& runner = (*host)->runner();
   EXPECT_EQ(runner.device().name(), "cpu portable");
   EXPECT_EQ(runner.traits().max_rows, 48);
-  EXPECT_EQ(runner.traits().max_logit_rows, 5);
+  EXPECT_EQ(runner.traits().max_logit_rows, 5 + kScoredRows);
   EXPECT_EQ(runner.traits().context_length, 64);
 }
 
