@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/engine/request_check.h"
 #include "tests/support/temporary_folder.h"
 
 namespace baton {
