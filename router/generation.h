@@ -66,6 +66,7 @@ struct FieldNames {
   std::string text = "text";
   std::string tokens = "tokens.ids";
   std::string_view messages = "chat.messages";
+  bool one_message_a_turn = true;  // the turns of the chat have the numbers of the messages
   std::string_view template_arguments = "chat.template_arguments_json";
   std::string_view reasoning_effort = "reasoning_effort";
   std::string_view samples = "samples";

@@ -236,10 +236,13 @@ Status ModelText::CheckRoles(const Json& context,
   }
   if (silent.empty()) return OkStatus();
   const auto& [number, role] = *silent.begin();
-  const std::string member = fmt::format("{}[{}].role", names.messages, number);
+  const std::string member = names.one_message_a_turn
+                                 ? fmt::format("{}[{}].role", names.messages, number)
+                                 : std::string(names.messages);
   return InvalidMember(member,
-                       "{} is {}; this model's chat template prints no message of this role",
+                       "{} {} {}; this model's chat template prints no message of this role",
                        member,
+                       names.one_message_a_turn ? "is" : "has a message of the role",
                        Shown(role.dump()));
 }
 

@@ -148,6 +148,7 @@ StatusOr<ApiRequest> ReadMessagesRequest(MessagesKind kind, const Json& body) {
   ApiRequest out;
   GenerationRequest& generation = out.generation;
   generation.names.messages = "messages";
+  generation.names.one_message_a_turn = false;
   generation.names.sampling = "";
   generation.samples = 1;
   generation.skip_special_tokens = true;

@@ -200,6 +200,7 @@ StatusOr<ApiRequest> ReadResponsesRequest(const Json& body) {
   ApiRequest out;
   GenerationRequest& generation = out.generation;
   generation.names.messages = "input";
+  generation.names.one_message_a_turn = false;
   generation.names.template_arguments = "chat_template_kwargs";
   generation.names.reasoning_effort = "reasoning.effort";
   generation.names.max_tokens = "max_output_tokens";

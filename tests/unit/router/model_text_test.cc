@@ -200,6 +200,13 @@ TEST(Roles, ASystemMessageIsNotLeftOutEither) {
     const Status status = PromptOfBody(kNoSystem, BodyWithRole(role)).status();
     EXPECT_EQ(MemberOf(status), "messages[1].role") << role;
   }
+  const auto messages = ReadMessagesRequest(
+      MessagesKind::kCreate, nlohmann::ordered_json::parse(R"({"max_tokens": 1, "system": "x",
+                                        "messages": [{"role": "user", "content": "x"}]})"));
+  const Status status = PromptOf(Model(kNoSystem), messages).status();
+  EXPECT_EQ(Message(status),
+            "messages has a message of the role \"system\"; this model's chat template prints no "
+            "message of this role");
 }
 
 TEST(Roles, ATemplateMayLookAtTheContentOfAMessage) {

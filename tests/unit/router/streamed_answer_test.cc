@@ -209,16 +209,16 @@ size_t CountWholeCalls(Api api, const Json& body) {
 }
 
 Events EventsOf(const Json& golden) {
-  static const std::map<std::string, Kind> kKinds = {{"content", Kind::kContent},
-                                                     {"reasoning", Kind::kReasoning},
-                                                     {"call", Kind::kCallBegin},
-                                                     {"arguments", Kind::kArguments},
-                                                     {"end", Kind::kCallEnd},
-                                                     {"failed", Kind::kCallFailed}};
+  static const std::map<std::string, Kind> kinds = {{"content", Kind::kContent},
+                                                    {"reasoning", Kind::kReasoning},
+                                                    {"call", Kind::kCallBegin},
+                                                    {"arguments", Kind::kArguments},
+                                                    {"end", Kind::kCallEnd},
+                                                    {"failed", Kind::kCallFailed}};
   Events events;
   for (const Json& one : golden) {
     ChatEvent& event = events.emplace_back();
-    event.kind = kKinds.at(one[0]);
+    event.kind = kinds.at(one[0]);
     if (one.size() > 1) event.text = one[1];
     if (event.kind == Kind::kCallBegin) event.id = fmt::format("call_{}", events.size());
   }
