@@ -248,23 +248,20 @@ ModelText::ModelText(std::string name,
   special_markers_ = SpecialMarkers(std::move(special));
 }
 
-std::string ModelText::EndOf(const ChatInput& chat, std::span<const TokenId> prompt) const {
-  // A marker of reasoning fits into these bytes, even with white space and one token for each byte.
-  constexpr size_t kMarkerBytes = 32;
-  const bool continues = chat.continue_final_message && !chat.turns.empty();
-  const size_t bytes = kMarkerBytes + (continues ? chat.turns.back().content.size() : 0);
-  std::string end = tokenizer_.Decode(prompt.last(std::min(prompt.size(), bytes)), false);
-  end.erase(0, end.size() - std::min(end.size(), bytes));
-  return end;
-}
-
 ChatParserOptions ModelText::ParserOptions(const ChatInput& chat,
                                            const ChatOutput& output,
                                            std::span<const TokenId> prompt) const {
+  // The end of the prompt contains the marker of the reasoning, even if the marker has one token
+  // for each byte, and the text that is continued.
+  constexpr size_t kMarkerBytes = 32;
+  const bool continues = chat.continue_final_message && !chat.turns.empty();
+  const size_t bytes = kMarkerBytes + (continues ? chat.turns.back().content.size() : 0);
+  const std::string text = tokenizer_.Decode(prompt.last(std::min(prompt.size(), bytes)), false);
+  const std::string_view end =
+      std::string_view(text).substr(text.size() - std::min(text.size(), bytes));
   ChatParserOptions options;
   options.reasoning = formats_.reasoning;
-  options.in_reasoning =
-      BeginsReasoning(formats_.reasoning, EndOf(chat, prompt), chat.continue_final_message);
+  options.in_reasoning = BeginsReasoning(formats_.reasoning, end, continues);
   // A grammar of forced calls counts the bytes of tokens: it takes a marker's text in ordinary
   // tokens, too.
   if (output.choice == ChatOutput::Choice::kAuto) options.special = special_markers_;

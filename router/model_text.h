@@ -73,9 +73,6 @@ class ModelText final {
   ChatParserOptions ParserOptions(const ChatInput& chat,
                                   const ChatOutput& output,
                                   std::span<const TokenId> prompt) const;
-  // The end of `prompt`, the tokens of `chat`: a marker of reasoning, and the message that is
-  // continued.
-  std::string EndOf(const ChatInput& chat, std::span<const TokenId> prompt) const;
   const ChatFormats& formats() const { return formats_; }
   // Tokens that are markers of the formats: ChatParser needs them in the text.
   std::span<const TokenId> chat_tokens() const { return chat_tokens_; }
