@@ -1,6 +1,7 @@
 // Random outputs in which the syntax of all formats, markup, other languages and broken characters
 // are mixed and cut, read by the parser of each format.
 #include <algorithm>
+#include <cstdint>
 #include <ctime>
 #include <limits>
 #include <memory>
@@ -389,7 +390,9 @@ TEST(MixedFormats, RandomOutputsKeepTheContract) {
 }
 
 TEST(MixedFormats, DISABLED_ManyRandomOutputsKeepTheContract) {
-  TestRandomOutputs(std::random_device{}(), 1'000'000);
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  TestRandomOutputs(seed, 1'000'000);
 }
 
 // Processor time of this thread to parse `text`, in pieces of 4 bytes, in seconds.
