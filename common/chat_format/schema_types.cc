@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 
 #include <nlohmann/json.hpp>
 
@@ -13,6 +14,21 @@ using Json = nlohmann::ordered_json;
 
 // References and schemas inside of each other.
 constexpr int kMaxDepth = 100;
+
+constexpr std::string_view kObject[] = {"properties",
+                                        "required",
+                                        "additionalProperties",
+                                        "patternProperties",
+                                        "minProperties",
+                                        "maxProperties"};
+constexpr std::string_view kArray[] = {"items", "prefixItems", "minItems", "maxItems"};
+constexpr std::string_view kString[] = {"minLength", "maxLength", "pattern", "format"};
+constexpr std::string_view kNumber[] = {
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
+template <class List>
+bool Has(const List& list, std::string_view name) {
+  return std::ranges::find(list, name) != std::end(list);
+}
 
 const Json* Member(const Json& object, const char* name) {
   if (!object.is_object()) return nullptr;
@@ -38,6 +54,19 @@ ValueTypes TypesOfNames(const Json& names) {
   return types;
 }
 
+// The type that the keywords of a schema without a type are about; all if there is none, or
+// several.
+ValueTypes ImpliedTypes(const Json& schema) {
+  std::string_view implied;
+  for (const auto& [name, value] : schema.items()) {
+    const std::string_view type = TypeOfKeyword(name);
+    if (type.empty() || type == implied) continue;
+    if (!implied.empty()) return ValueTypes::kAll;
+    implied = type;
+  }
+  return implied.empty() ? ValueTypes::kAll : TypesOfName(Json(implied));
+}
+
 // A step of a JSON pointer (RFC 6901).
 const Json* Step(const Json& from, std::string_view step) {
   if (from.is_array()) {
@@ -55,6 +84,13 @@ const Json* Step(const Json& from, std::string_view step) {
 }
 
 }  // namespace
+
+std::string_view TypeOfKeyword(std::string_view name) {
+  if (Has(kObject, name)) return "object";
+  if (Has(kArray, name)) return "array";
+  if (Has(kString, name)) return "string";
+  return Has(kNumber, name) ? "number" : "";
+}
 
 ValueTypes TypesOfNumber(double number) {
   const bool whole = number == std::floor(number);
@@ -100,7 +136,11 @@ ValueTypes SchemaTypes::Of(const Json& schema, int depth) {
   if (schema == false) return ValueTypes::kNone;
   if (!schema.is_object() || depth > kMaxDepth) return ValueTypes::kAll;
   ValueTypes types = ValueTypes::kAll;
-  if (const Json* names = Member(schema, "type")) types = types & TypesOfNames(*names);
+  if (const Json* names = Member(schema, "type")) {
+    types = types & TypesOfNames(*names);
+  } else if (typeless_ == Typeless::kImplied) {
+    types = types & ImpliedTypes(schema);
+  }
   if (const Json* value = Member(schema, "const")) types = types & TypesOfValue(*value);
   if (const Json* values = Member(schema, "enum"); values != nullptr && values->is_array()) {
     ValueTypes some;

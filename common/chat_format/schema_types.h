@@ -47,6 +47,8 @@ inline constexpr ValueTypes ValueTypes::kArray = 32;
 inline constexpr ValueTypes ValueTypes::kObject = 64;
 inline constexpr ValueTypes ValueTypes::kAll = 127;
 
+// The name of the type that a keyword constrains; empty where it is not about one type.
+std::string_view TypeOfKeyword(std::string_view name);
 ValueTypes TypesOfNumber(double number);
 ValueTypes TypesOfValue(const nlohmann::ordered_json& value);
 // The part of the schema `root` to which a reference as "#/$defs/name" leads; null when there is
@@ -54,13 +56,20 @@ ValueTypes TypesOfValue(const nlohmann::ordered_json& value);
 const nlohmann::ordered_json* TargetOf(const nlohmann::ordered_json& root,
                                        std::string_view reference);
 
+// What a schema without `type` allows.
+enum class Typeless : uint8_t {
+  kAnything,  // what JSON schema says: keywords of one type let values of all others pass
+  kImplied,   // values of the type that its keywords are about, as outputs under a grammar have
+};
+
 // Which types of values a JSON schema allows, as far as type, const, enum, anyOf, oneOf, allOf and
 // $ref say. The schema comes from a client and need not be valid: what is not understood allows all
 // types. Each definition is visited once.
 class SchemaTypes final {
  public:
   // `root`: the whole schema, in which references lead. It outlives the object.
-  explicit SchemaTypes(const nlohmann::ordered_json& root) : root_(root) {}
+  explicit SchemaTypes(const nlohmann::ordered_json& root, Typeless typeless = Typeless::kAnything)
+      : root_(root), typeless_(typeless) {}
 
   // `schema`: the whole or a part.
   ValueTypes Of(const nlohmann::ordered_json& schema) { return Of(schema, 0); }
@@ -71,6 +80,7 @@ class SchemaTypes final {
   ValueTypes OfBranches(const nlohmann::ordered_json& branches, bool all, int depth);
 
   const nlohmann::ordered_json& root_;
+  const Typeless typeless_;
   std::map<std::string, ValueTypes> targets_;  // by reference
 };
 

@@ -23,7 +23,7 @@ const Json* Member(const Json& object, const char* name) {
 // to. Visits each once. A parameter that several of them declare has the types of all.
 class ParameterReader {
  public:
-  explicit ParameterReader(const Json& root) : root_(root), types_(root) {}
+  explicit ParameterReader(const Json& root) : root_(root), types_(root, Typeless::kImplied) {}
 
   ToolParameters Read() {
     Add(root_, 0);

@@ -4,21 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/chat_format/schema_types.h"
 #include "common/grammar/schema_places.h"
 
 namespace baton {
 namespace {
 
-constexpr std::string_view kObject[] = {"properties",
-                                        "required",
-                                        "additionalProperties",
-                                        "patternProperties",
-                                        "minProperties",
-                                        "maxProperties"};
-constexpr std::string_view kArray[] = {"items", "prefixItems", "minItems", "maxItems"};
-constexpr std::string_view kString[] = {"minLength", "maxLength", "pattern", "format"};
-constexpr std::string_view kNumber[] = {
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
 // Of all drafts, also where only an earlier one defines them.
 constexpr std::string_view kNotEnforced[] = {"not",
                                              "if",
@@ -45,13 +36,6 @@ constexpr std::string_view kNotEnforced[] = {"not",
 
 bool IsDefinitions(std::string_view name) {
   return In(kDefinitionKeywords, name);
-}
-
-std::string_view TypeOfKeyword(std::string_view name) {
-  if (In(kObject, name)) return "object";
-  if (In(kArray, name)) return "array";
-  if (In(kString, name)) return "string";
-  return In(kNumber, name) ? "number" : "";
 }
 
 bool IsEnforced(std::string_view name) {

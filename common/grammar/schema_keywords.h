@@ -26,8 +26,6 @@ bool IsEnforced(std::string_view name);
 // Whether the keyword `name` of some draft constrains the values, with this value of its own.
 bool IsConstraint(std::string_view name, const nlohmann::ordered_json& value);
 bool IsDefinitions(std::string_view name);
-// The type of the values that a keyword constrains; empty where it is not about one type.
-std::string_view TypeOfKeyword(std::string_view name);
 
 // The keyword that states the address of a schema, from which references in it count: $id, in the
 // drafts 3 and 4 id.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/chat_format/schema_types.h"
 #include "common/grammar/schema_keywords.h"
 #include "common/grammar/schema_references.h"
 #include "common/grammar/schema_strings.h"

@@ -51,10 +51,11 @@ std::string Hostname() {
   return Any({labels(61, "{0,3}"), labels(23, "{4,9}")});
 }
 
-// RFC 5321 without quoted local parts.
+// RFC 5321 without quoted local parts, and without its bounds of lengths.
 std::string Email() {
-  const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}";
-  return fmt::format("{0}(?:\\.{0}){{0,2}}@{1}", atom, Hostname());
+  const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
+  const std::string label = "[A-Za-z0-9](?:-?[A-Za-z0-9])*";
+  return fmt::format("{0}(?:\\.{0})*@{1}(?:\\.{1})*", atom, label);
 }
 
 std::string Ipv4() {

@@ -80,8 +80,9 @@ const CodePoints& Unescaped() {
   return kSet;
 }
 
-// The escapes of those of `characters` that have one in a JSON string; empty when there are none.
-std::string Escapes(const CodePoints& characters, bool in_call) {
+// The escapes of those of `characters` that have one in a JSON string: alternatives without groups,
+// which would be rules of their own. The masks of a rule that repeats are computed for that rule.
+std::vector<std::string> Escapes(const CodePoints& characters, bool in_call) {
   constexpr std::string_view kShort = "\"\\\b\f\n\r\t";
   constexpr std::string_view kShortLetters = "\"\\bfnrt";
   std::vector<CodePoints::Range> letters;
@@ -97,15 +98,14 @@ std::string Escapes(const CodePoints& characters, bool in_call) {
       numbers[c / 16].push_back({digit, digit});
     }
   }
-  std::vector<std::string> options;
-  if (!letters.empty()) options.push_back(ClassText(CodePoints(letters)));
+  std::vector<std::string> escapes;
+  if (!letters.empty()) escapes.push_back("\\\\" + ClassText(CodePoints(letters)));
   for (int high = 0; high < 2; ++high) {
     if (numbers[high].empty()) continue;
-    options.push_back(fmt::format("u00{}{}", high, ClassText(CodePoints(numbers[high]))));
+    escapes.push_back(fmt::format("\\\\u00{}{}", high, ClassText(CodePoints(numbers[high]))));
   }
-  if (in_call && characters.Has('<')) options.emplace_back("u003c");
-  if (options.empty()) return "";
-  return fmt::format("\\\\({})", fmt::join(options, "|"));
+  if (in_call && characters.Has('<')) escapes.emplace_back("\\\\u003c");
+  return escapes;
 }
 
 class Writer {
@@ -160,13 +160,14 @@ class Writer {
     }
     const auto [plain, escapes] = Divided(characters);
     if (escapes.empty()) return ClassText(plain);
-    return plain.empty() ? fmt::format("({})", escapes)
-                         : fmt::format("({}|{})", ClassText(plain), escapes);
+    std::vector<std::string> options = escapes;
+    if (!plain.empty()) options.insert(options.begin(), ClassText(plain));
+    return fmt::format("({})", fmt::join(options, "|"));
   }
 
   struct InJson {
     CodePoints plain;
-    std::string escapes;
+    std::vector<std::string> escapes;
   };
   InJson Divided(const CodePoints& characters) const {
     const bool in_call = place_ == RegexPlace::kInCall;
@@ -195,7 +196,7 @@ class Writer {
     if (plain.empty() || escapes.empty()) return Class(characters) + Count(least, kNoLimit);
     const std::string some = ClassText(plain) + "*";
     const std::string begin = least == 0 ? "" : Class(characters) + Count(least, least);
-    return fmt::format("{}{}({}{})*", begin, some, escapes, some);
+    return fmt::format("{}{}({}{})*", begin, some, fmt::join(escapes, some + "|"), some);
   }
 
   static std::string Count(int64_t least, int64_t most) {

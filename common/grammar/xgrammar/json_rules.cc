@@ -15,9 +15,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Range = xgrammar::GrammarBuilder::CharacterClassElement;
 
-// Digits behind the first one of a number, and of a number with an exponent, which is below 300.
-constexpr int kMaxDigits = 300;
-constexpr int kMaxDigitsWithExponent = 8;
+// Digits behind the first one, with which a number fits into a double, times the largest power of
+// ten that is written. Far fewer than the bound and the bytes of a token, all counts share a mask.
+constexpr int kMaxDigits = 200;
 
 // Whether a client wrote rules of the grammar, whose names may be any.
 bool HasEbnf(const Json& part) {
@@ -73,21 +73,12 @@ class JsonRules {
              digit}});
   }
 
-  void Integer(int32_t rule) {
-    // 64 bits, which many parsers have for integers, up to 8,999,999,999,999,999,999.
-    const int32_t below_nine = rules_.AddCharacterClass({{'1', '8'}});
-    Update(rule,
-           {{rules_.AddByteString("0")},
-            {Sign(), First(), Repeated(0, 17)},
-            {Sign(), below_nine, Repeated(18, 18)}});
-  }
+  void Integer(int32_t rule) { Update(rule, {{Zero()}, {Sign(), First(), Digits()}}); }
 
   void Number(int32_t rule) {
-    const int32_t zero = rules_.AddByteString("0");
     Update(rule,
-           {{Sign(), zero, Fraction(), Exponent()},
-            {Sign(), First(), Repeated(0, kMaxDigitsWithExponent), Fraction(), Exponent()},
-            {Sign(), First(), Repeated(kMaxDigitsWithExponent + 1, kMaxDigits), Fraction()}});
+           {{Sign(), Zero(), Fraction(), Exponent()},
+            {Sign(), First(), Digits(), Fraction(), Exponent()}});
   }
 
  private:
@@ -112,11 +103,13 @@ class JsonRules {
   int32_t First() { return rules_.AddCharacterClass({{'1', '9'}}); }
   int32_t Digit() { return rules_.AddCharacterClass({{'0', '9'}}); }
 
-  int32_t Repeated(int least, int most) {
+  int32_t Zero() { return rules_.AddByteString("0"); }
+
+  int32_t Digits() {
     if (digit_rule_ < 0) {
       digit_rule_ = rules_.AddRuleWithHint("json_digit", Choices({{Digit()}}, /*optional=*/false));
     }
-    return rules_.AddRepeat(digit_rule_, least, most);
+    return rules_.AddRepeat(digit_rule_, 0, kMaxDigits);
   }
 
   int32_t Sign() {
@@ -137,10 +130,7 @@ class JsonRules {
     const int32_t e = rules_.AddCharacterClass({{'E', 'E'}, {'e', 'e'}});
     const int32_t sign =
         Optional("json_exponent_sign", {{rules_.AddCharacterClass({{'+', '+'}, {'-', '-'}})}});
-    const int32_t high = rules_.AddCharacterClass({{'0', '2'}});
-    exponent_ = Optional(
-        "json_exponent",
-        {{e, sign, Digit()}, {e, sign, Digit(), Digit()}, {e, sign, high, Digit(), Digit()}});
+    exponent_ = Optional("json_exponent", {{e, sign, Digit()}, {e, sign, Digit(), Digit()}});
     return exponent_;
   }
 

@@ -7,8 +7,8 @@
 namespace baton {
 
 // Narrows the rules that XGrammar gives to all JSON in the grammar of `spec`: the escapes of a
-// string name no surrogate without its other half, integers fit into 64 bits, and other numbers
-// into a double. Called within CallXGrammar.
+// string name no surrogate without its other half, and numbers fit into a double. Called within
+// CallXGrammar.
 void NarrowJsonRules(const nlohmann::ordered_json& spec, xgrammar::Grammar& grammar);
 
 }  // namespace baton

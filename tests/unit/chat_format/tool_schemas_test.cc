@@ -48,6 +48,8 @@ TEST(ToolSchemas, ATextIsAStringWhereverTheSchemaSaysSo) {
                              R"({"enum": ["1", "2"]})",
                              R"({"enum": ["1", null]})",
                              R"({"const": "12"})",
+                             R"({"minLength": 2, "pattern": "^."})",
+                             R"({"anyOf": [{"format": "date"}, {"type": "null"}]})",
                              R"({"type": ["string", "integer"], "enum": ["12"]})"}) {
     EXPECT_EQ(Read(schema, "12"), R"("12")") << schema;
     EXPECT_EQ(Read(schema, "true"), R"("true")") << schema;

@@ -1,5 +1,6 @@
 // Classes and escapes of regular expressions against those of the standard library, which
 // implements ECMAScript's: XGrammar rewrites them as EBNF, where they have other meanings.
+#include <iterator>
 #include <memory>
 #include <random>
 #include <regex>
@@ -10,6 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/grammar/grammar_spec.h"
+#include "common/grammar/regex/regex_anchors.h"
+#include "common/grammar/regex/regex_parser.h"
 #include "common/grammar/xgrammar/grammar_compiler.h"
 #include "tests/support/byte_tokenizer.h"
 #include "tests/unit/grammar/grammar_walk.h"
@@ -67,6 +70,44 @@ TEST_F(RegexOracleTest, ClassesMatchTheSameCharacters) {
       "\\x01", "\\x61", "\\u005b", "\\0", "a-f", "0-9", "\\x5c", "\\x22", "\\b"};
   EXPECT_GT(CompareClasses(kParts, "["), 1000);
   EXPECT_GT(CompareClasses(kParts, "[^"), 1000);
+}
+
+// A random expression of a few characters.
+std::string RandomExpression(std::mt19937_64& random) {
+  static constexpr const char* kParts[] = {
+      "a",     "b",    "a", ".", "[ab]", "[^a]", "(",   ")",   "|", "*", "+", "?", "{2}",
+      "{1,2}", "{0,}", "^", "$", "\\d",  "1",    "\\w", "(?:", ")", "|", "^", "$"};
+  std::string pattern;
+  for (size_t i = 1 + random() % 8; i > 0; --i) pattern += kParts[random() % std::size(kParts)];
+  return pattern;
+}
+
+TEST_F(RegexOracleTest, PatternsAreFoundInTheSameTexts) {
+  std::mt19937_64 random(5);
+  int compared = 0;
+  int refused = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string pattern = RandomExpression(random);
+    const auto node = ParseRegex("it", pattern, GrammarLimits());
+    if (!node.ok()) continue;
+    const auto somewhere = MatchedSomewhere("it", *node);
+    refused += somewhere.ok() ? 0 : 1;
+    if (!somewhere.ok()) continue;
+    try {
+      const std::regex expected(pattern);
+      for (int k = 0; k < 10; ++k) {
+        std::string text;
+        for (size_t length = random() % 5; length > 0; --length) text += "ab1-"[random() % 4];
+        ASSERT_EQ(Matches(*somewhere, text), std::regex_search(text, expected))
+            << pattern << " in '" << text << "'";
+      }
+      ++compared;
+    } catch (const std::regex_error&) {
+      // Not an expression of ECMAScript.
+    }
+  }
+  EXPECT_GT(compared, 3'000);
+  EXPECT_LT(refused, compared / 2);
 }
 
 TEST_F(RegexOracleTest, EscapesMatchTheSameCharacters) {

@@ -120,15 +120,15 @@ TEST_F(SchemaOutputs, EscapesNameNoHalfOfASurrogatePair) {
 
 TEST_F(SchemaOutputs, NumbersFitIntoADouble) {
   const char* number = R"({"type": "array", "items": {"type": "number"}})";
-  for (const char* text : {"[1e299,", "[-0.5E-12,", "[123456789.5e+299,", "[1234567890123.25,"}) {
+  for (const char* text : {"[1e99,", "[-0.5E-12,", "[123456789.5e+99,", "[1234567890123.25,"}) {
     EXPECT_TRUE(MayBegin(number, text)) << text;
   }
-  EXPECT_TRUE(MayBegin(number, "[" + std::string(300, '1') + ","));
-  for (const char* text : {"[1e300", "[1E1181", "[1234567890e9", "[01"}) {
+  EXPECT_TRUE(MayBegin(number, "[" + std::string(201, '1') + ","));
+  for (const char* text : {"[1e100", "[1E1181", "[01"}) {
     EXPECT_FALSE(MayBegin(number, text)) << text;
   }
-  EXPECT_FALSE(MayBegin(number, "[" + std::string(302, '1')));
-  EXPECT_FALSE(MayBegin(R"({"type": "integer"})", "9" + std::string(18, '1')));
+  EXPECT_FALSE(MayBegin(number, "[" + std::string(202, '1')));
+  EXPECT_FALSE(MayBegin(R"({"type": "integer"})", std::string(202, '1')));
   EXPECT_FALSE(MayBegin(R"({"type": "integer", "minimum": 3})", std::string(20, '1')));
 }
 
