@@ -126,21 +126,27 @@ ModelText::ModelText(std::string name,
   if (template_.has_value()) known_roles_ = KnownRoles(*template_, tokenizer_);
 }
 
-std::string ModelText::EndOf(std::span<const TokenId> prompt, size_t continued) const {
+ModelText::Reasoning ModelText::ReasoningAfter(const ChatInput* chat,
+                                               std::span<const TokenId> prompt) const {
+  const bool continues = chat != nullptr && chat->continue_final_message && !chat->turns.empty() &&
+                         !chat->turns.back().content.empty();
+  // As long as a marker and the text that is continued, even if each byte has a token of its own.
   constexpr size_t kMarkerBytes = 32;
-  const size_t bytes = kMarkerBytes + continued;  // even if each byte has a token of its own
+  const size_t bytes = kMarkerBytes + (continues ? chat->turns.back().content.size() : 0);
   const std::string text = tokenizer_.Decode(prompt.last(std::min(prompt.size(), bytes)), false);
-  return text.substr(text.size() - std::min(text.size(), bytes));
+  const std::string_view end =
+      std::string_view(text).substr(text.size() - std::min(text.size(), bytes));
+  if (BeginsReasoning(formats_.reasoning, end, continues)) return Reasoning::kInside;
+  if (continues || EndsReasoning(formats_.reasoning, end)) return Reasoning::kOver;
+  return Reasoning::kNotBegun;
 }
 
 ChatParserOptions ModelText::ParserOptions(const ChatInput& chat,
                                            const ChatOutput& output,
                                            std::span<const TokenId> prompt) const {
-  const bool continues = chat.continue_final_message && !chat.turns.empty();
-  const std::string end = EndOf(prompt, continues ? chat.turns.back().content.size() : 0);
   ChatParserOptions options;
   options.reasoning = formats_.reasoning;
-  options.in_reasoning = BeginsReasoning(formats_.reasoning, end, continues);
+  options.in_reasoning = ReasoningAfter(&chat, prompt) == Reasoning::kInside;
   // A grammar of forced calls counts the bytes of tokens: it takes a marker's text in ordinary
   // tokens, too.
   if (output.choice == ChatOutput::Choice::kAuto) options.special = special_markers_;

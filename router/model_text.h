@@ -74,9 +74,9 @@ class ModelText final {
   ChatParserOptions ParserOptions(const ChatInput& chat,
                                   const ChatOutput& output,
                                   std::span<const TokenId> prompt) const;
-  // The end of the text of `prompt`: as long as a marker of reasoning, and the `continued` bytes that
-  // the model continues.
-  std::string EndOf(std::span<const TokenId> prompt, size_t continued = 0) const;
+  // Where `prompt` leaves the model's reasoning. `chat`: what the prompt was made of; null: text.
+  enum class Reasoning : uint8_t { kNotBegun, kInside, kOver };
+  Reasoning ReasoningAfter(const ChatInput* chat, std::span<const TokenId> prompt) const;
   const ChatFormats& formats() const { return formats_; }
   // Tokens that are markers of the formats: ChatParser needs them in the text.
   std::span<const TokenId> chat_tokens() const { return chat_tokens_; }

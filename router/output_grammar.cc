@@ -122,14 +122,15 @@ GrammarPart InFormat(const ChatFormats& formats, GrammarPart part) {
 // `part` behind the reasoning that the model may write where `prompt` ends: the rest of what the
 // prompt has opened, or all of it. A prompt that ends with the closing marker switches it off.
 GrammarPart AfterReasoningOf(const ModelText& text,
+                             const PromptInput& input,
                              std::span<const TokenId> prompt,
                              GrammarPart part) {
+  using Reasoning = ModelText::Reasoning;
   const ChatFormats& formats = text.formats();
-  const std::string end = text.EndOf(prompt);
-  const bool inside = BeginsReasoning(formats.reasoning, end);
-  const bool over = EndsReasoning(formats.reasoning, end);
-  if (over || (!inside && !formats.may_begin_reasoning)) return part;
-  return AfterReasoning(formats.reasoning, inside, std::move(part));
+  const Reasoning reasoning = text.ReasoningAfter(std::get_if<ChatInput>(&input), prompt);
+  const bool may_begin = reasoning == Reasoning::kNotBegun && formats.may_begin_reasoning;
+  if (reasoning != Reasoning::kInside && !may_begin) return part;
+  return AfterReasoning(formats.reasoning, reasoning == Reasoning::kInside, std::move(part));
 }
 
 }  // namespace
@@ -157,7 +158,7 @@ StatusOr<std::string> OutputGrammar(const GenerationRequest& request,
   const auto* chat = std::get_if<ChatInput>(&request.input);
   if (chat != nullptr && request.chat_output.has_value()) {
     if (!calls) part = InFormat(text.formats(), *std::move(part));
-    part = AfterReasoningOf(text, prompt, *std::move(part));
+    part = AfterReasoningOf(text, request.input, prompt, *std::move(part));
   }
   std::string spec = GrammarSpec(*std::move(part));
   BATON_RETURN_IF_ERROR(AtMember(CheckGrammar(spec), member));

@@ -229,6 +229,12 @@ TEST(OutputGrammar, TheModelMayReasonBefore) {
   const std::string tool = std::string(R"("tools": [)") + kTool + R"(], "tool_choice": "required")";
   EXPECT_EQ(Chat(tool, think, "</think>").spec,
             Chat(tool, {.calls = ToolCallFormat::kHermes}).spec);
+  // What the model continues may have begun the reasoning, or the answer.
+  const std::string on = std::string(schema) + R"(, "add_generation_prompt": false,
+      "continue_final_message": true, "messages": [{"role": "user", "content": "x"},
+      {"role": "assistant", "content": ")";
+  EXPECT_EQ(Chat(on + R"(<think>Hm"}])", think, "<think>Hm").spec, before.spec);
+  EXPECT_EQ(Chat(on + R"(Yes"}])", think, "Yes").spec, off.spec);
   // A template that only mentions the markers is not of a model that begins to reason.
   ChatFormats mentions = think;
   mentions.may_begin_reasoning = false;
