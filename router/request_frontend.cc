@@ -269,7 +269,7 @@ class RequestFrontend::Running final : public Generation,
   std::vector<SampleText> samples_;
   std::vector<std::optional<Time>> last_token_;  // per sample
   int32_t prompt_tokens_ = 0;
-  int32_t cached_tokens_ = 0;  // once the first token has arrived
+  int32_t cached_tokens_ = 0;                  // once the first token has arrived
   std::optional<TokenId> first_prompt_token_;  // until the logprobs of the prompt are delivered
   // Used by the thread that has the request: first a tokenizer thread, then its delivery thread.
   bool failed_ = false;  // an exception was thrown: further events are dropped

@@ -45,8 +45,8 @@ struct RequestOptions : PassedOptions {
   // k ≥ 0: the logprob of each prompt token but the first, and the k highest there; -1: none. They
   // come with the first token, and the whole prompt is computed for them, cached or not.
   int32_t prompt_logprobs = -1;
-  Time arrival{};                    // at this process
-  Duration age{};                    // how long before `arrival` a router accepted the request
+  Time arrival{};  // at this process
+  Duration age{};  // how long before `arrival` a router accepted the request
   // A number for who sent the request (a key or an address). Clients take turns in the worker's
   // queue of grammars that wait to be compiled; other queues ignore it. 0: no client, such as a
   // replay.

@@ -256,20 +256,6 @@ TEST(OpenAiRequest, MembersThatWouldChangeTheAnswerAreRefusedByName) {
   EXPECT_EQ(MemberOf(suffix), "suffix");
 }
 
-TEST(OpenAiRequest, LogprobsOfThePromptAreWantedByEchoOrByName) {
-  const auto plain = ParseWith(kCompletion, R"("echo": true)");
-  EXPECT_FALSE(plain->generation.prompt_logprobs.has_value());
-  const auto echoed = ParseWith(kCompletion, R"("echo": true, "logprobs": 2, "stream": true)");
-  EXPECT_EQ(echoed->generation.prompt_logprobs, 2);
-  EXPECT_EQ(echoed->generation.names.prompt_logprobs, "logprobs");
-  EXPECT_FALSE(echoed->prompt_logprobs);
-  const auto named = ParseWith(kChat, R"("prompt_logprobs": 3)");
-  EXPECT_EQ(named->generation.prompt_logprobs, 3);
-  EXPECT_TRUE(named->prompt_logprobs);
-  const auto both = ParseWith(kCompletion, R"("echo": true, "logprobs": 2, "prompt_logprobs": 1)");
-  EXPECT_EQ(both->generation.prompt_logprobs, 2);
-}
-
 TEST(OpenAiRequest, UnknownMembersAreRefusedWithTheNearestKnownOne) {
   const std::pair<const char*, const char*> cases[] = {{"temprature", "temperature"},
                                                        {"max_token", "max_tokens"},
