@@ -1,7 +1,6 @@
 #include "common/grammar/tagged_calls.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <string>
 #include <string_view>
@@ -28,12 +27,18 @@ struct Tags {
 };
 
 const Tags& TagsOf(ToolCallFormat format) {
-  static const Tags kQwenCoder = {
-      "<parameter=",
-      ">\n",
-      "\n</parameter>\n",
-      false,
-      {"</parameter>", "<parameter=", "</function>", "<function=", "</tool_call>", "<tool_call>"}};
+  static const Tags kQwenCoder = {"<parameter=",
+                                  ">\n",
+                                  "\n</parameter>\n",
+                                  false,
+                                  {"</parameter>",
+                                   "<parameter=",
+                                   "</function>",
+                                   "<function=",
+                                   "</tool_call>",
+                                   "<tool_call>",
+                                   "</seed:tool_call>",
+                                   "<seed:tool_call>"}};
   static const Tags kGlm = {
       "<arg_key>",
       "</arg_key>\n<arg_value>",
@@ -96,8 +101,13 @@ class Writer {
                                      TextPart(tags_.value_end)}));
   }
 
+  // A value ends at any tag of the format, also inside of a JSON string.
   Json InJson(Json schema) const {
-    const std::array<std::string_view, 2> excluded = {"</", tags_.key_begin};
+    constexpr std::string_view kClosing = "</";
+    std::vector<std::string_view> excluded = {kClosing};
+    for (const std::string_view tag : tags_.all) {
+      if (!tag.starts_with(kClosing)) excluded.push_back(tag);
+    }
     return JsonSchemaOf(std::move(schema), excluded);
   }
 
