@@ -24,28 +24,27 @@ class ValueTypes final {
   static const ValueTypes kAll;
 
   constexpr bool operator==(const ValueTypes&) const = default;
-  constexpr ValueTypes operator|(ValueTypes other) const { return {bits_ | other.bits_}; }
-  constexpr ValueTypes operator&(ValueTypes other) const { return {bits_ & other.bits_}; }
-  constexpr ValueTypes Without(ValueTypes other) const { return {bits_ & ~other.bits_}; }
+  constexpr ValueTypes operator|(ValueTypes other) const { return ValueTypes(bits_ | other.bits_); }
+  constexpr ValueTypes operator&(ValueTypes other) const { return ValueTypes(bits_ & other.bits_); }
+  constexpr ValueTypes Without(ValueTypes other) const { return ValueTypes(bits_ & ~other.bits_); }
   constexpr bool Within(ValueTypes other) const { return (bits_ & ~other.bits_) == 0; }
   constexpr bool Has(ValueTypes other) const { return (bits_ & other.bits_) != 0; }
 
  private:
-  constexpr ValueTypes(int bits)
-      : bits_(static_cast<uint8_t>(bits)) {}  // NOLINT: for the operators
+  explicit constexpr ValueTypes(int bits) : bits_(static_cast<uint8_t>(bits)) {}
 
   uint8_t bits_ = 0;
 };
 
 inline constexpr ValueTypes ValueTypes::kNone = {};
-inline constexpr ValueTypes ValueTypes::kNull = 1;
-inline constexpr ValueTypes ValueTypes::kBoolean = 2;
-inline constexpr ValueTypes ValueTypes::kInteger = 4;
-inline constexpr ValueTypes ValueTypes::kNumber = 12;
-inline constexpr ValueTypes ValueTypes::kString = 16;
-inline constexpr ValueTypes ValueTypes::kArray = 32;
-inline constexpr ValueTypes ValueTypes::kObject = 64;
-inline constexpr ValueTypes ValueTypes::kAll = 127;
+inline constexpr ValueTypes ValueTypes::kNull(1);
+inline constexpr ValueTypes ValueTypes::kBoolean(2);
+inline constexpr ValueTypes ValueTypes::kInteger(4);
+inline constexpr ValueTypes ValueTypes::kNumber(12);
+inline constexpr ValueTypes ValueTypes::kString(16);
+inline constexpr ValueTypes ValueTypes::kArray(32);
+inline constexpr ValueTypes ValueTypes::kObject(64);
+inline constexpr ValueTypes ValueTypes::kAll(127);
 
 // The name of the type that a keyword constrains; empty where it is not about one type.
 std::string_view TypeOfKeyword(std::string_view name);

@@ -34,7 +34,7 @@ Status ImplyType(Json& schema, const std::string& path) {
     if (type.empty() || type == implied) continue;
     if (!implied.empty()) {
       return SchemaError(
-          path + "/" + name,
+          fmt::format("{}/{}", path, name),
           fmt::format(
               "keywords of the types {} and {} are only supported beside a type", implied, type));
     }

@@ -27,7 +27,7 @@ struct Tags {
 };
 
 const Tags& TagsOf(ToolCallFormat format) {
-  static const Tags kQwenCoder = {"<parameter=",
+  static const Tags qwen_coder = {"<parameter=",
                                   ">\n",
                                   "\n</parameter>\n",
                                   false,
@@ -39,19 +39,19 @@ const Tags& TagsOf(ToolCallFormat format) {
                                    "<tool_call>",
                                    "</seed:tool_call>",
                                    "<seed:tool_call>"}};
-  static const Tags kGlm = {
+  static const Tags glm = {
       "<arg_key>",
       "</arg_key>\n<arg_value>",
       "</arg_value>\n",
       false,
       {"</arg_value>", "<arg_value>", "</arg_key>", "<arg_key>", "</tool_call>", "<tool_call>"}};
-  static const Tags kDsml = {"<｜DSML｜parameter name=\"",
-                             "\" string=\"{}\">",
-                             "</｜DSML｜parameter>\n",
-                             true,
-                             {"</｜DSML｜", "<｜DSML｜"}};
-  if (format == ToolCallFormat::kQwenCoder) return kQwenCoder;
-  return format == ToolCallFormat::kGlm ? kGlm : kDsml;
+  static const Tags dsml = {"<｜DSML｜parameter name=\"",
+                            "\" string=\"{}\">",
+                            "</｜DSML｜parameter>\n",
+                            true,
+                            {"</｜DSML｜", "<｜DSML｜"}};
+  if (format == ToolCallFormat::kQwenCoder) return qwen_coder;
+  return format == ToolCallFormat::kGlm ? glm : dsml;
 }
 
 bool MayBeString(const Json& schema) {

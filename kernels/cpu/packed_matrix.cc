@@ -34,11 +34,11 @@ PanelView MakeView(const HostMatrix& host) {
   return view;
 }
 
-void PutNibbles(const WeightBlock& block, int lane, std::byte* to) {
-  for (int j = 0; j < 4; ++j) {
+void PutNibbles(const WeightBlock& block, int64_t lane, std::byte* to) {
+  for (int64_t j = 0; j < 4; ++j) {
     uint32_t word = 0;
     for (int i = 0; i < 4; ++i) {
-      const int k = 2 * (4 * j + i);
+      const int64_t k = 2 * (4 * j + i);
       word |= static_cast<uint32_t>(block.values[k] & 15) << (4 * i);
       word |= static_cast<uint32_t>(block.values[k + 1] & 15) << (16 + 4 * i);
     }
@@ -46,8 +46,8 @@ void PutNibbles(const WeightBlock& block, int lane, std::byte* to) {
   }
 }
 
-void PutBytes(const WeightBlock& block, int lane, std::byte* to) {
-  for (int j = 0; j < 8; ++j) {
+void PutBytes(const WeightBlock& block, int64_t lane, std::byte* to) {
+  for (int64_t j = 0; j < 8; ++j) {
     const int8_t word[4] = {block.values[4 * j],
                             block.values[4 * j + 2],
                             block.values[4 * j + 1],
@@ -56,7 +56,7 @@ void PutBytes(const WeightBlock& block, int lane, std::byte* to) {
   }
 }
 
-void PutScales(const PanelView& view, const WeightBlock& block, int lane, std::byte* to) {
+void PutScales(const PanelView& view, const WeightBlock& block, int64_t lane, std::byte* to) {
   if (!view.wide_scales) {
     std::memcpy(to + lane * 2, &block.half_scale, 2);
     if (view.has_min) std::memcpy(to + 32 + lane * 2, &block.half_minimum, 2);
@@ -101,8 +101,8 @@ void PackPanel(const HostMatrix& host,
   if (view.blocks == 0) return PackFloatPanel<2>(host, panel, values);
   std::byte* scales = memory + scales_at + static_cast<size_t>(panel) * view.panel_scale_bytes;
   const auto blocks = static_cast<size_t>(view.blocks);
-  const int lanes = static_cast<int>(std::min<int64_t>(kPanel, host.rows - panel * kPanel));
-  for (int lane = 0; lane < lanes; ++lane) {
+  const int64_t lanes = std::min<int64_t>(kPanel, host.rows - panel * kPanel);
+  for (int64_t lane = 0; lane < lanes; ++lane) {
     const std::byte* row = host.Row(panel * kPanel + lane);
     for (int64_t b = 0; b < view.blocks; ++b) {
       const WeightBlock block = ReadBlock(host.dtype, row, b);
@@ -165,7 +165,7 @@ float Element(const PanelView& view, int64_t panel, int64_t lane, int64_t k) {
   return view.kind == PanelKind::kF16 ? FloatFromHalf(value) : FloatFromBf16(value);
 }
 
-float Scale(const PanelView& view, const std::byte* scales, int set, int64_t lane) {
+float Scale(const PanelView& view, const std::byte* scales, int64_t set, int64_t lane) {
   if (view.wide_scales) {
     float value;
     std::memcpy(&value, scales + set * 64 + lane * 4, sizeof(value));
@@ -185,7 +185,7 @@ void BlockRow(const PanelView& view, int64_t panel, int64_t lane, int64_t b, flo
   const float d[2] = {Scale(view, scales, 0, lane),
                       Scale(view, scales, view.half_groups ? 1 : 0, lane)};
   const float minimum = view.has_min ? Scale(view, scales, view.half_groups ? 2 : 1, lane) : 0;
-  for (int k = 0; k < kBlock; ++k) {
+  for (int64_t k = 0; k < kBlock; ++k) {
     int q = 0;
     if (view.kind == PanelKind::kNibble) {
       uint32_t word;
@@ -193,7 +193,8 @@ void BlockRow(const PanelView& view, int64_t panel, int64_t lane, int64_t b, flo
       q = static_cast<int>(word >> (k % 8 / 2 * 4 + k % 2 * 16) & 15);
     } else {
       constexpr int kByteOf[4] = {0, 2, 1, 3};
-      q = static_cast<int8_t>(values[k / 4 * 64 + kByteOf[k % 4]]);
+      const auto byte = std::to_integer<int>(values[k / 4 * 64 + kByteOf[k % 4]]);
+      q = byte < 128 ? byte : byte - 256;
     }
     out[k] = d[k / 16] * static_cast<float>(q - view.zero_point) + minimum;
   }
@@ -222,7 +223,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackedMatrix::Pack(std::span<const HostM
     std::byte* memory = part.memory.get();
     part.view.values = memory;
     part.view.scales = memory + scales_at;
-    const int64_t chunk = std::max<int64_t>(1, part.panels / (pool.threads() * 8));
+    const int64_t chunk = std::max<int64_t>(1, part.panels / (int64_t{pool.threads()} * 8));
     pool.Run((part.panels + chunk - 1) / chunk, [&](int64_t item, int) {
       const int64_t end = std::min(part.panels, (item + 1) * chunk);
       for (int64_t panel = item * chunk; panel < end; ++panel) {

@@ -12,7 +12,7 @@ constexpr char32_t kAfterSurrogates = 0xE000;
 
 }  // namespace
 
-CodePoints::CodePoints(std::vector<Range> ranges) {
+CodePoints::CodePoints(const std::vector<Range>& ranges) {
   std::vector<Range> valid;
   for (const Range& range : ranges) {
     const Range below = {range.first, std::min(range.last, kBeforeSurrogates)};

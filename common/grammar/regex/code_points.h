@@ -16,7 +16,7 @@ class CodePoints final {
 
   CodePoints() = default;
   // The ranges in any order; they may overlap.
-  explicit CodePoints(std::vector<Range> ranges);
+  explicit CodePoints(const std::vector<Range>& ranges);
   static CodePoints All();
 
   CodePoints Complement() const;

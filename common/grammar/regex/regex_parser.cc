@@ -26,40 +26,40 @@ bool IsDigit(char c) {
 
 // The set of \d, \w or \s, and of their opposites; nothing for another letter.
 std::optional<CodePoints> EscapedSet(char letter) {
-  static const CodePoints kDigits({{'0', '9'}});
-  static const CodePoints kWord({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}});
-  static const CodePoints kSpace({{'\t', '\r'},
-                                  {' ', ' '},
-                                  {0xA0, 0xA0},
-                                  {0x1680, 0x1680},
-                                  {0x2000, 0x200A},
-                                  {0x2028, 0x2029},
-                                  {0x202F, 0x202F},
-                                  {0x205F, 0x205F},
-                                  {0x3000, 0x3000},
-                                  {0xFEFF, 0xFEFF}});
+  static const CodePoints digits({{'0', '9'}});
+  static const CodePoints word({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}});
+  static const CodePoints space({{'\t', '\r'},
+                                 {' ', ' '},
+                                 {0xA0, 0xA0},
+                                 {0x1680, 0x1680},
+                                 {0x2000, 0x200A},
+                                 {0x2028, 0x2029},
+                                 {0x202F, 0x202F},
+                                 {0x205F, 0x205F},
+                                 {0x3000, 0x3000},
+                                 {0xFEFF, 0xFEFF}});
   switch (letter) {
     case 'd':
-      return kDigits;
+      return digits;
     case 'D':
-      return kDigits.Complement();
+      return digits.Complement();
     case 'w':
-      return kWord;
+      return word;
     case 'W':
-      return kWord.Complement();
+      return word.Complement();
     case 's':
-      return kSpace;
+      return space;
     case 'S':
-      return kSpace.Complement();
+      return space.Complement();
     default:
       return std::nullopt;
   }
 }
 
 const CodePoints& AllButLineEnds() {
-  static const CodePoints kSet =
+  static const CodePoints set =
       CodePoints({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}).Complement();
-  return kSet;
+  return set;
 }
 
 CodePoints Single(char32_t character) {

@@ -70,14 +70,14 @@ std::string ClassText(const CodePoints& characters) {
 }
 
 const CodePoints& TagBegin() {
-  static const CodePoints kSet({{'<', '<'}});
-  return kSet;
+  static const CodePoints set({{'<', '<'}});
+  return set;
 }
 
 // The characters that stand in a JSON string as they are.
 const CodePoints& Unescaped() {
-  static const CodePoints kSet = CodePoints({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).Complement();
-  return kSet;
+  static const CodePoints set = CodePoints({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).Complement();
+  return set;
 }
 
 // The escapes of those of `characters` that have one in a JSON string: alternatives without groups,

@@ -238,9 +238,9 @@ class RandomGrammar final {
 
   static std::string TextOf(const Element& element) {
     static constexpr const char* kSymbols[] = {"\"a\"", "\"b\"", "[^\\x00-\\U0010FFFF]", "[ab]"};
-    const std::string name = element.rule < 0    ? kSymbols[-1 - element.rule]
-                             : element.rule == 0 ? "root"
-                                                 : fmt::format("r{}", element.rule);
+    std::string name = element.rule < 0    ? kSymbols[-1 - element.rule]
+                       : element.rule == 0 ? "root"
+                                           : fmt::format("r{}", element.rule);
     if (element.least == 1 && element.most == 1) return name;
     return fmt::format("{}{{{},{}}}", name, element.least, std::max(element.most, 1));
   }
