@@ -4,6 +4,7 @@
 
 #include "common/base/hash.h"
 #include "common/text/utf8.h"
+#include "router/token_logprobs.h"
 
 namespace baton::router {
 
@@ -25,14 +26,7 @@ void SampleText::Append(const OutputToken& output, GenerationDelta& delta) {
     const SampledToken& token = *output.token;
     ++token_count_;
     delta.tokens.push_back(token.token);
-    if (options_.logprobs) {
-      TokenLogprobs& logprobs = delta.logprobs.emplace_back();
-      logprobs.text_offset = characters_;
-      logprobs.chosen = Describe(token.token, token.logprob);
-      for (const TokenLogprob& top : token.top) {
-        logprobs.top.push_back(Describe(top.token, top.logprob));
-      }
-    }
+    if (options_.logprobs) delta.logprobs.push_back(LogprobsOf(tokenizer_, token, characters_));
     // A stop token does not belong to the text of the sample that it ends.
     if (output.finish != FinishReason::kStop) {
       AppendText(detokenizer_.Append(token.token), tokenizer_.is_special(token.token), delta);
@@ -117,12 +111,6 @@ void SampleText::Flush(GenerationDelta& delta) {
   } else {
     delta.text += rest;
   }
-}
-
-TextLogprob SampleText::Describe(TokenId token, float logprob) const {
-  TextLogprob out{token, logprob, {}};
-  if (tokenizer_.Contains(token)) out.piece = std::string(tokenizer_.piece(token));
-  return out;
 }
 
 }  // namespace baton::router

@@ -59,7 +59,6 @@ class SampleText final {
   void Stop(GenerationDelta& delta);
   void SetCallId(std::string& id);
   std::string NewCallId() const;
-  TextLogprob Describe(TokenId token, float logprob) const;
 
   Tokenizer tokenizer_;  // copies share their data
   SampleTextOptions options_;

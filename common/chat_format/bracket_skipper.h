@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
+#include "common/chat_format/call_reader.h"
 #include "common/chat_format/markers.h"
 
 namespace baton {
@@ -49,5 +51,15 @@ class BracketSkipper final {
   std::string_view quotes_;
   bool escaped_ = false;
 };
+
+// Reads text of the broken call that `skipper`, which is set, skips. Resets it where the call ends.
+inline CallReader::State SkipBrokenCall(std::optional<BracketSkipper>& skipper,
+                                        std::string_view& text) {
+  const size_t length = skipper->Skip(text);
+  if (length == 0) return CallReader::State::kBad;
+  text.remove_prefix(length);
+  if (skipper->done()) skipper.reset();
+  return CallReader::State::kNotCall;
+}
 
 }  // namespace baton

@@ -24,13 +24,7 @@ CallReader::State HermesCalls::Read(std::string_view& text, ChatEvents& out) {
 
 CallReader::State JsonCallList::Read(std::string_view& text, ChatEvents& out) {
   while (!text.empty()) {
-    if (bad_.has_value()) {
-      const size_t length = bad_->Skip(text);
-      if (length == 0) return State::kBad;
-      text.remove_prefix(length);
-      if (bad_->done()) bad_.reset();
-      return State::kNotCall;
-    }
+    if (bad_.has_value()) return SkipBrokenCall(bad_, text);
     if (!call_.has_value() && text.front() == '{') call_.emplace(names_, options_.bare);
     if (call_.has_value()) return ReadCall(text, out);
     const State state = TakeBetween(text.front());

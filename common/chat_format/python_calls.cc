@@ -15,13 +15,7 @@ bool IsName(char c, bool first) {
 
 CallReader::State PythonCalls::Read(std::string_view& text, ChatEvents& out) {
   while (!text.empty()) {
-    if (bad_.has_value()) {
-      const size_t length = bad_->Skip(text);
-      if (length == 0) return State::kBad;
-      text.remove_prefix(length);
-      if (bad_->done()) bad_.reset();
-      return State::kNotCall;
-    }
+    if (bad_.has_value()) return SkipBrokenCall(bad_, text);
     if (phase_ == Phase::kValue) {
       std::string json;
       const PythonValue::State state = value_.Read(text, json);

@@ -95,8 +95,8 @@ struct TokenOutput {
   SampledToken token;
   FinishReason finish = FinishReason::kNone;
   int32_t cached_tokens = 0;  // with index 0: as in RequestTimes
-  // With the first token of the first sample, if prompt_logprobs are wanted: of the prompt's tokens
-  // from the second on.
+  // With the first token of a request that wants prompt_logprobs: of the prompt's tokens from the
+  // second on.
   std::vector<SampledToken> prompt = {};
 
   bool operator==(const TokenOutput&) const = default;

@@ -1,6 +1,7 @@
 #include "common/grammar/call_grammar.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -317,7 +318,8 @@ TEST(CallGrammar, ParametersThatCannotBeDividedAreRefusedByName) {
   }
 }
 
-TEST(CallGrammar, ATextBetweenTagsHasNoTag) {
+// Tells whether a text begins a call of a tool with two strings. The second one has a bound.
+std::function<bool(std::string_view)> CallsOfTwoStrings(ToolCallFormat format) {
   const Tokenizer tokenizer = BytesAnd({});
   const auto compiler = CompilerFor(tokenizer);
   const Json checked = CheckedSchema(Json::parse(R"({"type": "object", "properties": {
@@ -325,12 +327,16 @@ TEST(CallGrammar, ATextBetweenTagsHasNoTag) {
                                      GrammarLimits(),
                                      SchemaUse::kCall)
                            .value();
-  const auto part = CallsPart(ToolCallFormat::kGlm, {{"f", checked}}, true);
-  const auto grammar = CompileNow(*compiler, GrammarSpec(part.value()));
-  const auto accepts = [&](std::string_view text) {
+  const auto part = CallsPart(format, {{"f", checked}}, true);
+  return [tokenizer,
+          grammar = CompileNow(*compiler, GrammarSpec(part.value()))](std::string_view text) {
     const auto matcher = grammar->NewMatcher(tokenizer.spec().eos);
     return std::ranges::all_of(text, [&](char c) { return matcher->Accept(c); });
   };
+}
+
+TEST(CallGrammar, ATextBetweenTagsHasNoTag) {
+  const auto accepts = CallsOfTwoStrings(ToolCallFormat::kGlm);
   const std::string begin = "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>";
   EXPECT_TRUE(accepts(begin + "if a < b: </div> 1\n</arg_value>\n<arg_key>b"));
   EXPECT_FALSE(accepts(begin + "</tool_call>"));
@@ -343,19 +349,7 @@ TEST(CallGrammar, ATextBetweenTagsHasNoTag) {
 
 // The reader of these messages ends a call at a marker, wherever it stands.
 TEST(CallGrammar, AStringOfACallInAMessageHasNoMarker) {
-  const Tokenizer tokenizer = BytesAnd({});
-  const auto compiler = CompilerFor(tokenizer);
-  const Json checked = CheckedSchema(Json::parse(R"({"type": "object", "properties": {
-      "a": {"type": "string"}, "b": {"type": "string", "maxLength": 30}}, "required": ["a", "b"]})"),
-                                     GrammarLimits(),
-                                     SchemaUse::kCall)
-                           .value();
-  const auto part = CallsPart(ToolCallFormat::kHarmony, {{"f", checked}}, true);
-  const auto grammar = CompileNow(*compiler, GrammarSpec(part.value()));
-  const auto accepts = [&](std::string_view text) {
-    const auto matcher = grammar->NewMatcher(tokenizer.spec().eos);
-    return std::ranges::all_of(text, [&](char c) { return matcher->Accept(c); });
-  };
+  const auto accepts = CallsOfTwoStrings(ToolCallFormat::kHarmony);
   const std::string begin =
       "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": \"";
   EXPECT_TRUE(accepts(begin + "a < b, <p>\", \"b\": \"\\u003c|\"}"));
