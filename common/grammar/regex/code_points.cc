@@ -1,7 +1,6 @@
 #include "common/grammar/regex/code_points.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace baton {
 namespace {
@@ -43,7 +42,7 @@ CodePoints CodePoints::Complement() const {
     next = range.last + 1;
   }
   if (next <= kLast) others.push_back({next, kLast});
-  return CodePoints(std::move(others));
+  return CodePoints(others);
 }
 
 CodePoints CodePoints::And(const CodePoints& other) const {
@@ -55,7 +54,7 @@ CodePoints CodePoints::And(const CodePoints& other) const {
       both.push_back({std::max(range.first, one->first), std::min(range.last, one->last)});
     }
   }
-  return CodePoints(std::move(both));
+  return CodePoints(both);
 }
 
 bool CodePoints::Has(char32_t character) const {

@@ -257,7 +257,7 @@ class Parser {
       at_ = begin;
       return Wrong("has a [ without a ]");
     }
-    CodePoints characters(std::move(ranges));
+    CodePoints characters(ranges);
     return negated ? characters.Complement() : characters;
   }
 
