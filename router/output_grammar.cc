@@ -9,6 +9,7 @@
 
 #include "common/base/json.h"
 #include "common/grammar/call_grammar.h"
+#include "common/grammar/format_parts.h"
 #include "common/grammar/grammar_spec.h"
 #include "common/grammar/schema_check.h"
 #include "common/grammar/tagged_calls.h"
@@ -73,28 +74,29 @@ StatusOr<Tools> ReadTools(const ChatInput& chat, const ChatOutput& output, Schem
   return out;
 }
 
-// The part of calls that tool_choice demands or that strict tools need; nothing when calls are
-// free.
-StatusOr<std::optional<GrammarPart>> CallPart(const GenerationRequest& request,
-                                              const ModelText& text) {
+// `answer`, which an output without calls matches, with the calls that the request allows or
+// demands: an output under a grammar either is the answer or calls. Nothing when answer and calls
+// are free. Forced calls leave no room for an answer.
+StatusOr<std::optional<GrammarPart>> WithCalls(const GenerationRequest& request,
+                                               const ModelText& text,
+                                               std::optional<GrammarPart> answer) {
   const auto* chat = std::get_if<ChatInput>(&request.input);
   if (chat == nullptr || !request.chat_output.has_value() || !request.chat_output->calls) {
-    return std::optional<GrammarPart>();
+    return answer;
   }
   const ChatOutput& output = *request.chat_output;
   const bool forced = output.choice != Choice::kAuto;
-  if (!forced && chat->tools_json.find("\"strict\"") == std::string::npos) {
-    return std::optional<GrammarPart>();
-  }
+  if (!forced && !answer && chat->tools_json.find("\"strict\"") == std::string::npos) return answer;
   const ToolCallFormat format = text.formats().calls;
   const SchemaUse use = EndsAtMarkers(format) ? SchemaUse::kCall : SchemaUse::kJson;
   BATON_ASSIGN_OR_RETURN(const Tools tools, ReadTools(*chat, output, use));
-  if (!forced && !tools.strict) return std::optional<GrammarPart>();
+  if (!forced && !answer && !tools.strict) return answer;
   const bool one = output.one_call || output.choice == Choice::kNamed;
-  auto part = forced ? CallsPart(format, tools.callable, one)
-                     : TextWithCallsPart(format, tools.callable, one);
+  auto part = forced || answer ? CallsPart(format, tools.callable, one)
+                               : TextWithCallsPart(format, tools.callable, one);
   if (!part.ok()) return AtMember(part.status(), forced ? "tool_choice" : "tools");
-  return std::optional<GrammarPart>(*std::move(part));
+  if (forced || !answer) return std::optional<GrammarPart>(*std::move(part));
+  return std::optional<GrammarPart>(OrPart(Json::array({*std::move(answer), *std::move(part)})));
 }
 
 Status CheckCompatible(const GenerationRequest& request, const std::string& member) {
@@ -139,27 +141,20 @@ StatusOr<std::string> OutputGrammar(const GenerationRequest& request,
                                     const ModelText& text,
                                     std::span<const TokenId> prompt) {
   const GrammarInput& in = request.output_grammar;
-  BATON_ASSIGN_OR_RETURN(std::optional<GrammarPart> part, CallPart(request, text));
-  const bool calls = part.has_value();
-  std::string member = calls ? "tool_choice" : in.member;
+  const auto* chat = std::get_if<ChatInput>(&request.input);
+  const bool is_chat = chat != nullptr && request.chat_output.has_value();
+  std::optional<GrammarPart> answer;
   if (in.kind != Kind::kNone) {
-    if (calls) {
-      return WithReason(
-          InvalidMember(
-              in.member, "{} is not supported together with forced or strict tools", in.member),
-          reason::kUnsupportedParameter);
-    }
     StatusOr<GrammarPart> made = PartOf(in);
     if (!made.ok()) return AtMember(made.status(), in.member);
-    part = *std::move(made);
+    answer = is_chat ? InFormat(text.formats(), *std::move(made)) : *std::move(made);
   }
+  const std::string member = answer.has_value() ? in.member : "tool_choice";
+  BATON_ASSIGN_OR_RETURN(std::optional<GrammarPart> part,
+                         WithCalls(request, text, std::move(answer)));
   if (!part.has_value()) return std::string();
   BATON_RETURN_IF_ERROR(CheckCompatible(request, member));
-  const auto* chat = std::get_if<ChatInput>(&request.input);
-  if (chat != nullptr && request.chat_output.has_value()) {
-    if (!calls) part = InFormat(text.formats(), *std::move(part));
-    part = AfterReasoningOf(text, request.input, prompt, *std::move(part));
-  }
+  if (is_chat) part = AfterReasoningOf(text, request.input, prompt, *std::move(part));
   std::string spec = GrammarSpec(*std::move(part));
   BATON_RETURN_IF_ERROR(AtMember(CheckGrammar(spec), member));
   return spec;

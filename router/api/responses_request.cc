@@ -34,6 +34,7 @@ Status CheckMembers(const Json& body) {
                                    {"background",
                                     "chat_template_kwargs",
                                     "conversation",
+                                    "ignore_eos",
                                     "include",
                                     "input",
                                     "instructions",
@@ -222,6 +223,7 @@ StatusOr<ApiRequest> ReadResponsesRequest(const Json& body) {
   BATON_RETURN_IF_ERROR(ReadIncluded(body, out));
   BATON_RETURN_IF_ERROR(ReadSampling(body, generation.sampling));
   BATON_RETURN_IF_ERROR(ReadStrings(body, "stop", generation.stop));
+  BATON_RETURN_IF_ERROR(ReadBool(body, "ignore_eos", generation.ignore_eos));
   BATON_RETURN_IF_ERROR(ReadInt(body, "max_output_tokens", generation.max_tokens));
   BATON_RETURN_IF_ERROR(ReadPassed(body, generation));
   BATON_RETURN_IF_ERROR(ReadBool(body, "stream", out.stream));

@@ -180,6 +180,15 @@ TEST(ResponsesRequest, LogprobsAreIncludedByEitherMember) {
   EXPECT_FALSE(Responses(R"({"input": "x"})")->generation.top_logprobs.has_value());
 }
 
+// Load generators send vLLM's members, also null, to get answers of a certain length.
+TEST(ResponsesRequest, AnswersMayIgnoreTheEndOfTheText) {
+  const auto request =
+      Responses(R"({"input": "x", "max_output_tokens": 8, "stop": null, "ignore_eos": true})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_TRUE(request->generation.ignore_eos);
+  EXPECT_FALSE(Responses(R"({"input": "x"})")->generation.ignore_eos);
+}
+
 TEST(ResponsesRequest, RefusesByName) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({})", "input"},

@@ -172,6 +172,38 @@ TEST(OutputGrammar, ANamedToolIsCalledOnce) {
               Not(HasSubstr("repeat")));
 }
 
+// Agents offer tools and state the format of their last answer in the same request.
+TEST(OutputGrammar, AnAnswerInAFormatMayBeACallInstead) {
+  const std::string answer = R"("guided_regex": "a+", )";
+  const std::string tool = std::string(R"("tools": [)") + kTool + "]";
+  const std::string strict =
+      R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])";
+  for (const std::string& tools : {tool, strict}) {
+    const Made either = Chat(answer + tools);
+    EXPECT_EQ(either.status, OkStatus()) << tools;
+    EXPECT_THAT(either.spec, HasSubstr(R"("type":"or")")) << tools;
+    EXPECT_THAT(either.spec, HasSubstr(R"("pattern":"a+")")) << tools;
+    EXPECT_THAT(either.spec, HasSubstr(R"({\"name\": \"f\")")) << tools;
+    EXPECT_THAT(either.spec, Not(HasSubstr("any_text"))) << tools;
+  }
+  const ChatFormats harmony = {.calls = ToolCallFormat::kHarmony,
+                               .reasoning = ReasoningFormat::kHarmony};
+  EXPECT_THAT(Chat(answer + tool, harmony).spec, HasSubstr("<|channel|>final<|message|>"));
+  EXPECT_THAT(Chat(answer + tool, harmony).spec, HasSubstr("to=functions.f"));
+  EXPECT_EQ(Chat(answer + tool + R"(, "tool_choice": "none")").spec,
+            Chat(R"("guided_regex": "a+")").spec);
+}
+
+TEST(OutputGrammar, ForcedCallsLeaveNoRoomForAnAnswer) {
+  const std::string tool = std::string(R"("tools": [)") + kTool + "], ";
+  for (const char* choice : {R"("tool_choice": "required")",
+                             R"("tool_choice": {"type": "function", "function": {"name": "f"}})"}) {
+    const Made made = Chat(tool + R"("guided_regex": "a+", )" + choice);
+    EXPECT_EQ(made.status, OkStatus()) << choice;
+    EXPECT_EQ(made.spec, Chat(tool + choice).spec) << choice;
+  }
+}
+
 TEST(OutputGrammar, RefusesByName) {
   const std::string tool = std::string(R"("tools": [)") + kTool + "]";
   const std::pair<std::string, const char*> cases[] = {
@@ -201,7 +233,7 @@ TEST(OutputGrammar, RefusesByName) {
       {R"("tool_choice": "always")", "tool_choice"},
       {tool + R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})", "tool_choice"},
       {tool + R"(, "tool_choice": {"type": "custom"})", "tool_choice.type"},
-      {tool + R"(, "tool_choice": "required", "guided_regex": "a")", "guided_regex"},
+      {tool + R"(, "guided_regex": "((")", "guided_regex"},
       {R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}],
           "tool_choice": "required")",
        "tools[0].parameters"},
