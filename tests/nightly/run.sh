@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 readonly LOGS=build/nightly MUTATION_PARTS=6
 
 parts() {
-  printf '%s\n' tests checks asan tsan fuzz soak
+  printf '%s\n' tests checks asan tsan fuzz soak clients
   seq -f "mutate-%g" "$MUTATION_PARTS"
 }
 
@@ -25,6 +25,7 @@ run_part() {
     tsan) ./dev tsan ;;
     fuzz) ./dev fuzz 240 ;;
     soak) ./dev test -L soak ;;
+    clients) ./dev clients all ;;
     mutate-*) ./dev mutate "${1#mutate-}/$MUTATION_PARTS" ;;
   esac
 }

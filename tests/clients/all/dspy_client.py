@@ -1,0 +1,119 @@
+"""DSPy: its language model for the chat, responses and messages APIs, signatures in two adapters, and an agent."""
+import json
+import os
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is fetched from elsewhere
+
+import dspy
+
+from flows import (AFTER_TOOL, ARGUMENTS, ASK_TOOL, PARAMETERS, QUESTION, TOM, Animal, call, called_once, equal, flow,
+                   main, not_offered, say, weather)
+
+TOOLS = [{"type": "function", "function": {
+    "name": "weather", "description": "The weather of a city.", "parameters": PARAMETERS}}]
+NAMED = {"type": "function", "function": {"name": "weather"}}
+
+
+class Describe(dspy.Signature):
+    """Describe the animal."""
+
+    question: str = dspy.InputField()
+    animal: Animal = dspy.OutputField()
+
+
+def model_of(api, endpoint):
+    options = {"api_key": "none", "cache": False, "max_tokens": 200, "num_retries": 0}
+    if api == "messages":
+        return dspy.LM("anthropic/" + endpoint.model, api_base=endpoint.url, **options)
+    return dspy.LM("openai/" + endpoint.model, api_base=endpoint.v1, temperature=0,
+                   model_type={"completions": "text"}.get(api, api), **options)
+
+
+def fields(**texts):
+    """An answer as the default adapter reads it."""
+    return "\n\n".join(f"[[ ## {name} ## ]]\n{text}" for name, text in {**texts, "completed": ""}.items())
+
+
+def text_of(output):
+    return output["text"] if isinstance(output, dict) else output
+
+
+def round_trip(api, servers, choice):
+    model, messages = model_of(api, servers.scripted), [{"role": "user", "content": ASK_TOOL}]
+    [answer] = model(messages=messages, tools=TOOLS, tool_choice=choice)
+    calls = [one if isinstance(one, dict) else one.model_dump() for one in answer["tool_calls"]]
+    messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+    for one in calls:
+        result = weather(**json.loads(one["function"]["arguments"]))
+        messages.append({"role": "tool", "tool_call_id": one["id"], "content": result})
+    called_once()
+    [end] = model(messages=messages, tools=TOOLS)
+    equal(text_of(end), AFTER_TOOL)
+
+
+def declare(api):
+    @flow(api, "plain")
+    def plain(servers):
+        [answer] = model_of(api, servers.real)(QUESTION)
+        assert text_of(answer), answer
+
+    @flow(api, "stream")
+    async def stream(servers):
+        predict = dspy.streamify(dspy.Predict("question -> answer"),
+                                 stream_listeners=[dspy.streaming.StreamListener(signature_field_name="answer")])
+        text, question = "", "Where is the Bundeshaus? " + say(fields(answer="It stands in Bern, near the river Aare."))
+        with dspy.context(lm=model_of(api, servers.scripted)):
+            async for part in predict(question=question):
+                text += part.chunk if isinstance(part, dspy.streaming.StreamResponse) else ""
+        equal(text.strip(), "It stands in Bern, near the river Aare.")
+
+    for name, choice in (("auto", "auto"), ("required", "required"), ("named", NAMED)):
+        @flow(api, name)
+        def tools(servers, choice=choice):
+            round_trip(api, servers, choice)
+
+    @flow(api, "structured")
+    def structured(servers):
+        question = "Describe a cat. "
+        with dspy.context(lm=model_of(api, servers.scripted)):
+            script = say(fields(animal=TOM.model_dump_json()))
+            equal(dspy.Predict(Describe)(question=question + script).animal, TOM)
+            with dspy.context(adapter=dspy.JSONAdapter()):
+                script = say(json.dumps({"animal": TOM.model_dump()}))
+                equal(dspy.Predict(Describe)(question=question + script).animal, TOM)
+
+
+@flow("chat", "logprobs")
+def logprobs(servers):
+    [answer] = model_of("chat", servers.real)(QUESTION, logprobs=True, top_logprobs=2)
+    tokens = answer["logprobs"]
+    tokens = tokens["content"] if isinstance(tokens, dict) else tokens.content
+    assert tokens, answer
+
+
+@flow("completions", "plain")
+def completions_plain(servers):
+    [answer] = model_of("completions", servers.real)("The sky is")
+    assert text_of(answer), answer
+
+
+@flow("agent", "auto")
+def agent_auto(servers):
+    script = say(call("weather", ARGUMENTS), call("submit", {"answer": AFTER_TOOL}))
+    adapter = dspy.ChatAdapter(use_native_function_calling=True)
+    with dspy.context(lm=model_of("chat", servers.scripted), adapter=adapter):
+        agent = dspy.ReActV2("question -> answer", tools=[weather])
+        equal(agent(question="How is the weather in Bern? " + script).answer, AFTER_TOOL)
+    called_once()
+
+
+for one_api in ("chat", "responses", "messages"):
+    declare(one_api)
+not_offered("responses", "the client reads no logprobs from responses", "logprobs")
+not_offered("messages", "Anthropic's API has no logprobs", "logprobs")
+not_offered("completions", "DSPy only completes a prompt here", "stream", "auto", "required", "named", "structured",
+            "logprobs")
+not_offered("agent", "as the model below it", "plain", "stream", "required", "named", "structured", "logprobs")
+
+if __name__ == "__main__":
+    main()
