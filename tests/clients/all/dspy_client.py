@@ -1,10 +1,12 @@
-"""DSPy: its language model for the chat, responses and messages APIs, signatures in two adapters, and an agent."""
+"""DSPy: its language model for several APIs, signatures in two adapters, and an agent. DSPy knows the abilities of a
+model by its name; those of a server of one's own are declared, as here for the JSON adapter and the agent."""
 import json
 import os
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is fetched from elsewhere
 
 import dspy
+from dspy.lm15 import AccessPolicy, ModelSupport, ProviderDefinition, register_provider
 
 from flows import (AFTER_TOOL, ARGUMENTS, ASK_TOOL, PARAMETERS, QUESTION, TOM, Animal, call, called_once, equal, flow,
                    main, not_offered, say, weather)
@@ -19,6 +21,17 @@ class Describe(dspy.Signature):
 
     question: str = dspy.InputField()
     animal: Animal = dspy.OutputField()
+
+
+def declare_provider():
+    access = AccessPolicy(provider="own-server", base_url="http://127.0.0.1")
+    register_provider(ProviderDefinition.chat(access, compat="vllm"),
+                      supports=ModelSupport(function_calling=True, response_schema=True))
+
+
+def declared_model_of(endpoint):
+    return dspy.LM("own-server/" + endpoint.model, api_base=endpoint.v1, api_key="none", cache=False, max_tokens=200,
+                   num_retries=0)
 
 
 def model_of(api, endpoint):
@@ -74,13 +87,9 @@ def declare(api):
 
     @flow(api, "structured")
     def structured(servers):
-        question = "Describe a cat. "
+        script = say(fields(animal=TOM.model_dump_json()))
         with dspy.context(lm=model_of(api, servers.scripted)):
-            script = say(fields(animal=TOM.model_dump_json()))
-            equal(dspy.Predict(Describe)(question=question + script).animal, TOM)
-            with dspy.context(adapter=dspy.JSONAdapter()):
-                script = say(json.dumps({"animal": TOM.model_dump()}))
-                equal(dspy.Predict(Describe)(question=question + script).animal, TOM)
+            equal(dspy.Predict(Describe)(question="Describe a cat. " + script).animal, TOM)
 
 
 @flow("chat", "logprobs")
@@ -97,18 +106,27 @@ def completions_plain(servers):
     assert text_of(answer), answer
 
 
+@flow("JSON adapter", "structured")
+def json_adapter(servers):
+    script = say(json.dumps({"animal": TOM.model_dump()}))
+    with dspy.context(lm=declared_model_of(servers.scripted), adapter=dspy.JSONAdapter()):
+        equal(dspy.Predict(Describe)(question="Describe a cat. " + script).animal, TOM)
+
+
 @flow("agent", "auto")
 def agent_auto(servers):
     script = say(call("weather", ARGUMENTS), call("submit", {"answer": AFTER_TOOL}))
     adapter = dspy.ChatAdapter(use_native_function_calling=True)
-    with dspy.context(lm=model_of("chat", servers.scripted), adapter=adapter):
+    with dspy.context(lm=declared_model_of(servers.scripted), adapter=adapter):
         agent = dspy.ReActV2("question -> answer", tools=[weather])
         equal(agent(question="How is the weather in Bern? " + script).answer, AFTER_TOOL)
     called_once()
 
 
+declare_provider()
 for one_api in ("chat", "responses", "messages"):
     declare(one_api)
+not_offered("JSON adapter", "as the model below it", "plain", "stream", "auto", "required", "named", "logprobs")
 not_offered("responses", "the client reads no logprobs from responses", "logprobs")
 not_offered("messages", "Anthropic's API has no logprobs", "logprobs")
 not_offered("completions", "DSPy only completes a prompt here", "stream", "auto", "required", "named", "structured",
