@@ -18,7 +18,7 @@ from pydantic import BaseModel
 import scripted_model
 from table import LINE
 
-FLOW_SECONDS = 120
+FLOW_SECONDS = 300
 
 QUESTION = "What is the capital of France?"
 ARGUMENTS = {"city": "Bern", "days": 2}
