@@ -77,13 +77,11 @@ StatusOr<std::unique_ptr<ModelText>> ModelText::Load(const std::string& path,
   std::optional<ChatTemplate> chat_template;
   ChatFormats formats;
   if (source.ok()) {
-    formats.calls = ToolCallFormatOf(source->text);
-    formats.reasoning = ReasoningFormatOf(source->text);
-    formats.may_begin_reasoning =
-        options.reasoning.has_value() || MayBeginReasoning(formats.reasoning, source->text);
     auto parsed = ChatTemplate::Parse(source->text);
     if (!parsed.ok()) return Annotate(parsed.status(), source->origin);
     chat_template = *std::move(parsed);
+    formats = FindChatFormats(*chat_template, tokenizer);
+    formats.may_begin_reasoning |= options.reasoning.has_value();
   } else if (source.status().code() != StatusCode::kNotFound) {
     return source.status();
   }
@@ -269,12 +267,7 @@ StatusOr<std::vector<TokenId>> ModelText::EncodeChat(const ChatInput& chat,
   RenderOptions options;
   options.now = std::chrono::system_clock::now();
   options.cancelled = limits.cancelled;
-  StatusOr<std::vector<TextSegment>> prompt = template_->RenderSegments(context, options);
-  // Clients send null as the content of a message that only calls tools. Templates without support
-  // for tools often cannot print null.
-  if (!prompt.ok() && EmptyNullContents(context)) {
-    prompt = template_->RenderSegments(context, options);
-  }
+  StatusOr<std::vector<TextSegment>> prompt = RenderChat(*template_, context, options);
   BATON_RETURN_IF_ERROR(CheckCancelled(limits));
   // InvalidArgument also when a limit of the template was exceeded, because a retry would exceed it
   // again.

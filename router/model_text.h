@@ -18,6 +18,7 @@
 #include "common/chat_format/chat_parser.h"
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
+#include "router/chat_formats.h"
 #include "router/generation.h"
 
 namespace baton::router {
@@ -28,14 +29,6 @@ struct TextLimits {
   int32_t context_length = std::numeric_limits<int32_t>::max();
   size_t max_tokens = SIZE_MAX;               // tokenising stops soon after this many tokens
   std::function<bool()> cancelled = nullptr;  // returns true when the client has disconnected
-};
-
-// How the model writes calls and reasoning.
-struct ChatFormats {
-  ToolCallFormat calls = ToolCallFormat::kNone;
-  ReasoningFormat reasoning = ReasoningFormat::kNone;
-  // The model may reason where the prompt has no opening marker.
-  bool may_begin_reasoning = true;
 };
 
 struct ModelTextOptions {

@@ -446,8 +446,8 @@ Status RequestFrontend::CheckTools(const GenerationRequest& request) const {
   const bool offered = request.chat_output.has_value() && request.chat_output->calls;
   if (!offered || text_.formats().calls != ToolCallFormat::kNone) return OkStatus();
   return WithReason(InvalidMember("tools",
-                                  "tools are not supported by this model: its chat template has no "
-                                  "known format for calls (router setting tool_call_format)"),
+                                  "tools are not supported: {} (router setting tool_call_format)",
+                                  text_.formats().WhyNoCalls()),
                     reason::kUnsupportedParameter);
 }
 

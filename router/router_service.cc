@@ -98,8 +98,8 @@ ModelTextOptions TextOptionsOf(const config::RouterConfig& config) {
   }
   return options;
 }
-static_assert(config::ToolCalls::HARMONY - 1 == static_cast<int>(ToolCallFormat::kHarmony));
-static_assert(config::Reasoning::HARMONY - 1 == static_cast<int>(ReasoningFormat::kHarmony));
+static_assert(config::ToolCalls::Format_MAX - 1 == static_cast<int>(kLastToolCallFormat));
+static_assert(config::Reasoning::Format_MAX - 1 == static_cast<int>(kLastReasoningFormat));
 
 // Checks relations between settings, which the ranges of single settings cannot express.
 Status CheckTimes(const config::RouterConfig& config) {

@@ -65,6 +65,37 @@ void ParseCallArguments(Json& message) {
   }
 }
 
+// Replaces null contents of messages by empty texts. Returns false when there are none.
+bool EmptyNullContents(Json& context) {
+  bool any = false;
+  for (Json& message : context["messages"]) {
+    Json& content = message["content"];
+    if (!content.is_null()) continue;
+    content = "";
+    any = true;
+  }
+  return any;
+}
+
+// Replaces the arguments of tool calls by JSON text. Returns false when there are none.
+bool WriteCallArguments(Json& context) {
+  bool any = false;
+  for (Json& message : context["messages"]) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) continue;
+    for (Json& call : *calls) {
+      if (!call.is_object() || !call.contains("function")) continue;
+      Json& function = call["function"];
+      if (!function.is_object() || !function.contains("arguments")) continue;
+      Json& arguments = function["arguments"];
+      if (!arguments.is_object()) continue;
+      arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+      any = true;
+    }
+  }
+  return any;
+}
+
 StatusOr<Json> TemplateMessage(const ChatTurn& turn, size_t index, bool continued) {
   Json extra = Json::object();
   if (!turn.extra_json.empty()) {
@@ -195,15 +226,15 @@ StatusOr<Json> TemplateContext(const TemplateInput& input) {
   return context;
 }
 
-bool EmptyNullContents(Json& context) {
-  bool any = false;
-  for (Json& message : context["messages"]) {
-    Json& content = message["content"];
-    if (!content.is_null()) continue;
-    content = "";
-    any = true;
+StatusOr<std::vector<TextSegment>> RenderChat(const ChatTemplate& chat_template,
+                                              Json context,
+                                              const RenderOptions& options) {
+  StatusOr<std::vector<TextSegment>> prompt = chat_template.RenderSegments(context, options);
+  for (const auto adapt : {EmptyNullContents, WriteCallArguments}) {
+    if (prompt.ok()) break;
+    if (adapt(context)) prompt = chat_template.RenderSegments(context, options);
   }
-  return any;
+  return prompt;
 }
 
 Status CutAtContinueMark(std::vector<TextSegment>& prompt) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/base/status.h"
+#include "common/text/chat_template.h"
 #include "common/text/text_segment.h"
 #include "common/text/tokenizer.h"
 #include "router/generation.h"
@@ -25,8 +26,12 @@ struct TemplateInput {
 // InvalidArgument naming the member at fault.
 StatusOr<nlohmann::ordered_json> TemplateContext(const TemplateInput& input);
 
-// Replaces null contents of messages by empty texts. Returns false when there are none.
-bool EmptyNullContents(nlohmann::ordered_json& context);
+// Renders the prompt. Where the template fails, renders it again with what older templates expect:
+// without null contents, which clients send with messages that only call tools, and with the
+// arguments of calls as JSON text. Errors: as ChatTemplate::RenderSegments.
+StatusOr<std::vector<TextSegment>> RenderChat(const ChatTemplate& chat_template,
+                                              nlohmann::ordered_json context,
+                                              const RenderOptions& options);
 
 // For a chat with continue_final_message: removes the text that the template wrote after the
 // content of the last message. Like Hugging Face's apply_chat_template, also removes the content's

@@ -91,9 +91,8 @@ bool CallScanner::DropClosings(std::string_view& text, bool last) {
 }
 
 bool CallScanner::BeginBareCalls(std::string_view& text) {
-  const bool json = options_.format == ToolCallFormat::kLlamaJson;
-  if (!json && options_.format != ToolCallFormat::kPythonic) return false;
-  if (any_content_ && !after_call_) return false;
+  if (!syntax_.bare || (any_content_ && !after_call_)) return false;
+  const bool json = syntax_.style == CallStyle::kBareJson;
   const size_t space = SpaceAtFront(text);
   if (space == text.size() || text[space] != (json ? '{' : '[')) return false;
   space_ += text.substr(0, space);
@@ -113,23 +112,24 @@ void CallScanner::BeginCalls(std::string_view marker) {
 // tools that were offered are called.
 std::unique_ptr<CallReader> CallScanner::ReaderOf(bool bare) const {
   const CallNames names(*options_.tools, bare || (!syntax_.special && !options_.tools->empty()));
-  switch (options_.format) {
-    case ToolCallFormat::kLlamaJson:
+  const std::string_view closing =
+      syntax_.closings.empty() ? std::string_view() : syntax_.closings.front();
+  switch (syntax_.style) {
+    case CallStyle::kBareJson:
       return std::make_unique<JsonCallList>(names, JsonCallList::Options{.bare = bare});
-    case ToolCallFormat::kPythonic:
+    case CallStyle::kJsonList:
+      return std::make_unique<JsonListCalls>(names, closing);
+    case CallStyle::kPython:
       return std::make_unique<PythonCalls>(names);
-    case ToolCallFormat::kMistral:
+    case CallStyle::kMistral:
       return std::make_unique<MistralCalls>(names, options_.special);
-    case ToolCallFormat::kQwenCoder:
-    case ToolCallFormat::kDsml:
-    case ToolCallFormat::kGlm:
+    case CallStyle::kTagged:
       return std::make_unique<TaggedCalls>(syntax_, names, *options_.tools);
-    case ToolCallFormat::kDeepSeek:
-    case ToolCallFormat::kKimi:
-      return std::make_unique<MarkedCalls>(
-          syntax_, names, options_.format == ToolCallFormat::kKimi);
+    case CallStyle::kMarked:
+    case CallStyle::kMarkedId:
+      return std::make_unique<MarkedCalls>(syntax_, names, syntax_.style == CallStyle::kMarkedId);
     default:
-      return std::make_unique<HermesCalls>(names, syntax_.closings.front());
+      return std::make_unique<HermesCalls>(names, std::string(closing));
   }
 }
 
@@ -155,7 +155,7 @@ bool CallScanner::ScanCalls(std::string_view& text, ChatEvents& out) {
 
 // Gives the text of what is not a call back.
 void CallScanner::FailCall(ChatEvents& out) {
-  const std::string raw = std::exchange(raw_, {});
+  std::string raw = std::exchange(raw_, {});
   after_call_ = false;
   any_content_ = true;
   const bool only_opening =
@@ -163,8 +163,8 @@ void CallScanner::FailCall(ChatEvents& out) {
   if (out.in_call()) {
     out.FailCall(raw);
   } else if (only_opening) {
-    // Some models write the opening marker twice.
-    space_ += raw;
+    // Some models write the opening marker twice, or many times.
+    space_.empty() ? void(space_ = std::move(raw)) : void(space_ += raw);
   } else {
     AddContent(raw, out);
   }

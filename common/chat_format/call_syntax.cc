@@ -1,67 +1,205 @@
 #include "common/chat_format/call_syntax.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <map>
+
+#include <fmt/format.h>
 
 namespace baton {
 namespace {
 
-CallSyntax PlainSyntaxOf(ToolCallFormat format) {
-  switch (format) {
-    case ToolCallFormat::kHermes:
-      // Small models write a brace too many.
-      return {.openings = {"<tool_call>"}, .closings = {"</tool_call>"}, .trailer = "}"};
-    case ToolCallFormat::kLlamaJson:
-      return {.openings = {"<|python_tag|>"}};
-    case ToolCallFormat::kPythonic:
-      return {.openings = {"<|python_start|>"}, .closings = {"<|python_end|>"}};
-    case ToolCallFormat::kMistral:
-      return {.openings = {"[TOOL_CALLS]"}, .trailer = "]"};
-    case ToolCallFormat::kQwenCoder:
-      // Seed-OSS writes its own tags around the calls.
-      return {.openings = {"<function="},
-              .sections = {"<tool_call>", "<seed:tool_call>"},
-              .closings = {"</function>", "</tool_call>", "</seed:tool_call>"},
-              .name_end = ">",
-              .key_begin = "<parameter=",
-              .key_end = ">",
-              .value_end = "</parameter>",
-              .in_lines = true};
-    case ToolCallFormat::kDeepSeek:
-      return {.openings = {"<｜tool▁call▁begin｜>"},
-              .sections = {"<｜tool▁calls▁begin｜>"},
-              .closings = {"<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"},
-              .trailer = "```",
-              .arguments_begin = "<｜tool▁sep｜>"};
-    case ToolCallFormat::kDsml:
-      // DeepSeek V4 names the section tool_calls.
-      return {
-          .openings = {"<｜DSML｜invoke name=\""},
-          .sections = {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"},
-          .closings = {"</｜DSML｜invoke>", "</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
+// Formats that write JSON calls in an array between two markers.
+CallSyntax JsonListSyntax(std::string_view opening, std::string_view closing) {
+  CallSyntax syntax = {.style = CallStyle::kJsonList, .tokens = {opening}};
+  syntax.openings = {std::string(opening)};
+  if (closing.empty()) return syntax;
+  syntax.tokens.push_back(closing);
+  syntax.closings = {std::string(closing)};
+  return syntax;
+}
+
+CallSyntax HermesSyntax() {
+  // Small models write a brace too many.
+  return {.style = CallStyle::kJson,
+          .tokens = {"<tool_call>", "</tool_call>"},
+          .openings = {"<tool_call>"},
+          .closings = {"</tool_call>"},
+          .trailer = "}"};
+}
+
+CallSyntax LlamaSyntax() {
+  return {.style = CallStyle::kBareJson,
+          .tokens = {"<|python_tag|>"},
+          .openings = {"<|python_tag|>"},
+          .bare = true};
+}
+
+CallSyntax PythonSyntax() {
+  return {.style = CallStyle::kPython,
+          .tokens = {"<|python_start|>", "<|python_end|>"},
+          .openings = {"<|python_start|>"},
+          .closings = {"<|python_end|>"},
+          .bare = true};
+}
+
+CallSyntax Lfm2Syntax() {
+  return {.style = CallStyle::kPython,
+          .tokens = {"<|tool_call_start|>", "<|tool_call_end|>"},
+          .openings = {"<|tool_call_start|>"},
+          .closings = {"<|tool_call_end|>"}};
+}
+
+CallSyntax MistralSyntax() {
+  return {.style = CallStyle::kMistral,
+          .tokens = {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"},
+          .openings = {"[TOOL_CALLS]"},
+          .trailer = "]"};
+}
+
+CallSyntax QwenCoderSyntax() {
+  // Seed-OSS writes its own tags around the calls.
+  return {.style = CallStyle::kTagged,
+          .tokens = {"<tool_call>", "</tool_call>", "<seed:tool_call>", "</seed:tool_call>"},
+          .openings = {"<function="},
+          .sections = {"<tool_call>", "<seed:tool_call>"},
+          .closings = {"</function>", "</tool_call>", "</seed:tool_call>"},
+          .name_end = ">",
+          .key_begin = "<parameter=",
+          .key_end = ">",
+          .value_end = "</parameter>",
+          .in_lines = true};
+}
+
+CallSyntax MiniMaxSyntax() {
+  return {.style = CallStyle::kTagged,
+          .tokens = {"<minimax:tool_call>", "</minimax:tool_call>"},
+          .openings = {"<invoke name=\""},
+          .sections = {"<minimax:tool_call>"},
+          .closings = {"</invoke>", "</minimax:tool_call>"},
           .name_end = "\">",
-          .key_begin = "<｜DSML｜parameter name=\"",
+          .key_begin = "<parameter name=\"",
           .key_end = "\">",
-          .value_end = "</｜DSML｜parameter>"};
-    case ToolCallFormat::kGlm:
-      return {.openings = {"<tool_call>"},
-              .closings = {"</tool_call>"},
-              .key_begin = "<arg_key>",
-              .key_end = "</arg_key>",
-              .value_begin = "<arg_value>",
-              .value_end = "</arg_value>"};
-    case ToolCallFormat::kKimi:
-      return {.openings = {"<|tool_call_begin|>"},
-              .sections = {"<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"},
-              .closings = {"<|tool_call_end|>",
-                           "<|tool_calls_section_end|>",
-                           "<|tool_call_section_end|>"},
-              .arguments_begin = "<|tool_call_argument_begin|>"};
-    default:
-      return {};
+          .value_end = "</parameter>"};
+}
+
+CallSyntax DeepSeekSyntax() {
+  return {.style = CallStyle::kMarked,
+          .tokens = {"<｜tool▁calls▁begin｜>",
+                     "<｜tool▁call▁begin｜>",
+                     "<｜tool▁sep｜>",
+                     "<｜tool▁call▁end｜>",
+                     "<｜tool▁calls▁end｜>"},
+          .openings = {"<｜tool▁call▁begin｜>"},
+          .sections = {"<｜tool▁calls▁begin｜>"},
+          .closings = {"<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"},
+          .trailer = "```",
+          .arguments_begin = "<｜tool▁sep｜>"};
+}
+
+CallSyntax FunctionarySyntax() {
+  return {.style = CallStyle::kMarked,
+          .openings = {"<function="},
+          .closings = {"</function>"},
+          .arguments_begin = ">"};
+}
+
+// `sections`: the names of the sections of calls.
+CallSyntax DsmlSyntax(std::initializer_list<std::string_view> sections) {
+  CallSyntax syntax = {.style = CallStyle::kTagged,
+                       .tokens = {"｜DSML｜"},
+                       .openings = {"<｜DSML｜invoke name=\""},
+                       .closings = {"</｜DSML｜invoke>"},
+                       .name_end = "\">",
+                       .key_begin = "<｜DSML｜parameter name=\"",
+                       .key_end = "\">",
+                       .value_end = "</｜DSML｜parameter>"};
+  for (const std::string_view section : sections) {
+    syntax.sections.push_back(fmt::format("<｜DSML｜{}>", section));
+    syntax.closings.push_back(fmt::format("</｜DSML｜{}>", section));
   }
+  return syntax;
+}
+
+CallSyntax GlmSyntax() {
+  return {
+      .style = CallStyle::kTagged,
+      .tokens =
+          {"<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+      .openings = {"<tool_call>"},
+      .closings = {"</tool_call>"},
+      .key_begin = "<arg_key>",
+      .key_end = "</arg_key>",
+      .value_begin = "<arg_value>",
+      .value_end = "</arg_value>"};
+}
+
+CallSyntax KimiSyntax() {
+  return {
+      .style = CallStyle::kMarkedId,
+      .tokens = {"<|tool_calls_section_begin|>",
+                 "<|tool_call_section_begin|>",
+                 "<|tool_call_begin|>",
+                 "<|tool_call_argument_begin|>",
+                 "<|tool_call_end|>",
+                 "<|tool_calls_section_end|>",
+                 "<|tool_call_section_end|>"},
+      .openings = {"<|tool_call_begin|>"},
+      .sections = {"<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"},
+      .closings = {"<|tool_call_end|>", "<|tool_calls_section_end|>", "<|tool_call_section_end|>"},
+      .arguments_begin = "<|tool_call_argument_begin|>"};
+}
+
+CallSyntax KimiK3Syntax() {
+  return {.style = CallStyle::kTagged,
+          .tokens = {"<|open|>", "<|close|>", "<|sep|>"},
+          .openings = {"<|open|>call tool=\""},
+          .sections = {"<|open|>tools<|sep|>"},
+          .closings = {"<|close|>call<|sep|>", "<|close|>tools<|sep|>"},
+          .name_end = "\"<|sep|>",
+          .key_begin = "<|open|>argument key=\"",
+          .key_end = "\"<|sep|>",
+          .value_end = "<|close|>argument<|sep|>",
+          .numbered = true};
+}
+
+CallSyntax HarmonySyntax() {
+  return {.tokens = {"<|start|>",
+                     "<|channel|>",
+                     "<|constrain|>",
+                     "<|message|>",
+                     "<|end|>",
+                     "<|call|>",
+                     "<|return|>"}};
 }
 
 }  // namespace
+
+const CallSyntax& PlainSyntaxOf(ToolCallFormat format) {
+  static const std::map<ToolCallFormat, CallSyntax> formats = {
+      {ToolCallFormat::kNone, {}},
+      {ToolCallFormat::kHermes, HermesSyntax()},
+      {ToolCallFormat::kLlamaJson, LlamaSyntax()},
+      {ToolCallFormat::kPythonic, PythonSyntax()},
+      {ToolCallFormat::kMistral, MistralSyntax()},
+      {ToolCallFormat::kQwenCoder, QwenCoderSyntax()},
+      {ToolCallFormat::kDeepSeek, DeepSeekSyntax()},
+      {ToolCallFormat::kDsml, DsmlSyntax({"function_calls", "tool_calls"})},
+      {ToolCallFormat::kGlm, GlmSyntax()},
+      {ToolCallFormat::kKimi, KimiSyntax()},
+      {ToolCallFormat::kHarmony, HarmonySyntax()},
+      {ToolCallFormat::kApriel, JsonListSyntax("<tool_calls>", "</tool_calls>")},
+      {ToolCallFormat::kNemotron, JsonListSyntax("<TOOLCALL>", "</TOOLCALL>")},
+      {ToolCallFormat::kGranite, JsonListSyntax("<|tool_call|>", "")},
+      {ToolCallFormat::kCohere, JsonListSyntax("<|START_ACTION|>", "<|END_ACTION|>")},
+      {ToolCallFormat::kLfm2, Lfm2Syntax()},
+      {ToolCallFormat::kMiniMax, MiniMaxSyntax()},
+      {ToolCallFormat::kFunctionary, FunctionarySyntax()},
+      {ToolCallFormat::kKimiK3, KimiK3Syntax()},
+      {ToolCallFormat::kDeepSeekV4, DsmlSyntax({"tool_calls"})},
+  };
+  return formats.at(format);
+}
 
 bool CallSyntax::IsOpening(std::string_view marker) const {
   return std::ranges::find(openings, marker) != openings.end();
@@ -92,6 +230,7 @@ CallSyntax SyntaxOf(ToolCallFormat format, const SpecialMarkers& special) {
     for (std::string& marker : *list) marker = special.Signed(marker);
   }
   for (std::string* marker : {&syntax.arguments_begin,
+                              &syntax.name_end,
                               &syntax.key_begin,
                               &syntax.key_end,
                               &syntax.value_begin,

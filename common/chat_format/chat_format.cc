@@ -1,28 +1,46 @@
 #include "common/chat_format/chat_format.h"
 
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
+#include "common/chat_format/call_syntax.h"
 #include "common/chat_format/markers.h"
 
 namespace baton {
 namespace {
 
-const std::vector<std::string_view> kHarmonyTokens = {"<|start|>",
-                                                      "<|channel|>",
-                                                      "<|constrain|>",
-                                                      "<|message|>",
-                                                      "<|end|>",
-                                                      "<|call|>",
-                                                      "<|return|>"};
-
 bool Has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+constexpr std::string_view kCallNames[] = {
+    "none",   "hermes", "llama_json", "pythonic",    "mistral", "qwen_coder", "deepseek",
+    "dsml",   "glm",    "kimi",       "harmony",     "apriel",  "nemotron",   "granite",
+    "cohere", "lfm2",   "minimax",    "functionary", "kimi_k3", "deepseek_v4"};
+constexpr std::string_view kReasoningNames[] = {"none",
+                                                "think",
+                                                "mistral_think",
+                                                "seed_think",
+                                                "harmony",
+                                                "cohere_think",
+                                                "kimi_k3_think",
+                                                "apriel_think"};
+static_assert(std::size(kCallNames) == static_cast<size_t>(kLastToolCallFormat) + 1);
+static_assert(std::size(kReasoningNames) == static_cast<size_t>(kLastReasoningFormat) + 1);
+
 }  // namespace
 
-ToolCallFormat ToolCallFormatOf(std::string_view chat_template) {
-  // The most specific markers come first: several formats write <tool_call>.
+std::string_view NameOf(ToolCallFormat format) {
+  return kCallNames[static_cast<size_t>(format)];
+}
+
+std::string_view NameOf(ReasoningFormat format) {
+  return kReasoningNames[static_cast<size_t>(format)];
+}
+
+ToolCallFormat DescribedCallFormat(std::string_view chat_template) {
+  // The most specific words come first: several formats write <tool_call>.
   constexpr std::pair<std::string_view, ToolCallFormat> kSigns[] = {
       {"<|channel|>", ToolCallFormat::kHarmony},
       {"｜DSML｜", ToolCallFormat::kDsml},
@@ -34,6 +52,9 @@ ToolCallFormat ToolCallFormatOf(std::string_view chat_template) {
       {"<tool_call>", ToolCallFormat::kHermes},
       {"<|python_start|>", ToolCallFormat::kPythonic},
       {"[func_name1(", ToolCallFormat::kPythonic},
+      {"<|tool_list_start|>", ToolCallFormat::kLfm2},
+      {"\"List of tools: [\"", ToolCallFormat::kLfm2},
+      {"<|tool_call|> followed by a JSON list", ToolCallFormat::kGranite},
       {"<|python_tag|>", ToolCallFormat::kLlamaJson},
       {R"({"name": function name, "parameters")", ToolCallFormat::kLlamaJson},
   };
@@ -45,8 +66,15 @@ ToolCallFormat ToolCallFormatOf(std::string_view chat_template) {
 
 ReasoningFormat ReasoningFormatOf(std::string_view chat_template) {
   if (Has(chat_template, "<|channel|>")) return ReasoningFormat::kHarmony;
-  for (const ReasoningFormat format :
-       {ReasoningFormat::kSeedThink, ReasoningFormat::kThink, ReasoningFormat::kMistralThink}) {
+  // Kimi K3's template puts its tags together from these tokens.
+  if (Has(chat_template, "<|open|>") && Has(chat_template, "<|sep|>")) {
+    return ReasoningFormat::kKimiK3Think;
+  }
+  for (const ReasoningFormat format : {ReasoningFormat::kSeedThink,
+                                       ReasoningFormat::kThink,
+                                       ReasoningFormat::kMistralThink,
+                                       ReasoningFormat::kCohereThink,
+                                       ReasoningFormat::kAprielThink}) {
     if (Has(chat_template, MarkersOf(format)->end)) return format;
     if (Has(chat_template, MarkersOf(format)->begin)) return format;
   }
@@ -61,8 +89,25 @@ std::optional<ReasoningMarkers> MarkersOf(ReasoningFormat format) {
       return ReasoningMarkers{"[THINK]", "[/THINK]"};
     case ReasoningFormat::kSeedThink:
       return ReasoningMarkers{"<seed:think>", "</seed:think>"};
+    case ReasoningFormat::kCohereThink:
+      return ReasoningMarkers{"<|START_THINKING|>", "<|END_THINKING|>"};
+    case ReasoningFormat::kKimiK3Think:
+      return ReasoningMarkers{"<|open|>think<|sep|>", "<|close|>think<|sep|>"};
+    case ReasoningFormat::kAprielThink:
+      return ReasoningMarkers{"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"};
     default:
       return std::nullopt;
+  }
+}
+
+std::vector<std::string_view> ContentMarkersOf(ReasoningFormat format) {
+  switch (format) {
+    case ReasoningFormat::kCohereThink:
+      return {"<|START_RESPONSE|>", "<|END_RESPONSE|>"};
+    case ReasoningFormat::kKimiK3Think:
+      return {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"};
+    default:
+      return {};
   }
 }
 
@@ -87,50 +132,32 @@ bool MayBeginReasoning(ReasoningFormat format, std::string_view chat_template) {
   return Has(chat_template, "thinking") || Has(chat_template, "reasoning_effort");
 }
 
-std::vector<std::string_view> TokensOf(ToolCallFormat format) {
-  switch (format) {
-    case ToolCallFormat::kNone:
-      return {};
-    case ToolCallFormat::kHermes:
-      return {"<tool_call>", "</tool_call>"};
-    case ToolCallFormat::kLlamaJson:
-      return {"<|python_tag|>"};
-    case ToolCallFormat::kPythonic:
-      return {"<|python_start|>", "<|python_end|>"};
-    case ToolCallFormat::kMistral:
-      return {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"};
-    case ToolCallFormat::kQwenCoder:
-      return {"<tool_call>", "</tool_call>", "<seed:tool_call>", "</seed:tool_call>"};
-    case ToolCallFormat::kDeepSeek:
-      return {"<｜tool▁calls▁begin｜>",
-              "<｜tool▁call▁begin｜>",
-              "<｜tool▁sep｜>",
-              "<｜tool▁call▁end｜>",
-              "<｜tool▁calls▁end｜>"};
-    case ToolCallFormat::kDsml:
-      return {"｜DSML｜"};
-    case ToolCallFormat::kGlm:
-      return {
-          "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
-    case ToolCallFormat::kKimi:
-      return {"<|tool_calls_section_begin|>",
-              "<|tool_call_section_begin|>",
-              "<|tool_call_begin|>",
-              "<|tool_call_argument_begin|>",
-              "<|tool_call_end|>",
-              "<|tool_calls_section_end|>",
-              "<|tool_call_section_end|>"};
-    case ToolCallFormat::kHarmony:
-      return kHarmonyTokens;
-  }
-  return {};
+const std::vector<std::string_view>& TokensOf(ToolCallFormat format) {
+  return PlainSyntaxOf(format).tokens;
 }
 
 std::vector<std::string_view> TokensOf(ReasoningFormat format) {
-  if (format == ReasoningFormat::kHarmony) return kHarmonyTokens;
+  if (format == ReasoningFormat::kHarmony) return TokensOf(ToolCallFormat::kHarmony);
+  if (format == ReasoningFormat::kKimiK3Think) return {"<|open|>", "<|close|>", "<|sep|>"};
   const std::optional<ReasoningMarkers> markers = MarkersOf(format);
   if (!markers.has_value()) return {};
-  return {markers->begin, markers->end};
+  std::vector<std::string_view> tokens = ContentMarkersOf(format);
+  tokens.insert(tokens.begin(), {markers->begin, markers->end});
+  return tokens;
+}
+
+std::vector<std::string_view> AllTokens() {
+  std::vector<std::string_view> all;
+  const auto add = [&](const std::vector<std::string_view>& tokens) {
+    all.insert(all.end(), tokens.begin(), tokens.end());
+  };
+  for (int i = 0; i <= static_cast<int>(kLastToolCallFormat); ++i) {
+    add(TokensOf(static_cast<ToolCallFormat>(i)));
+  }
+  for (int i = 0; i <= static_cast<int>(kLastReasoningFormat); ++i) {
+    add(TokensOf(static_cast<ReasoningFormat>(i)));
+  }
+  return all;
 }
 
 }  // namespace baton

@@ -14,13 +14,23 @@ enum class ToolCallFormat : uint8_t {
   kLlamaJson,  // Llama 3.1 and later
   kPythonic,   // Llama 3.2 and 4
   kMistral,
-  kQwenCoder,  // XML of Qwen3-Coder
-  kDeepSeek,   // DeepSeek V3, R1 and V3.1
-  kDsml,       // DeepSeek V3.2
-  kGlm,        // GLM 4.5 and later
-  kKimi,       // Kimi K2
-  kHarmony,    // gpt-oss; for reasoning, too
+  kQwenCoder,    // XML of Qwen3-Coder
+  kDeepSeek,     // DeepSeek V3, R1 and V3.1
+  kDsml,         // DeepSeek V3.2
+  kGlm,          // GLM 4.5 and later
+  kKimi,         // Kimi K2
+  kHarmony,      // gpt-oss; for reasoning, too
+  kApriel,       // Apriel, MiniMax M1
+  kNemotron,     // Nemotron Nano 2
+  kGranite,      // Granite 3
+  kCohere,       // Command R7B and A
+  kLfm2,         // LFM2
+  kMiniMax,      // MiniMax M2
+  kFunctionary,  // Functionary 3.1
+  kKimiK3,
+  kDeepSeekV4,
 };
+constexpr ToolCallFormat kLastToolCallFormat = ToolCallFormat::kDeepSeekV4;
 
 // How a model marks its reasoning.
 enum class ReasoningFormat : uint8_t {
@@ -29,10 +39,20 @@ enum class ReasoningFormat : uint8_t {
   kMistralThink,  // [THINK]…[/THINK]
   kSeedThink,     // <seed:think>…</seed:think>
   kHarmony,       // the channel "analysis"
+  kCohereThink,  // <|START_THINKING|>…<|END_THINKING|>, then <|START_RESPONSE|>…<|END_RESPONSE|>
+  kKimiK3Think,  // <|open|>think<|sep|>…<|close|>think<|sep|>, then the channel "response"
+  kAprielThink,  // Here are my reasoning steps:…[BEGIN FINAL RESPONSE]
 };
+constexpr ReasoningFormat kLastReasoningFormat = ReasoningFormat::kAprielThink;
 
-// The formats of a chat template, found by the markers that the template writes or mentions.
-ToolCallFormat ToolCallFormatOf(std::string_view chat_template);
+// As in the settings tool_call_format and reasoning_format.
+std::string_view NameOf(ToolCallFormat format);
+std::string_view NameOf(ReasoningFormat format);
+
+// The format of calls that a chat template describes to the model, found by its words. For
+// templates that print no calls: of others, what they print counts (see router/chat_formats.h).
+ToolCallFormat DescribedCallFormat(std::string_view chat_template);
+// The format of reasoning whose markers the chat template writes or mentions.
 ReasoningFormat ReasoningFormatOf(std::string_view chat_template);
 
 // The opening and the closing marker of reasoning between markers; nullopt for other formats.
@@ -41,6 +61,8 @@ struct ReasoningMarkers {
   std::string_view end;
 };
 std::optional<ReasoningMarkers> MarkersOf(ReasoningFormat format);
+// The markers around the content in formats that mark it as they mark reasoning.
+std::vector<std::string_view> ContentMarkersOf(ReasoningFormat format);
 
 // Whether a prompt that ends with `end` leaves the model inside of its reasoning: the opening
 // marker is the last text. `continues`: the model continues `end`, so text may follow the opening
@@ -56,9 +78,11 @@ bool EndsReasoning(ReasoningFormat format, std::string_view end);
 // only mention the markers, to leave out the reasoning of earlier answers.
 bool MayBeginReasoning(ReasoningFormat format, std::string_view chat_template);
 
-// All markers of a format. Those that are special tokens of a vocabulary must stay in the text for
-// the parser.
-std::vector<std::string_view> TokensOf(ToolCallFormat format);
+// The parts of the markers of a format that may be tokens of a vocabulary. Those that are special
+// tokens must stay in the text for the parser.
+const std::vector<std::string_view>& TokensOf(ToolCallFormat format);
 std::vector<std::string_view> TokensOf(ReasoningFormat format);
+// Of all formats.
+std::vector<std::string_view> AllTokens();
 
 }  // namespace baton

@@ -29,6 +29,11 @@ ChatParser::ChatParser(const ChatParserOptions& options) : special_(options.spec
   if (const auto markers = MarkersOf(options.reasoning); markers.has_value()) {
     reasoning_.emplace(*markers, options.in_reasoning, calls);
   }
+  std::vector<std::string> content_markers;
+  for (const std::string_view marker : ContentMarkersOf(options.reasoning)) {
+    content_markers.push_back(options.special.Signed(marker));
+  }
+  if (!content_markers.empty()) content_markers_.emplace(std::move(content_markers));
   if (options.calls != ToolCallFormat::kNone) calls_.emplace(calls);
 }
 
@@ -55,6 +60,7 @@ std::vector<ChatEvent> ChatParser::Finish() {
   AddWhole(std::exchange(held_, {}));
   if (harmony_.has_value()) harmony_->Finish(events_);
   if (reasoning_.has_value()) AddRest(reasoning_->Finish(events_));
+  if (content_markers_.has_value()) AddContent(content_markers_->Finish());
   if (calls_.has_value()) calls_->Finish(events_);
   return events_.Take();
 }
@@ -75,6 +81,10 @@ void ChatParser::AddWhole(std::string_view text) {
 }
 
 void ChatParser::AddRest(std::string_view text) {
+  content_markers_.has_value() ? AddContent(content_markers_->Append(text)) : AddContent(text);
+}
+
+void ChatParser::AddContent(std::string_view text) {
   if (calls_.has_value()) {
     calls_->Append(text, events_);
   } else {

@@ -47,12 +47,14 @@ class ChatParser final {
  private:
   void AddWhole(std::string_view text);
   void AddRest(std::string_view text);
+  void AddContent(std::string_view text);
 
   const SpecialMarkers special_;
   ChatEvents events_;
   std::string held_;  // the first bytes of a character
   std::optional<HarmonyParser> harmony_;
   std::optional<ReasoningSplitter> reasoning_;
+  std::optional<MarkerRemover> content_markers_;  // of formats that have some
   std::optional<CallScanner> calls_;
 };
 

@@ -87,7 +87,7 @@ bool JsonCall::BeginKey(char c) {
 
 bool JsonCall::EndKey() {
   phase_ = Phase::kColon;
-  if (gathered_ == "\"name\"") {
+  if (gathered_ == "\"name\"" || gathered_ == "\"tool_name\"") {
     member_ = Member::kName;
     return !named_;
   }
@@ -96,7 +96,9 @@ bool JsonCall::EndKey() {
     return !std::exchange(has_arguments_, true);
   }
   member_ = gathered_ == "\"id\"" ? Member::kId : Member::kOther;
-  return member_ == Member::kId || gathered_ == "\"type\"" || gathered_ == "\"index\"";
+  // "tool_call_id" is the number of the call, which is no id for a whole conversation.
+  return member_ == Member::kId || gathered_ == "\"type\"" || gathered_ == "\"index\"" ||
+         gathered_ == "\"tool_call_id\"";
 }
 
 bool JsonCall::BeginValue(char c, ChatEvents& out) {

@@ -12,9 +12,9 @@
 namespace baton {
 
 // Reads one call of the form {"name": "f", "arguments": {…}}; "parameters" is another name of the
-// arguments. The members may come in any order; "type", "id" and "index" may be added. Arguments
-// may also be a string that contains the object; none, null and "" are {}. Arguments are passed on
-// as they arrive, once the name is known. Not thread-safe.
+// arguments, "tool_name" of the name. The members may come in any order; "type", "id", "index" and
+// "tool_call_id" may be added. Arguments may also be a string that contains the object; none, null
+// and "" are {}. Arguments are passed on as they arrive, once the name is known. Not thread-safe.
 class JsonCall final {
  public:
   using State = JsonScanner::State;

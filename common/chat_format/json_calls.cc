@@ -27,6 +27,8 @@ CallReader::State JsonCallList::Read(std::string_view& text, ChatEvents& out) {
     if (bad_.has_value()) return SkipBrokenCall(bad_, text);
     if (!call_.has_value() && text.front() == '{') call_.emplace(names_, options_.bare);
     if (call_.has_value()) return ReadCall(text, out);
+    const Begins end = AtEnd(text);
+    if (end != Begins::kNo) return end == Begins::kYes ? State::kDone : State::kMore;
     const State state = TakeBetween(text.front());
     if (state == State::kBad) return state;
     text.remove_prefix(1);
@@ -46,6 +48,11 @@ CallReader::State JsonCallList::ReadCall(std::string_view& text, ChatEvents& out
   return after_bad_ ? State::kNotCall : State::kCallEnded;
 }
 
+Begins JsonCallList::AtEnd(std::string_view text) const {
+  const bool may_end = any_ && !after_bad_ && !options_.end.empty();
+  return may_end ? BeginsWith(text, options_.end) : Begins::kNo;
+}
+
 CallReader::State JsonCallList::TakeBetween(char c) const {
   if (IsSpace(c)) return State::kMore;
   const bool behind_call = any_ || after_bad_;
@@ -56,6 +63,21 @@ CallReader::State JsonCallList::TakeBetween(char c) const {
 CallReader::State JsonCallList::Finish(ChatEvents&) {
   const bool open = call_.has_value() || bad_.has_value() || after_bad_;
   return any_ && !open ? State::kDone : State::kBad;
+}
+
+CallReader::State JsonListCalls::Read(std::string_view& text, ChatEvents& out) {
+  if (list_.has_value()) return list_->Read(text, out);
+  text.remove_prefix(SpaceAtFront(text));
+  if (text.empty()) return State::kMore;
+  const bool in_array = text.front() == '[';
+  if (!in_array && text.front() != '{') return State::kBad;
+  if (in_array) text.remove_prefix(1);
+  list_.emplace(names_, JsonCallList::Options{.in_array = in_array, .end = end_});
+  return list_->Read(text, out);
+}
+
+CallReader::State JsonListCalls::Finish(ChatEvents& out) {
+  return list_.has_value() ? list_->Finish(out) : State::kBad;
 }
 
 }  // namespace baton

@@ -52,4 +52,23 @@ Markers::Found Markers::Find(std::string_view text, bool last) const {
   return {text.size(), -1};
 }
 
+std::string MarkerRemover::Append(std::string_view text) {
+  std::string joined = std::exchange(held_, {});
+  if (!joined.empty()) text = joined += text;
+  std::string kept;
+  while (true) {
+    const Markers::Found found = markers_.Find(text);
+    kept += text.substr(0, found.at);
+    text.remove_prefix(found.at);
+    if (found.marker < 0) break;
+    text.remove_prefix(markers_[found.marker].size());
+  }
+  held_ = text;
+  return kept;
+}
+
+std::string MarkerRemover::Finish() {
+  return std::exchange(held_, {});
+}
+
 }  // namespace baton

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace baton {
@@ -48,6 +49,21 @@ class Markers final {
  private:
   std::vector<std::string> markers_;
   std::string first_;  // the different first bytes
+};
+
+// Removes markers from text that arrives in parts. Not thread-safe.
+class MarkerRemover final {
+ public:
+  explicit MarkerRemover(std::vector<std::string> markers) : markers_(std::move(markers)) {}
+
+  // Returns the text without markers, but for what may be the beginning of one.
+  std::string Append(std::string_view text);
+  // What was held back.
+  std::string Finish();
+
+ private:
+  const Markers markers_;
+  std::string held_;
 };
 
 // Whether `text` begins with `literal`. kMaybe: it ends within the literal.

@@ -1,16 +1,46 @@
 #include "common/chat_format/tagged_calls.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 namespace baton {
 namespace {
 
-std::vector<std::string> KeyEnds(const CallSyntax& syntax) {
+// All markers and, first, `end` unless it is empty.
+std::vector<std::string> EndsOf(const CallSyntax& syntax, const std::string& end) {
   std::vector<std::string> ends = syntax.All();
-  ends.insert(ends.begin(), syntax.key_end);
+  if (!end.empty()) ends.insert(ends.begin(), end);
   return ends;
+}
+
+constexpr std::string_view kOtherTypes[] = {
+    "false", "number", "boolean", "null", "array", "object"};
+
+// The type that stands behind the name of a parameter, which it removes from `key`: as DSML,
+// p" string="true, or as Kimi K3, p" type="number.
+std::optional<ParameterType> TakeType(std::string_view& key) {
+  for (const std::string_view attribute : {"\" string=\"", "\" type=\""}) {
+    const size_t at = key.rfind(attribute);
+    if (at == std::string_view::npos) continue;
+    const std::string_view value = key.substr(at + attribute.size());
+    const bool is_string = value == "true" || value == "string";
+    const bool is_other = std::ranges::find(kOtherTypes, value) != std::end(kOtherTypes);
+    if (!is_string && !is_other) continue;
+    key = key.substr(0, at);
+    return is_string ? ParameterType::kString : ParameterType::kOther;
+  }
+  return std::nullopt;
+}
+
+// What stands between the name and the end of the header: nothing, or as Kimi K3, " index="1
+bool IsCallNumber(std::string_view text) {
+  constexpr std::string_view kIndex = "\" index=\"";
+  if (text.empty()) return true;
+  if (!text.starts_with(kIndex)) return false;
+  text.remove_prefix(kIndex.size());
+  return text.size() < 10 && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 }  // namespace
@@ -20,7 +50,8 @@ TaggedCalls::TaggedCalls(const CallSyntax& syntax, const CallNames& names, const
       tools_(tools),
       names_(names),
       markers_(syntax.All()),
-      key_ends_(KeyEnds(syntax)) {}
+      name_ends_(EndsOf(syntax, syntax.name_end)),
+      key_ends_(EndsOf(syntax, syntax.key_end)) {}
 
 CallReader::State TaggedCalls::Read(std::string_view& text, ChatEvents& out) {
   return ReadParts(text, phase_, [&] { return ReadPart(text, out); });
@@ -51,6 +82,14 @@ CallReader::State TaggedCalls::ReadName(std::string_view& text) {
 }
 
 CallReader::State TaggedCalls::ReadNameEnd(std::string_view& text) {
+  if (syntax_.numbered) {
+    const Markers::Found found = name_ends_.Find(text);
+    number_ += text.substr(0, found.at);
+    text.remove_prefix(found.at);
+    if (number_.size() > kMaxCallNameBytes) return State::kBad;
+    if (found.marker < 0) return State::kMore;
+    if (!IsCallNumber(number_)) return State::kBad;
+  }
   text.remove_prefix(SpaceAtFront(text));
   const Begins begins = BeginsWith(text, syntax_.name_end);
   if (begins == Begins::kNo) return State::kBad;
@@ -100,17 +139,7 @@ CallReader::State TaggedCalls::ReadKey(std::string_view& text, ChatEvents& out) 
 }
 
 bool TaggedCalls::BeginKey(std::string_view key, ChatEvents& out) {
-  // DSML states the type behind the name: p" string="true
-  constexpr std::string_view kIsString = "\" string=\"true";
-  constexpr std::string_view kIsOther = "\" string=\"false";
-  std::optional<ParameterType> type;
-  if (key.ends_with(kIsString)) {
-    key.remove_suffix(kIsString.size());
-    type = ParameterType::kString;
-  } else if (key.ends_with(kIsOther)) {
-    key.remove_suffix(kIsOther.size());
-    type = ParameterType::kOther;
-  }
+  const std::optional<ParameterType> type = TakeType(key);
   key = Trimmed(key);
   if (key.empty()) return false;
   std::string json = first_key_ ? "\"" : ", \"";

@@ -23,6 +23,10 @@ namespace baton {
 //   (https://huggingface.co/zai-org/GLM-4.5).
 // - DeepSeek V3.2: <｜DSML｜invoke name="f"><｜DSML｜parameter name="p" string="true">…
 //   (https://huggingface.co/deepseek-ai/DeepSeek-V3.2). string="true" or "false" states the type.
+// - MiniMax M2: <minimax:tool_call><invoke name="f"><parameter name="p">…
+//   (https://huggingface.co/MiniMaxAI/MiniMax-M2).
+// - Kimi K3: <|open|>call tool="f" index="1"<|sep|><|open|>argument key="p" type="string"<|sep|>…
+//   type="…" states the type.
 class TaggedCalls final : public CallReader {
  public:
   // `syntax` and `tools`, which states the types of parameters, outlive the reader.
@@ -48,9 +52,11 @@ class TaggedCalls final : public CallReader {
   const ToolSchemas& tools_;
   const CallNames names_;
   const Markers markers_;
-  const Markers key_ends_;  // and all markers
+  const Markers name_ends_;  // and all markers
+  const Markers key_ends_;   // the same
   Phase phase_ = Phase::kName;
   std::string name_;
+  std::string number_;  // behind the name
   std::string key_;
   std::optional<TaggedValue> value_;
   bool begun_ = false;

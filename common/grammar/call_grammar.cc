@@ -6,6 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "common/chat_format/call_syntax.h"
 #include "common/grammar/format_parts.h"
 #include "common/grammar/tagged_calls.h"
 
@@ -23,7 +26,7 @@ constexpr std::string_view kHarmonyNext = "<|end|><|start|>assistant";
 
 // How a format writes calls: section_begin (call (separator call)*) section_end. The name stands
 // between `begin` and `name_end`.
-struct CallSyntax {
+struct CallForm {
   std::string section_begin = {};
   std::string begin = {};
   std::string name_end = {};
@@ -35,61 +38,118 @@ struct CallSyntax {
   std::vector<std::string_view> excluded = {};  // what would end the call inside of its JSON
 };
 
-std::optional<CallSyntax> SyntaxOf(ToolCallFormat format) {
+// JSON calls in an array between two markers.
+CallForm JsonListForm(std::string section_begin, std::string section_end) {
+  return {.section_begin = std::move(section_begin),
+          .begin = "{\"name\": \"",
+          .name_end = "\", \"arguments\": ",
+          .end = "}",
+          .section_end = std::move(section_end),
+          .separator = ", "};
+}
+
+// `section`: the name of the section of calls.
+CallForm DsmlForm(std::string_view section) {
+  return {.section_begin = fmt::format("<｜DSML｜{}>\n", section),
+          .begin = "<｜DSML｜invoke name=\"",
+          .name_end = "\">\n",
+          .end = "</｜DSML｜invoke>\n",
+          .section_end = fmt::format("</｜DSML｜{}>", section)};
+}
+
+// Of formats that write each argument between tags.
+std::optional<CallForm> TaggedFormOf(ToolCallFormat format) {
   switch (format) {
-    case ToolCallFormat::kHermes:
-      return CallSyntax{.begin = "<tool_call>\n{\"name\": \"",
-                        .name_end = "\", \"arguments\": ",
-                        .end = "}\n</tool_call>",
-                        .separator = "\n"};
-    case ToolCallFormat::kLlamaJson:
-      return CallSyntax{.begin = "{\"name\": \"",
-                        .name_end = "\", \"parameters\": ",
-                        .end = "}",
-                        .separator = "; "};
-    case ToolCallFormat::kMistral:
-      return CallSyntax{.section_begin = "[TOOL_CALLS][",
-                        .begin = "{\"name\": \"",
-                        .name_end = "\", \"arguments\": ",
-                        .end = "}",
-                        .section_end = "]",
-                        .separator = ", "};
     case ToolCallFormat::kQwenCoder:
-      return CallSyntax{.begin = "<tool_call>\n<function=",
-                        .name_end = ">\n",
-                        .end = "</function>\n</tool_call>",
-                        .separator = "\n"};
-    case ToolCallFormat::kDeepSeek:
-      return CallSyntax{.section_begin = "<｜tool▁calls▁begin｜>",
-                        .begin = "<｜tool▁call▁begin｜>",
-                        .name_end = "<｜tool▁sep｜>",
-                        .end = "<｜tool▁call▁end｜>",
-                        .section_end = "<｜tool▁calls▁end｜>"};
+      return CallForm{.begin = "<tool_call>\n<function=",
+                      .name_end = ">\n",
+                      .end = "</function>\n</tool_call>",
+                      .separator = "\n"};
     case ToolCallFormat::kDsml:
-      return CallSyntax{.section_begin = "<｜DSML｜function_calls>\n",
-                        .begin = "<｜DSML｜invoke name=\"",
-                        .name_end = "\">\n",
-                        .end = "</｜DSML｜invoke>\n",
-                        .section_end = "</｜DSML｜function_calls>"};
+      return DsmlForm("function_calls");
+    case ToolCallFormat::kDeepSeekV4:
+      return DsmlForm("tool_calls");
     case ToolCallFormat::kGlm:
-      return CallSyntax{
+      return CallForm{
           .begin = "<tool_call>", .name_end = "\n", .end = "</tool_call>", .separator = "\n"};
-    case ToolCallFormat::kKimi:
-      return CallSyntax{.section_begin = "<|tool_calls_section_begin|>",
-                        .begin = "<|tool_call_begin|>functions.",
-                        .name_end = ":",
-                        .end = "<|tool_call_end|>",
-                        .section_end = "<|tool_calls_section_end|>",
-                        .numbered = true,
-                        .after_number = "<|tool_call_argument_begin|>"};
-    case ToolCallFormat::kHarmony:
-      // The end of the call is an end token of the model.
-      return CallSyntax{.begin = "<|channel|>commentary to=functions.",
-                        .name_end = " <|constrain|>json<|message|>",
-                        .excluded = {"<|"}};
+    case ToolCallFormat::kMiniMax:
+      return CallForm{.section_begin = "<minimax:tool_call>\n",
+                      .begin = "<invoke name=\"",
+                      .name_end = "\">\n",
+                      .end = "</invoke>\n",
+                      .section_end = "</minimax:tool_call>"};
+    case ToolCallFormat::kKimiK3:
+      return CallForm{.section_begin = "<|open|>tools<|sep|>",
+                      .begin = "<|open|>call tool=\"",
+                      .name_end = "\" index=\"",
+                      .end = "<|close|>call<|sep|>",
+                      .section_end = "<|close|>tools<|sep|>",
+                      .numbered = true,
+                      .after_number = "\"<|sep|>"};
     default:
       return std::nullopt;
   }
+}
+
+std::optional<CallForm> FormOf(ToolCallFormat format) {
+  if (IsTagged(format)) return TaggedFormOf(format);
+  switch (format) {
+    case ToolCallFormat::kHermes:
+      return CallForm{.begin = "<tool_call>\n{\"name\": \"",
+                      .name_end = "\", \"arguments\": ",
+                      .end = "}\n</tool_call>",
+                      .separator = "\n"};
+    case ToolCallFormat::kLlamaJson:
+      return CallForm{.begin = "{\"name\": \"",
+                      .name_end = "\", \"parameters\": ",
+                      .end = "}",
+                      .separator = "; "};
+    case ToolCallFormat::kMistral:
+      return JsonListForm("[TOOL_CALLS][", "]");
+    case ToolCallFormat::kApriel:
+      return JsonListForm("<tool_calls>[", "]</tool_calls>");
+    case ToolCallFormat::kNemotron:
+      return JsonListForm("<TOOLCALL>[", "]</TOOLCALL>");
+    case ToolCallFormat::kGranite:
+      return JsonListForm("<|tool_call|>[", "]");
+    case ToolCallFormat::kCohere:
+      // Without the ids that the model numbers its calls with; the router makes them.
+      return CallForm{.section_begin = "<|START_ACTION|>[\n    ",
+                      .begin = "{\"tool_name\": \"",
+                      .name_end = "\", \"parameters\": ",
+                      .end = "}",
+                      .section_end = "\n]<|END_ACTION|>",
+                      .separator = ",\n    "};
+    case ToolCallFormat::kFunctionary:
+      return CallForm{.begin = "<function=", .name_end = ">", .end = "</function>"};
+    case ToolCallFormat::kDeepSeek:
+      return CallForm{.section_begin = "<｜tool▁calls▁begin｜>",
+                      .begin = "<｜tool▁call▁begin｜>",
+                      .name_end = "<｜tool▁sep｜>",
+                      .end = "<｜tool▁call▁end｜>",
+                      .section_end = "<｜tool▁calls▁end｜>"};
+    case ToolCallFormat::kKimi:
+      return CallForm{.section_begin = "<|tool_calls_section_begin|>",
+                      .begin = "<|tool_call_begin|>functions.",
+                      .name_end = ":",
+                      .end = "<|tool_call_end|>",
+                      .section_end = "<|tool_calls_section_end|>",
+                      .numbered = true,
+                      .after_number = "<|tool_call_argument_begin|>"};
+    case ToolCallFormat::kHarmony:
+      // The end of the call is an end token of the model.
+      return CallForm{.begin = "<|channel|>commentary to=functions.",
+                      .name_end = " <|constrain|>json<|message|>",
+                      .excluded = {"<|"}};
+    default:
+      return std::nullopt;
+  }
+}
+
+Status NoForm() {
+  return InvalidArgument(
+      "calls of tools cannot be constrained in this model's format: tool_choice must be auto or "
+      "none, and no tool may be strict");
 }
 
 // The names of tools stand in the text of the format, so they must not end it.
@@ -110,24 +170,21 @@ Status CheckNames(const std::vector<CallableTool>& tools) {
 
 // One call of each tool.
 StatusOr<Json> CallsOf(ToolCallFormat format,
-                       const CallSyntax& syntax,
+                       const CallForm& form,
                        const std::vector<CallableTool>& tools) {
   Json calls = Json::array();
   size_t written = 0;
   for (const CallableTool& tool : tools) {
-    Json content = JsonSchemaOf(tool.parameters, syntax.excluded);
+    Json content = JsonSchemaOf(tool.parameters, form.excluded);
     if (IsTagged(format)) {
       BATON_ASSIGN_OR_RETURN(content, TaggedArguments(format, tool, written));
     }
-    if (syntax.numbered) {
+    if (form.numbered) {
       content = SequencePart(Json::array({{{"type", "regex"}, {"pattern", "[0-9]{1,3}"}},
-                                          TextPart(syntax.after_number),
+                                          TextPart(form.after_number),
                                           std::move(content)}));
     }
-    calls.push_back({{"type", "tag"},
-                     {"begin", syntax.begin + tool.name + syntax.name_end},
-                     {"content", std::move(content)},
-                     {"end", syntax.end}});
+    calls.push_back(TagPart(form.begin + tool.name + form.name_end, std::move(content), form.end));
   }
   return calls;
 }
@@ -183,7 +240,8 @@ StatusOr<Json> PythonCall(const CallableTool& tool,
   return SequencePart(std::move(elements));
 }
 
-StatusOr<GrammarPart> PythonCalls(const std::vector<CallableTool>& tools, bool one) {
+// The inside of a list of Python's calls.
+StatusOr<Json> PythonCalls(const std::vector<CallableTool>& tools, bool one) {
   Json calls = Json::array();
   size_t written = 0;
   for (const CallableTool& tool : tools) {
@@ -193,8 +251,13 @@ StatusOr<GrammarPart> PythonCalls(const std::vector<CallableTool>& tools, bool o
       calls.push_back(std::move(call));
     }
   }
-  return SequencePart(
-      Json::array({TextPart("["), Several(OrPart(std::move(calls)), ", ", one), TextPart("]")}));
+  return Several(OrPart(std::move(calls)), ", ", one);
+}
+
+// What stands around such a list.
+std::pair<std::string_view, std::string_view> PythonBrackets(ToolCallFormat format) {
+  if (format == ToolCallFormat::kLfm2) return {"<|tool_call_start|>[", "]<|tool_call_end|>"};
+  return {"[", "]"};
 }
 
 // Text that is no call where calls have no marker: it begins with another character than calls.
@@ -221,37 +284,49 @@ StatusOr<GrammarPart> CallsPart(ToolCallFormat format,
                                 const std::vector<CallableTool>& tools,
                                 bool one) {
   BATON_RETURN_IF_ERROR(CheckNames(tools));
-  if (format == ToolCallFormat::kPythonic) return PythonCalls(tools, one);
-  const std::optional<CallSyntax> syntax = SyntaxOf(format);
-  if (!syntax.has_value()) return InvalidArgument("the model has no format for calls of tools");
-  BATON_ASSIGN_OR_RETURN(Json calls, CallsOf(format, *syntax, tools));
+  if (PlainSyntaxOf(format).style == CallStyle::kPython) {
+    BATON_ASSIGN_OR_RETURN(Json calls, PythonCalls(tools, one));
+    const auto [begin, end] = PythonBrackets(format);
+    return SequencePart(Json::array({TextPart(begin), std::move(calls), TextPart(end)}));
+  }
+  const std::optional<CallForm> form = FormOf(format);
+  if (!form.has_value()) return NoForm();
+  BATON_ASSIGN_OR_RETURN(Json calls, CallsOf(format, *form, tools));
   const bool ends = one || format == ToolCallFormat::kHarmony;
-  Json part = Several(OrPart(std::move(calls)), syntax->separator, ends);
-  if (syntax->section_begin.empty()) return part;
-  return SequencePart(Json::array(
-      {TextPart(syntax->section_begin), std::move(part), TextPart(syntax->section_end)}));
+  Json part = Several(OrPart(std::move(calls)), form->separator, ends);
+  if (form->section_begin.empty()) return part;
+  return SequencePart(
+      Json::array({TextPart(form->section_begin), std::move(part), TextPart(form->section_end)}));
 }
 
 StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
                                         const std::vector<CallableTool>& tools,
                                         bool one) {
-  const std::optional<CallSyntax> syntax = SyntaxOf(format);
-  const bool marked = syntax.has_value() && format != ToolCallFormat::kLlamaJson &&
-                      format != ToolCallFormat::kHarmony;
-  if (!marked) {
+  if (format == ToolCallFormat::kHarmony || PlainSyntaxOf(format).bare) {
     BATON_ASSIGN_OR_RETURN(GrammarPart calls, CallsPart(format, tools, one));
     if (format == ToolCallFormat::kHarmony) return HarmonyText(std::move(calls));
     return OrPart(Json::array({std::move(calls), TextWithoutCall()}));
   }
   BATON_RETURN_IF_ERROR(CheckNames(tools));
-  BATON_ASSIGN_OR_RETURN(Json tags, CallsOf(format, *syntax, tools));
-  if (!syntax->section_begin.empty()) {
-    tags = Json::array({{{"type", "tag"},
-                         {"begin", syntax->section_begin},
-                         {"content", Several(OrPart(std::move(tags)), syntax->separator, one)},
-                         {"end", syntax->section_end}}});
+  const std::optional<CallForm> form = FormOf(format);
+  Json tags;
+  std::string trigger;
+  if (PlainSyntaxOf(format).style == CallStyle::kPython) {
+    BATON_ASSIGN_OR_RETURN(Json calls, PythonCalls(tools, one));
+    const auto [begin, end] = PythonBrackets(format);
+    tags = Json::array({TagPart(begin, std::move(calls), end)});
+    trigger = begin;
+  } else if (!form.has_value()) {
+    return NoForm();
+  } else {
+    BATON_ASSIGN_OR_RETURN(tags, CallsOf(format, *form, tools));
+    trigger = form->begin;
+    if (!form->section_begin.empty()) {
+      Json calls = Several(OrPart(std::move(tags)), form->separator, one);
+      tags = Json::array({TagPart(form->section_begin, std::move(calls), form->section_end)});
+      trigger = form->section_begin;
+    }
   }
-  const std::string trigger = syntax->section_begin.empty() ? syntax->begin : syntax->section_begin;
   return Json{{"type", "triggered_tags"},
               {"triggers", Json::array({trigger.substr(0, trigger.find('\n'))})},
               {"tags", std::move(tags)},

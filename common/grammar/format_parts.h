@@ -12,6 +12,12 @@ inline nlohmann::ordered_json TextPart(std::string_view text) {
   return {{"type", "const_string"}, {"value", text}};
 }
 
+inline nlohmann::ordered_json TagPart(std::string_view begin,
+                                      nlohmann::ordered_json content,
+                                      std::string_view end) {
+  return {{"type", "tag"}, {"begin", begin}, {"content", std::move(content)}, {"end", end}};
+}
+
 inline nlohmann::ordered_json SequencePart(nlohmann::ordered_json elements) {
   return {{"type", "sequence"}, {"elements", std::move(elements)}};
 }

@@ -1,6 +1,7 @@
 #include "common/grammar/tagged_calls.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "common/base/shortened.h"
+#include "common/chat_format/call_syntax.h"
 #include "common/chat_format/tool_schemas.h"
 #include "common/grammar/format_parts.h"
 #include "common/grammar/schema_references.h"
@@ -18,40 +20,63 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// How a format writes an argument: key_begin NAME value_begin VALUE value_end.
 struct Tags {
   std::string_view key_begin;
-  std::string_view value_begin;  // behind the key; `typed` formats state whether it is a string
+  std::string_view value_begin;  // {} stands for the type, in formats that state it
   std::string_view value_end;
-  bool typed = false;
-  std::vector<std::string_view> all;  // what no text may contain
+  std::string_view is_string = {};    // the type of strings
+  std::string_view is_other = {};     // a regular expression of other types
+  std::vector<std::string> all = {};  // what no text may contain
 };
 
+// All tags of `format`. A value ends at any of them.
+std::vector<std::string> TagsIn(ToolCallFormat format) {
+  const CallSyntax& syntax = PlainSyntaxOf(format);
+  std::vector<std::string> tags = syntax.All();
+  for (const std::string& tag : {syntax.key_end, syntax.value_begin}) {
+    if (tag.starts_with('<')) tags.push_back(tag);
+  }
+  return tags;
+}
+
+Tags DsmlTags() {
+  return {.key_begin = "<｜DSML｜parameter name=\"",
+          .value_begin = "\" string=\"{}\">",
+          .value_end = "</｜DSML｜parameter>\n",
+          .is_string = "true",
+          .is_other = "false",
+          .all = {"<｜DSML｜", "</｜DSML｜"}};
+}
+
 const Tags& TagsOf(ToolCallFormat format) {
-  static const Tags qwen_coder = {"<parameter=",
-                                  ">\n",
-                                  "\n</parameter>\n",
-                                  false,
-                                  {"</parameter>",
-                                   "<parameter=",
-                                   "</function>",
-                                   "<function=",
-                                   "</tool_call>",
-                                   "<tool_call>",
-                                   "</seed:tool_call>",
-                                   "<seed:tool_call>"}};
-  static const Tags glm = {
-      "<arg_key>",
-      "</arg_key>\n<arg_value>",
-      "</arg_value>\n",
-      false,
-      {"</arg_value>", "<arg_value>", "</arg_key>", "<arg_key>", "</tool_call>", "<tool_call>"}};
-  static const Tags dsml = {"<｜DSML｜parameter name=\"",
-                            "\" string=\"{}\">",
-                            "</｜DSML｜parameter>\n",
-                            true,
-                            {"</｜DSML｜", "<｜DSML｜"}};
-  if (format == ToolCallFormat::kQwenCoder) return qwen_coder;
-  return format == ToolCallFormat::kGlm ? glm : dsml;
+  static const std::map<ToolCallFormat, Tags> formats = {
+      {ToolCallFormat::kQwenCoder,
+       {.key_begin = "<parameter=",
+        .value_begin = ">\n",
+        .value_end = "\n</parameter>\n",
+        .all = TagsIn(ToolCallFormat::kQwenCoder)}},
+      {ToolCallFormat::kGlm,
+       {.key_begin = "<arg_key>",
+        .value_begin = "</arg_key>\n<arg_value>",
+        .value_end = "</arg_value>\n",
+        .all = TagsIn(ToolCallFormat::kGlm)}},
+      {ToolCallFormat::kMiniMax,
+       {.key_begin = "<parameter name=\"",
+        .value_begin = "\">",
+        .value_end = "</parameter>\n",
+        .all = TagsIn(ToolCallFormat::kMiniMax)}},
+      {ToolCallFormat::kDsml, DsmlTags()},
+      {ToolCallFormat::kDeepSeekV4, DsmlTags()},
+      {ToolCallFormat::kKimiK3,
+       {.key_begin = "<|open|>argument key=\"",
+        .value_begin = "\" type=\"{}\"<|sep|>",
+        .value_end = "<|close|>argument<|sep|>",
+        .is_string = "string",
+        .is_other = "number|boolean|null|array|object",
+        .all = {"<|open|>", "<|close|>"}}},
+  };
+  return formats.at(format);
 }
 
 bool MayBeString(const Json& schema) {
@@ -71,8 +96,8 @@ class Writer {
     const bool anything = type == ParameterType::kUnknown && IsFree(schema);
     Json options = Json::array();
     if (anything) {
-      options.push_back(Value(key, "true", FreeText()));
-      if (tags_.typed) options.push_back(Value(key, "false", InJson(true)));
+      options.push_back(Value(key, /*is_string=*/true, FreeText()));
+      if (!tags_.is_string.empty()) options.push_back(Value(key, false, InJson(true)));
     } else if (type.is_text()) {
       Json texts = Json::array();
       std::set<std::string> visited;
@@ -82,31 +107,37 @@ class Writer {
             "the parameter '{}' has no value that can stand between the tags of this model's calls",
             Shortened(name, kMaxQuotedMember));
       }
-      options.push_back(Value(key, "true", OrPart(std::move(texts))));
+      options.push_back(Value(key, /*is_string=*/true, OrPart(std::move(texts))));
     } else {
-      options.push_back(Value(key, "false", InJson(schema)));
+      options.push_back(Value(key, /*is_string=*/false, InJson(schema)));
     }
     return OrPart(std::move(options));
   }
 
  private:
-  Json Value(const Json& key, std::string_view is_string, Json content) const {
-    std::string begin(tags_.value_begin);
-    if (const size_t at = begin.find("{}"); at != std::string::npos)
-      begin.replace(at, 2, is_string);
-    return SequencePart(Json::array({TextPart(tags_.key_begin),
-                                     key,
-                                     TextPart(begin),
-                                     std::move(content),
-                                     TextPart(tags_.value_end)}));
+  Json Value(const Json& key, bool is_string, Json content) const {
+    Json elements = Json::array({TextPart(tags_.key_begin), key});
+    const size_t type = tags_.value_begin.find("{}");
+    elements.push_back(TextPart(tags_.value_begin.substr(0, type)));
+    if (type != std::string_view::npos) {
+      elements.push_back(is_string ? TextPart(tags_.is_string)
+                                   : Json{{"type", "regex"}, {"pattern", tags_.is_other}});
+      elements.push_back(TextPart(tags_.value_begin.substr(type + 2)));
+    }
+    elements.push_back(std::move(content));
+    elements.push_back(TextPart(tags_.value_end));
+    return SequencePart(std::move(elements));
   }
 
   // A value ends at any tag of the format, also inside of a JSON string.
   Json InJson(Json schema) const {
     constexpr std::string_view kClosing = "</";
-    std::vector<std::string_view> excluded = {kClosing};
+    std::vector<std::string_view> excluded;
     for (const std::string_view tag : tags_.all) {
-      if (!tag.starts_with(kClosing)) excluded.push_back(tag);
+      const bool closing = tag.starts_with(kClosing);
+      if (!closing || std::ranges::find(excluded, kClosing) == excluded.end()) {
+        excluded.push_back(closing ? kClosing : tag);
+      }
     }
     return JsonSchemaOf(std::move(schema), excluded);
   }
@@ -171,8 +202,7 @@ bool EndsAtMarkers(ToolCallFormat format) {
 }
 
 bool IsTagged(ToolCallFormat format) {
-  return format == ToolCallFormat::kQwenCoder || format == ToolCallFormat::kGlm ||
-         format == ToolCallFormat::kDsml;
+  return PlainSyntaxOf(format).style == CallStyle::kTagged;
 }
 
 StatusOr<GrammarPart> TaggedArguments(ToolCallFormat format,

@@ -16,6 +16,9 @@ namespace {
 
 using Kind = ChatEvent::Kind;
 
+constexpr int kCallFormats = static_cast<int>(kLastToolCallFormat) + 1;
+constexpr int kReasoningFormats = static_cast<int>(kLastReasoningFormat) + 1;
+
 void Add(const std::vector<ChatEvent>& from, std::vector<ChatEvent>& to) {
   for (const ChatEvent& event : from) {
     BATON_CHECK(IsValidUtf8(event.text), "an event ends within a character: {}", event.text);
@@ -104,8 +107,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       nlohmann::ordered_json::parse(R"([{"name": "f", "parameters": {"properties": {
         "a": {"type": "string"}, "b": {"type": "integer"}}}}])")));
   ChatParserOptions options;
-  options.calls = static_cast<ToolCallFormat>(data[0] % 11);
-  options.reasoning = static_cast<ReasoningFormat>(data[0] / 11 % 5);
+  options.calls = static_cast<ToolCallFormat>(data[0] % kCallFormats);
+  options.reasoning = static_cast<ReasoningFormat>(data[0] / kCallFormats % kReasoningFormats);
   options.in_reasoning = data[0] >= 200;
   options.tools = *tools;
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);

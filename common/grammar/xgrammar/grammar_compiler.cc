@@ -64,16 +64,8 @@ class XGrammarGrammar final : public Grammar {
 // Special tokens that a grammar may contain as text: the markers of chat formats.
 std::vector<TokenId> MarkerTokens(const Tokenizer& tokenizer) {
   std::vector<TokenId> tokens;
-  const auto add = [&](const std::vector<std::string_view>& markers) {
-    for (const std::string_view marker : markers) {
-      if (const auto token = tokenizer.Find(marker); token.has_value()) tokens.push_back(*token);
-    }
-  };
-  for (int format = 0; format <= static_cast<int>(ToolCallFormat::kHarmony); ++format) {
-    add(TokensOf(static_cast<ToolCallFormat>(format)));
-  }
-  for (int format = 0; format <= static_cast<int>(ReasoningFormat::kHarmony); ++format) {
-    add(TokensOf(static_cast<ReasoningFormat>(format)));
+  for (const std::string_view marker : AllTokens()) {
+    if (const auto token = tokenizer.Find(marker); token.has_value()) tokens.push_back(*token);
   }
   return tokens;
 }

@@ -22,26 +22,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = ChatEvent::Kind;
 
-const std::map<std::string, ToolCallFormat> kCallFormats = {
-    {"none", ToolCallFormat::kNone},
-    {"hermes", ToolCallFormat::kHermes},
-    {"llama_json", ToolCallFormat::kLlamaJson},
-    {"pythonic", ToolCallFormat::kPythonic},
-    {"mistral", ToolCallFormat::kMistral},
-    {"qwen_coder", ToolCallFormat::kQwenCoder},
-    {"deepseek", ToolCallFormat::kDeepSeek},
-    {"dsml", ToolCallFormat::kDsml},
-    {"glm", ToolCallFormat::kGlm},
-    {"kimi", ToolCallFormat::kKimi},
-    {"harmony", ToolCallFormat::kHarmony},
-};
-const std::map<std::string, ReasoningFormat> kReasoningFormats = {
-    {"none", ReasoningFormat::kNone},
-    {"think", ReasoningFormat::kThink},
-    {"mistral_think", ReasoningFormat::kMistralThink},
-    {"seed_think", ReasoningFormat::kSeedThink},
-    {"harmony", ReasoningFormat::kHarmony},
-};
+// All formats by their names.
+template <typename Format>
+std::map<std::string, Format> FormatsUpTo(Format last) {
+  std::map<std::string, Format> formats;
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    formats.emplace(NameOf(static_cast<Format>(i)), static_cast<Format>(i));
+  }
+  return formats;
+}
+const std::map<std::string, ToolCallFormat> kCallFormats = FormatsUpTo(kLastToolCallFormat);
+const std::map<std::string, ReasoningFormat> kReasoningFormats = FormatsUpTo(kLastReasoningFormat);
 
 Json ToJson(const ChatEvent& event) {
   switch (event.kind) {
@@ -210,7 +201,7 @@ TEST(ChatParser, LeadingWhiteSpaceTakesTimeInProportionToItsLength) {
 
 // ---- formats
 
-TEST(ChatFormat, IsFoundInTheTemplate) {
+TEST(ChatFormat, IsDescribedByTheTemplate) {
   const std::pair<const char*, ToolCallFormat> cases[] = {
       {"", ToolCallFormat::kNone},
       {"{{ '<|start|>assistant<|channel|>final<|message|>' }}", ToolCallFormat::kHarmony},
@@ -224,14 +215,14 @@ TEST(ChatFormat, IsFoundInTheTemplate) {
       {"<｜tool▁calls▁begin｜>", ToolCallFormat::kDeepSeek},
       {"<｜DSML｜function_calls> <｜tool▁calls▁begin｜>", ToolCallFormat::kDsml},
   };
-  for (const auto& [text, format] : cases) EXPECT_EQ(ToolCallFormatOf(text), format) << text;
+  for (const auto& [text, format] : cases) EXPECT_EQ(DescribedCallFormat(text), format) << text;
   for (const auto& [file, format] : {std::pair("qwen25_style", ToolCallFormat::kHermes),
                                      std::pair("qwen3_style", ToolCallFormat::kHermes),
                                      std::pair("llama31_style", ToolCallFormat::kLlamaJson),
                                      std::pair("mistral_v3_style", ToolCallFormat::kMistral),
                                      std::pair("macros_style", ToolCallFormat::kNone)}) {
     const std::string path = fmt::format("{}/text/templates/{}.jinja", BATON_TEST_DATA, file);
-    EXPECT_EQ(ToolCallFormatOf(ReadFile(path).value()), format) << file;
+    EXPECT_EQ(DescribedCallFormat(ReadFile(path).value()), format) << file;
   }
 }
 

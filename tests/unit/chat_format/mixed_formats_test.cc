@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/chat_format/call_syntax.h"
 #include "common/chat_format/chat_parser.h"
 #include "common/text/utf8.h"
 #include "tests/unit/chat_format/parsed.h"
@@ -24,8 +25,8 @@ namespace {
 
 using Kind = ChatEvent::Kind;
 
-constexpr int kCallFormats = static_cast<int>(ToolCallFormat::kHarmony) + 1;
-constexpr int kReasoningFormats = static_cast<int>(ReasoningFormat::kHarmony) + 1;
+constexpr int kCallFormats = static_cast<int>(kLastToolCallFormat) + 1;
+constexpr int kReasoningFormats = static_cast<int>(kLastReasoningFormat) + 1;
 
 // Pieces of outputs. $ stands for the name of a tool, # for a word that occurs once in an output.
 constexpr std::string_view kWholeCalls[] = {
@@ -53,6 +54,19 @@ constexpr std::string_view kWholeCalls[] = {
     "<|tool_calls_section_begin|><|tool_call_begin|>functions.$:0<|tool_call_argument_begin|>{"
     "\"a\": \"#\"}<|tool_call_end|><|tool_calls_section_end|>",
     "<|channel|>commentary to=functions.$ <|constrain|>json<|message|>{\"a\": \"#\"}<|call|>",
+    "<tool_calls>[{\"name\": \"$\", \"arguments\": {\"a\": \"#\"}}]</tool_calls>",
+    "<tool_calls>\n{\"name\": \"$\", \"arguments\": {\"a\": \"#\"}}\n</tool_calls>",
+    "<TOOLCALL>[{\"name\": \"$\", \"arguments\": {\"a\": \"#\"}}]</TOOLCALL>",
+    "<|tool_call|>[{\"name\": \"$\", \"arguments\": {\"a\": \"#\"}}]",
+    "<|START_ACTION|>[\n    {\"tool_name\": \"$\", \"parameters\": {\"a\": "
+    "\"#\"}}\n]<|END_ACTION|>",
+    "<|tool_call_start|>[$(a='#')]<|tool_call_end|>",
+    "<minimax:tool_call>\n<invoke name=\"$\">\n<parameter "
+    "name=\"a\">#</parameter>\n</invoke>\n</minimax:tool_call>",
+    "<function=$>{\"a\": \"#\"}</function>",
+    "<|open|>tools<|sep|><|open|>call tool=\"$\" index=\"1\"<|sep|><|open|>argument key=\"a\" "
+    "type=\"string\"<|sep|>#<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+    "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"$\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
 };
 constexpr std::string_view kOtherPieces[] = {
     "<think>#\n</think>\n",
@@ -85,6 +99,17 @@ constexpr std::string_view kOtherPieces[] = {
     "<｜tool▁call▁end｜>",
     "<｜tool▁sep｜>",
     "<｜DSML｜",
+    "<|START_THINKING|>#<|END_THINKING|>",
+    "<|START_RESPONSE|>#<|END_RESPONSE|>",
+    "<|open|>think<|sep|>#<|close|>think<|sep|>",
+    "<|open|>response<|sep|>#<|close|>response<|sep|>",
+    "Here are my reasoning steps:#[BEGIN FINAL RESPONSE]",
+    "<|open|>",
+    "<|close|>",
+    "<|sep|>",
+    "</tool_calls>",
+    "</parameter>",
+    "</invoke>",
     "</｜DSML｜invoke>",
     "<|python_end|>",
     "<｜",
@@ -320,11 +345,10 @@ void ExpectRightCalls(const ChatParserOptions& options,
 void ExpectNoCallOfText(const ChatParserOptions& options,
                         const RandomOutput& output,
                         const std::vector<ChatEvent>& events) {
-  const bool bare = options.calls == ToolCallFormat::kLlamaJson ||
-                    options.calls == ToolCallFormat::kPythonic ||
-                    options.calls == ToolCallFormat::kQwenCoder;
+  const CallSyntax syntax = SyntaxOf(options.calls, AllMarkersOf(options));
+  const bool plain = options.calls != ToolCallFormat::kHarmony && (syntax.bare || !syntax.special);
   const auto any = [](const OutputPart& part) { return part.special; };
-  if (bare || std::ranges::any_of(output.parts, any)) return;
+  if (plain || std::ranges::any_of(output.parts, any)) return;
   for (const ChatEvent& event : events) {
     EXPECT_NE(event.kind, Kind::kCallBegin);
     EXPECT_TRUE(options.in_reasoning || event.kind != Kind::kReasoning);
@@ -419,8 +443,8 @@ TEST(MixedFormats, TakeTimeInProportionToTheirLength) {
     for (const std::string_view piece : pieces) {
       ChatParserOptions options;
       options.calls = static_cast<ToolCallFormat>(calls);
-      options.reasoning =
-          calls == kCallFormats - 1 ? ReasoningFormat::kHarmony : ReasoningFormat::kThink;
+      options.reasoning = options.calls == ToolCallFormat::kHarmony ? ReasoningFormat::kHarmony
+                                                                    : ReasoningFormat::kThink;
       std::string text;
       for (size_t bytes = 0; bytes < kBytes; bytes += piece.size()) text += piece;
       std::string longer;

@@ -254,7 +254,16 @@ INSTANTIATE_TEST_SUITE_P(AllFormats,
                                            ToolCallFormat::kDsml,
                                            ToolCallFormat::kGlm,
                                            ToolCallFormat::kKimi,
-                                           ToolCallFormat::kHarmony));
+                                           ToolCallFormat::kHarmony,
+                                           ToolCallFormat::kApriel,
+                                           ToolCallFormat::kNemotron,
+                                           ToolCallFormat::kGranite,
+                                           ToolCallFormat::kCohere,
+                                           ToolCallFormat::kLfm2,
+                                           ToolCallFormat::kMiniMax,
+                                           ToolCallFormat::kFunctionary,
+                                           ToolCallFormat::kKimiK3,
+                                           ToolCallFormat::kDeepSeekV4));
 
 // Calls in Python's syntax divide the schema of the arguments; references in its parts lead to the
 // same schemas as before.

@@ -152,7 +152,7 @@ TEST(OutputGrammar, StrictToolsAreEnforcedWithoutForce) {
       R"("tools": [{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"type": "object",
           "properties": {"x": {"type": "integer"}}, "additionalProperties": false}}}])";
   EXPECT_THAT(Chat(strict).spec, HasSubstr("triggered_tags"));
-  for (int format = 1; format <= static_cast<int>(ToolCallFormat::kHarmony); ++format) {
+  for (int format = 1; format <= static_cast<int>(kLastToolCallFormat); ++format) {
     const ChatFormats formats = {.calls = static_cast<ToolCallFormat>(format)};
     const Made made = Chat(strict, formats);
     EXPECT_EQ(made.status, OkStatus()) << format;
