@@ -132,6 +132,15 @@ class Ops {
   // Whether a step may begin while one earlier step (not more) is still under way. The new step
   // runs after the earlier one, and may use the tokens that the earlier one samples (ChosenBefore).
   virtual bool queues_steps() const { return false; }
+  // Whether Sample may follow IssueStep, where only this step is under way: then as its last op,
+  // followed by IssueSampling. Only without an exchange.
+  virtual bool samples_later() const { return false; }
+  virtual Status IssueSampling() {
+    return MakeStatus(StatusCode::kUnimplemented, "this backend does not sample later");
+  }
+  // Whether a row of the newest step yields kLateToken; known when its Sample is issued. False on a
+  // backend that does not sample later.
+  virtual bool has_late_rows() const { return false; }
   // Starts the step. After an error, the step counts as never begun and must not be awaited.
   // Unavailable: as in AwaitStep.
   virtual Status IssueStep() = 0;

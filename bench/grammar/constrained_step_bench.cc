@@ -64,23 +64,31 @@ class PacedModel final : public ModelRunner {
                std::span<SampledToken> out,
                const LayerWatch&) override {
     const Time now = std::chrono::steady_clock::now();
-    const Time begin = queue_.empty() ? now : std::max(now, queue_.back().end);
-    queue_.push_back({begin + step_, {sampling.begin(), sampling.end()}, out});
+    const Time begin = queue_.empty() ? now : std::max(now, queue_.back());
+    queue_.push_back(begin + step_);
+    has_late_rows_ = false;
+    return sampling.empty() ? OkStatus() : IssueSampling(sampling, out);
+  }
+  bool samples_later() const override { return true; }
+  // As on a GPU, the host waits for the masks.
+  Status IssueSampling(std::span<const SamplingRow> sampling,
+                       std::span<SampledToken> out) override {
+    const Time limit = queue_.back() - kSampling + kMaskWait;
+    for (size_t i = 0; i < sampling.size(); ++i) {
+      out[i] = {.token = Choose(sampling[i], limit), .logprob = 0, .top = {}};
+      const bool late = out[i].token == kLateToken;
+      late_ += late ? 1 : 0;
+      has_late_rows_ |= late;
+    }
     return OkStatus();
   }
+  bool has_late_rows() const override { return has_late_rows_; }
   bool StepEnded() const override {
-    return queue_.empty() || std::chrono::steady_clock::now() >= queue_.front().end;
+    return queue_.empty() || std::chrono::steady_clock::now() >= queue_.front();
   }
   Status Await() override {
-    const Work work = std::move(queue_.front());
+    std::this_thread::sleep_until(queue_.front());
     queue_.pop_front();
-    std::this_thread::sleep_until(work.end - kSampling);
-    const Time limit = work.end - kSampling + kMaskWait;
-    for (size_t i = 0; i < work.sampling.size(); ++i) {
-      work.out[i] = {.token = Choose(work.sampling[i], limit), .logprob = 0, .top = {}};
-      late_ += work.out[i].token == kLateToken ? 1 : 0;
-    }
-    std::this_thread::sleep_until(work.end);
     return OkStatus();
   }
   Status CopyBlocks(const KvView&, std::span<const BlockCopy>) override { return OkStatus(); }
@@ -88,12 +96,6 @@ class PacedModel final : public ModelRunner {
   int64_t late() const { return late_; }
 
  private:
-  struct Work {
-    Time end{};
-    std::vector<SamplingRow> sampling;
-    std::span<SampledToken> out;
-  };
-
   TokenId Choose(const SamplingRow& row, Time limit) {
     const auto vocabulary = static_cast<uint64_t>(traits_.vocabulary);
     if (row.mask == nullptr) return static_cast<TokenId>(random_() % vocabulary);
@@ -121,9 +123,10 @@ class PacedModel final : public ModelRunner {
   const Duration step_;
   ModelTraits traits_;
   std::vector<TokenId> endings_;
-  std::deque<Work> queue_;
+  std::deque<Time> queue_;  // the ends of the steps under way
   std::mt19937_64 random_{1};
   int64_t late_ = 0;
+  bool has_late_rows_ = false;  // of the newest step
 };
 
 class Counter final : public EngineListener {

@@ -13,7 +13,15 @@ void Batch::Build(const StepPlan& plan) {
   block_tables_.clear();
   logit_rows_.clear();
   sampling_.clear();
-  for (const PlanRow& row : plan.rows) AddRow(row);
+  for (const PlanRow& row : plan.rows) {
+    AddRow(row);
+    AddSampling(row);
+  }
+}
+
+void Batch::BuildSampling(const StepPlan& plan) {
+  sampling_.clear();
+  for (const PlanRow& row : plan.rows) AddSampling(row);
 }
 
 StepInput Batch::input() const {
@@ -26,7 +34,6 @@ StepInput Batch::input() const {
 
 void Batch::AddRow(const PlanRow& row) {
   const Sequence& sequence = *row.sequence;
-  const Request& request = sequence.request->request;
   const auto first_row = static_cast<int32_t>(tokens_.size());
   // Rows that are computed singly look like sequences with the same blocks.
   const int32_t parts = row.singly ? row.count : 1;
@@ -44,17 +51,27 @@ void Batch::AddRow(const PlanRow& row) {
   for (BlockId block : sequence.table.blocks()) {
     block_tables_.push_back(static_cast<int32_t>(block.value()));
   }
-  const auto prompt = all.first(request.prompt_length);
-  const auto output = all.subspan(request.prompt_length);
-  // Before the fork, all samples have the same output and share a mask.
-  const TokenMask* mask = sequence.mask == nullptr ? nullptr : &sequence.mask->mask;
-  const bool may_stop = std::cmp_greater_equal(output.size(), request.min_tokens);
   for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
     logit_rows_.push_back(first_row + at - row.first);
+  }
+  logit_rows_.insert(logit_rows_.end(), row.samples, first_row + row.count - 1);
+}
+
+void Batch::AddSampling(const PlanRow& row) {
+  const Sequence& sequence = *row.sequence;
+  const Request& request = sequence.request->request;
+  const std::span<const TokenId> all(sequence.tokens);
+  const auto prompt = all.first(request.prompt_length);
+  // The output of a sequence that has ended may end with a token that was foreseen.
+  const bool runs = sequence.state == SequenceState::kRunning;
+  const auto output = runs ? all.subspan(request.prompt_length) : std::span<const TokenId>();
+  // Before the fork, all samples have the same output and share a mask.
+  const TokenMask* mask = runs && sequence.mask != nullptr ? &sequence.mask->mask : nullptr;
+  const bool may_stop = std::cmp_greater_equal(output.size(), request.min_tokens);
+  for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
     sampling_.push_back({.params = &sequence.request->prompt_sampling, .forced = all[at + 1]});
   }
   for (int32_t i = 0; i < row.samples; ++i) {
-    logit_rows_.push_back(first_row + row.count - 1);
     sampling_.push_back({.params = &sequence.request->sampling[sequence.index + i],
                          .position = all.size(),
                          .prompt = prompt,

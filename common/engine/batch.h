@@ -16,12 +16,16 @@ namespace baton {
 class Batch final {
  public:
   void Build(const StepPlan& plan);
+  // Builds sampling() anew, of a plan whose step was issued without it. Rows whose sequences have
+  // ended meanwhile choose any token.
+  void BuildSampling(const StepPlan& plan);
 
   StepInput input() const;
   std::span<const SamplingRow> sampling() const { return sampling_; }
 
  private:
   void AddRow(const PlanRow& row);
+  void AddSampling(const PlanRow& row);
 
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;

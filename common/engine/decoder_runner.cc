@@ -125,7 +125,14 @@ Status DecoderRunner::Begin(const StepInput& input,
   }
   const Tensor logits = decoder_.TakeLogits(input.logit_rows.size());
   Sample(logits, sampling, out);
+  later_ = logits;
   return ops.IssueStep();
+}
+
+Status DecoderRunner::IssueSampling(std::span<const SamplingRow> sampling,
+                                    std::span<SampledToken> out) {
+  Sample(later_, sampling, out);
+  return decoder_.ops().IssueSampling();
 }
 
 void DecoderRunner::Sample(const Tensor& logits,

@@ -36,6 +36,9 @@ class DecoderRunner final : public ModelRunner {
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override;
+  bool samples_later() const override { return queues_steps() && decoder_.ops().samples_later(); }
+  Status IssueSampling(std::span<const SamplingRow> sampling, std::span<SampledToken> out) override;
+  bool has_late_rows() const override { return decoder_.ops().has_late_rows(); }
   bool StepEnded() const override { return stages_ == 1 && decoder_.ops().StepEnded(); }
   Status Await() override;
   Status WarmUpPrompts(const KvView& kv) override;
@@ -72,6 +75,7 @@ class DecoderRunner final : public ModelRunner {
   const ModelTraits traits_;
   const int32_t stages_;
   std::deque<Issued> issued_;  // oldest first; empty with one stage
+  Tensor later_;               // the logits of the newest step
   Duration bubble_{};
   StepTimer timer_;
   Duration exchanged_before_{};  // in the warm-up

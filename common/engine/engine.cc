@@ -44,7 +44,8 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const Executor
                          std::min(kScoredRows, traits.max_logit_rows - options.max_sequences)},
           .model_fingerprint = traits.fingerprint,
           .sliding_window = traits.sliding_window,
-          .stages = std::min<int32_t>(executor.stages(), StepQueue::kMaxSteps)};
+          .stages = std::min<int32_t>(executor.stages(), StepQueue::kMaxSteps),
+          .samples_later = executor.samples_later()};
 }
 
 KvChunk ViewOf(const Outcomes::Chunk& chunk) {
@@ -90,7 +91,10 @@ class Engine::Impl {
     if (!steps_.empty()) {
       if (executor_.queues_steps()) IssueAhead();
       EndOldest();
+      const bool samples = !steps_.empty() && steps_.oldest().samples_later;
+      if (samples) masks_.BeginAll(steps_.oldest().plan);
       Deliver();
+      if (samples) IssueSampling(steps_.oldest());
       if (!steps_.empty()) TellLayers(steps_.oldest());
       worked = true;
     } else {
@@ -194,12 +198,24 @@ class Engine::Impl {
   }
 
   Status Issue(QueuedStep& step) {
-    masks_.BeginAll(step.plan);
+    if (!step.samples_later) masks_.BeginAll(step.plan);
     batch_.Build(step.plan);
     if (!step.plan.copies.empty()) {
       BATON_RETURN_IF_ERROR(executor_.CopyBlocks(step.plan.copies));
     }
-    return executor_.Issue(batch_.input(), batch_.sampling(), step.sampled, Watch(step));
+    const auto sampling = step.samples_later ? std::span<const SamplingRow>() : batch_.sampling();
+    return executor_.Issue(batch_.input(), sampling, step.sampled, Watch(step));
+  }
+
+  // Chooses the tokens of a step that was issued before the tokens of the step before it were
+  // known, while the device computes it.
+  void IssueSampling(QueuedStep& step) {
+    if (!step.issued.ok()) return;
+    batch_.BuildSampling(step.plan);
+    Status status = executor_.IssueSampling(batch_.sampling(), step.sampled);
+    if (status.ok()) return;
+    (void)executor_.Await();
+    step.issued = std::move(status);
   }
 
   // Plans the step after the one under way as late as the device allows, so that requests which
@@ -207,13 +223,22 @@ class Engine::Impl {
   void IssueAhead() {
     const QueuedStep& step = steps_.oldest();
     if (steps_.size() > 1 || !step.issued.ok()) return;
+    // A row whose mask was late is computed again, and the step behind would use its token.
+    if (executor_.has_late_rows()) return;
     const Time due = ahead_.Due(step.plan.work, BeganOnDevice(step));
     Time now = clock_.Now();
     for (; now < due && inbox_.Wait(due - now); now = clock_.Now()) TakeMessages();
     now = clock_.Now();
-    if (scheduler_.PlanAhead(now) == nullptr) return;
+    const StepPlan* plan = scheduler_.PlanAhead(now);
+    if (plan == nullptr) return;
+    steps_.newest().samples_later = ChoosesByOutput(*plan);
     IssueNewest();
     ahead_.Issued(steps_.newest().issued_at - now);
+  }
+
+  static bool ChoosesByOutput(const StepPlan& plan) {
+    return std::ranges::any_of(
+        plan.rows, [](const PlanRow& row) { return row.sequence->request->chooses_by_output(); });
   }
 
   // When the device began with the step: it waited for the host where the step before ended first.

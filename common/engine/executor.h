@@ -47,6 +47,12 @@ class Executor {
                        std::span<const SamplingRow> sampling,
                        std::span<SampledToken> out,
                        const LayerWatch& watch) = 0;
+  virtual bool samples_later() const { return false; }
+  virtual Status IssueSampling(std::span<const SamplingRow> /*sampling*/,
+                               std::span<SampledToken> /*out*/) {
+    return MakeStatus(StatusCode::kUnimplemented, "this executor does not sample later");
+  }
+  virtual bool has_late_rows() const { return false; }
   virtual bool StepEnded() const = 0;
   virtual Status Await() = 0;
   virtual Status CopyBlocks(std::span<const BlockCopy> copies) = 0;

@@ -45,6 +45,12 @@ class LocalExecutor final : public Executor {
                const LayerWatch& watch) override {
     return runner_.Issue(input, view_, sampling, out, watch);
   }
+  bool samples_later() const override { return runner_.samples_later(); }
+  Status IssueSampling(std::span<const SamplingRow> sampling,
+                       std::span<SampledToken> out) override {
+    return runner_.IssueSampling(sampling, out);
+  }
+  bool has_late_rows() const override { return runner_.has_late_rows(); }
   bool StepEnded() const override { return runner_.StepEnded(); }
   Status Await() override { return runner_.Await(); }
   Status CopyBlocks(std::span<const BlockCopy> copies) override {

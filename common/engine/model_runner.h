@@ -62,9 +62,13 @@ class ModelRunner {
   virtual Duration bubble() const { return {}; }
   // The steps that were awaited since the warm-up.
   virtual RankTimes times() const { return {}; }
+  // Whether the tokens of a step that is issued behind another one may be chosen later, by
+  // IssueSampling: masks and penalties need the tokens of the step before.
+  virtual bool samples_later() const { return false; }
   // Starts a step. The step computes the rows of `input`, writes their KV into `kv`, and samples
   // one token for each entry of `input.logit_rows` according to `sampling`. The entries ascend; a
-  // row occurs once for each of its tokens. `sampling` is empty on a rank that chooses no tokens.
+  // row occurs once for each of its tokens. `sampling` is empty on a rank that chooses no tokens,
+  // and where the runner samples later.
   // `out` receives the tokens, kNoToken where no token can be chosen from the logits. Calls `watch`
   // meanwhile. `out` and what the rows of `sampling` refer to must stay valid until the step was
   // awaited; on a runner with one stage, only `out`. After an error there is nothing to await. Any
@@ -75,6 +79,15 @@ class ModelRunner {
                        std::span<const SamplingRow> sampling,
                        std::span<SampledToken> out,
                        const LayerWatch& watch) = 0;
+  // Chooses the tokens of the only step under way, which was issued without `sampling`. As in
+  // Issue; after an error the step must still be awaited.
+  virtual Status IssueSampling(std::span<const SamplingRow> /*sampling*/,
+                               std::span<SampledToken> /*out*/) {
+    return MakeStatus(StatusCode::kUnimplemented, "this runner does not sample later");
+  }
+  // Whether the mask of a row of the newest step was late (kLateToken). Known when the row's
+  // sampling is issued; false on a runner that does not sample later.
+  virtual bool has_late_rows() const { return false; }
   // Whether Await would return without waiting; a step is under way.
   virtual bool StepEnded() const { return true; }
   // Waits for the oldest step under way.

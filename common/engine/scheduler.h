@@ -39,6 +39,7 @@ class Scheduler final {
     Hash128 model_fingerprint;
     int32_t sliding_window = 0;  // ModelTraits::sliding_window
     int32_t stages = 1;          // Executor::stages, at most StepQueue::kMaxSteps
+    bool samples_later = false;  // Executor::samples_later
   };
 
   // `cache` outlives the scheduler.

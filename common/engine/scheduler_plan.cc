@@ -3,6 +3,7 @@
 
 #include "common/base/check.h"
 #include "common/engine/scheduler.h"
+#include "common/engine/sequence_masks.h"
 
 namespace baton {
 namespace {
@@ -57,10 +58,12 @@ bool Scheduler::CanPlanAhead() {
   if (steps_.size() != 1) return false;
   const StepPlan& plan = steps_.newest().plan;
   if (plan.decode_rows != plan.rows.size()) return false;
-  const auto decodes = [](const Sequence& sequence) {
+  const auto decodes = [this](const Sequence& sequence) {
     const ActiveRequest& active = *sequence.request;
-    return active.forked && active.grammar == nullptr &&
-           !active.request.sampling.depends_on_output();
+    if (!active.forked) return false;
+    if (!options_.samples_later) return !active.chooses_by_output();
+    // Behind a step, the tokens of all rows wait for the masks of the next one.
+    return active.grammar == nullptr || active.grammar->recent_call() <= SequenceMasks::kLongCall;
   };
   const auto plain = [&](const PlanRow& row) { return decodes(*row.sequence); };
   if (!std::ranges::all_of(plan.rows, plain)) return false;

@@ -109,6 +109,10 @@ struct ActiveRequest {
 
   RequestKey key() const { return {request.id, request.epoch}; }
   bool awaits_reservation() const { return request.kind == RequestKind::kDecode && !activated; }
+  // A token is chosen by a mask or by penalties, so the tokens before it must be known.
+  bool chooses_by_output() const {
+    return grammar != nullptr || request.sampling.depends_on_output();
+  }
   // Waits for PeerReady; its sequence is in no queue.
   bool held() const { return request.peer_first; }
   // When the request ends if its state does not change.

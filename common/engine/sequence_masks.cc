@@ -80,7 +80,8 @@ void SequenceMasks::Begin(Sequence& sequence) {
 
 void SequenceMasks::BeginAll(const StepPlan& plan) {
   for (const PlanRow& row : plan.rows) {
-    if (row.samples > 0) Begin(*row.sequence);
+    const bool runs = row.sequence->state == SequenceState::kRunning;
+    if (row.samples > 0 && runs) Begin(*row.sequence);
   }
 }
 

@@ -52,7 +52,7 @@ class SequenceMasks final {
   // Begins the mask of the next token of `sequence`, unless that has begun. No effect on a sequence
   // without a grammar. All its output tokens must be known.
   void Begin(Sequence& sequence);
-  // The same for all rows of `plan` that choose a token.
+  // The same for all rows of `plan` that choose a token and whose sequences have not ended.
   void BeginAll(const StepPlan& plan);
 
  private:

@@ -29,6 +29,7 @@ struct QueuedStep {
   // the step before it ended, or the engine began to issue it.
   std::vector<SampledToken> sampled;
   Status issued;
+  bool samples_later = false;  // it was issued without its sampling
   Time issued_at{};
   Time begin{};
   int32_t layers_done = 0;   // layers whose KV is in memory, as far as LayerWatch reported
@@ -41,6 +42,7 @@ struct QueuedStep {
     ended_leases.clear();
     sampled.clear();
     issued = OkStatus();
+    samples_later = false;
     issued_at = Time{};
     begin = Time{};
     layers_done = 0;

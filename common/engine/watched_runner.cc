@@ -60,6 +60,12 @@ Status WatchedRunner::Issue(const StepInput& input,
   return runner_.Issue(input, kv, sampling, out, watch);
 }
 
+Status WatchedRunner::IssueSampling(std::span<const SamplingRow> sampling,
+                                    std::span<SampledToken> out) {
+  const Call call(*this);
+  return runner_.IssueSampling(sampling, out);
+}
+
 Status WatchedRunner::Await() {
   const Call call(*this);
   return runner_.Await();

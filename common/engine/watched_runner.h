@@ -31,6 +31,9 @@ class WatchedRunner final : public ModelRunner {
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override;
+  bool samples_later() const override { return runner_.samples_later(); }
+  Status IssueSampling(std::span<const SamplingRow> sampling, std::span<SampledToken> out) override;
+  bool has_late_rows() const override { return runner_.has_late_rows(); }
   bool StepEnded() const override { return runner_.StepEnded(); }
   Status Await() override;
   Status WarmUpPrompts(const KvView& kv) override { return runner_.WarmUpPrompts(kv); }

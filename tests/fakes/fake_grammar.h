@@ -141,6 +141,8 @@ class FakeGrammarCompiler final : public GrammarCompiler {
   bool wanted(size_t index) const { return !wanted_.at(index).expired(); }
   // The outputs of later grammars end with `end`.
   void EndAt(OutputEnd end) { end_ = std::move(end); }
+  // What later grammars say of their recent calls.
+  void CallsTake(Duration time) { calls_take_ = time; }
 
   void Hold() { held_ = true; }
   void Release() {
@@ -151,12 +153,15 @@ class FakeGrammarCompiler final : public GrammarCompiler {
  private:
   void Answer(const std::string& spec, const std::function<void(CompiledGrammar)>& done) {
     if (spec == "bad") return done(InvalidArgument("the grammar is bad"));
-    done(std::make_shared<const FakeGrammar>(std::stoul(spec), &masks_, end_));
+    auto grammar = std::make_shared<FakeGrammar>(std::stoul(spec), &masks_, end_);
+    grammar->CallsTake(calls_take_);
+    done(std::move(grammar));
   }
 
   MaskGate masks_;
   bool held_ = false;
   std::optional<OutputEnd> end_;
+  Duration calls_take_{};
   std::vector<uint64_t> clients_;
   std::vector<std::weak_ptr<const void>> wanted_;
   std::vector<std::pair<std::string, std::function<void(CompiledGrammar)>>> waiting_;

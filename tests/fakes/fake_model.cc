@@ -111,6 +111,7 @@ struct FakeModel::Work {
     const TokenMask* mask = nullptr;
     bool waits_for_mask = false;
     TokenId forced = kNoToken;
+    bool late = false;  // its mask is
   };
 
   explicit Work(const KvView& view) : kv(view) {}
@@ -139,16 +140,7 @@ Status FakeModel::Issue(const StepInput& input,
   work->block_tables.assign(input.block_tables.begin(), input.block_tables.end());
   work->logit_rows.assign(input.logit_rows.begin(), input.logit_rows.end());
   work->sequences.assign(input.sequences.begin(), input.sequences.end());
-  for (const SamplingRow& row : sampling) {
-    work->sampling.push_back({*row.params,
-                              row.position,
-                              {row.prompt.begin(), row.prompt.end()},
-                              {row.output.begin(), row.output.end()},
-                              {row.banned.begin(), row.banned.end()},
-                              row.mask,
-                              row.waits_for_mask,
-                              row.forced});
-  }
+  SetSampling(sampling, *work);
   work->out = out;
   work->watch = watch;
   work->is_step = true;
@@ -164,6 +156,39 @@ Status FakeModel::Issue(const StepInput& input,
   }
   queue_.push_back(std::move(work));
   return late() ? OkStatus() : RunNext();
+}
+
+void FakeModel::SetSampling(std::span<const SamplingRow> sampling, Work& work) {
+  has_late_rows_ = false;
+  for (const SamplingRow& row : sampling) {
+    const bool late = row.mask != nullptr && !row.waits_for_mask && late_masks_ > 0;
+    late_masks_ -= late ? 1 : 0;
+    has_late_rows_ |= late;
+    work.sampling.push_back({*row.params,
+                             row.position,
+                             {row.prompt.begin(), row.prompt.end()},
+                             {row.output.begin(), row.output.end()},
+                             {row.banned.begin(), row.banned.end()},
+                             row.mask,
+                             row.waits_for_mask,
+                             row.forced,
+                             late});
+  }
+}
+
+Status FakeModel::IssueSampling(std::span<const SamplingRow> sampling,
+                                std::span<SampledToken> /*out*/) {
+  const auto steps = std::ranges::count_if(queue_, [](auto& queued) { return queued->is_step; });
+  BATON_CHECK(steps == 1, "sampling is issued with {} steps in the queue", steps);
+  Work& work = *queue_.back();
+  BATON_CHECK(work.sampling.empty(), "the sampling of a step is issued twice");
+  BATON_CHECK(sampling.size() == work.logit_rows.size(), "{} rows", sampling.size());
+  for (const SamplingRow& row : sampling) {
+    const bool known = std::ranges::all_of(row.output, [](TokenId token) { return token >= 0; });
+    faults_ += row.mask != nullptr && !known;
+  }
+  SetSampling(sampling, work);
+  return OkStatus();
 }
 
 Status FakeModel::Await() {
@@ -259,8 +284,7 @@ Status FakeModel::Run(Work& work) {
       if (row >= rows.row_count) break;
       const Work::Row& sampling = work.sampling[chosen.size()];
       const auto seen = std::span(values).first(rows.context + row + 1 - begin);
-      if (sampling.mask != nullptr && !sampling.waits_for_mask && late_masks_ > 0) {
-        --late_masks_;
+      if (sampling.late) {
         work.out[chosen.size()] = {.token = kLateToken, .logprob = 0, .top = {}};
         chosen.push_back(kLateToken);
         continue;

@@ -53,6 +53,9 @@ class FakeModel final : public ModelRunner {
   const ModelTraits& traits() const override { return traits_; }
   Device& device() override { return device_; }
   bool queues_steps() const override { return queues_steps_; }
+  bool samples_later() const override { return queues_steps_; }
+  Status IssueSampling(std::span<const SamplingRow> sampling, std::span<SampledToken> out) override;
+  bool has_late_rows() const override { return queues_steps_ && has_late_rows_; }
   int32_t stages() const override { return stages_; }
   Status Issue(const StepInput& input,
                const KvView& kv,
@@ -76,7 +79,7 @@ class FakeModel final : public ModelRunner {
   void PoisonPrompts(TokenId token, size_t output = 0, std::optional<uint64_t> seed = {}) {
     poison_ = {token, output, seed};
   }
-  // The masks of the next `count` rows are late, except of rows that wait for their masks.
+  // The masks of the next `count` rows to be sampled are late, except of rows that wait for theirs.
   void DelayMasks(int count) { late_masks_ = count; }
   // Every run from now on fails, as on a lost device. May be called from any thread.
   void LoseDevice() { lost_ = true; }
@@ -109,6 +112,7 @@ class FakeModel final : public ModelRunner {
 
   bool late() const { return queues_steps_ || stages_ > 1; }
   void CheckDisjoint(const Work& work);
+  void SetSampling(std::span<const SamplingRow> sampling, Work& work);
   Status RunNext();
   Status Run(Work& work);
   void Resolve(Work& work);
@@ -126,6 +130,7 @@ class FakeModel final : public ModelRunner {
   int failing_runs_ = 0;
   bool fails_late_ = false;
   int late_masks_ = 0;
+  bool has_late_rows_ = false;  // in the newest step
   struct Poison {
     TokenId token = 0;
     size_t output = 0;

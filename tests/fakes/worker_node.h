@@ -32,6 +32,12 @@ class SharedFakeModel final : public ModelRunner {
                const LayerWatch& watch) override {
     return model_.Issue(input, kv, sampling, out, watch);
   }
+  bool samples_later() const override { return model_.samples_later(); }
+  Status IssueSampling(std::span<const SamplingRow> sampling,
+                       std::span<SampledToken> out) override {
+    return model_.IssueSampling(sampling, out);
+  }
+  bool has_late_rows() const override { return model_.has_late_rows(); }
   Status Await() override { return model_.Await(); }
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
     return model_.CopyBlocks(kv, copies);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "tests/fakes/engine_harness.h"
+#include "tests/fakes/fake_grammar.h"
 
 // The engine on a GPU with a second step queued while one runs.
 namespace baton {
@@ -30,6 +32,12 @@ class CountingRunner final : public ModelRunner {
     behind_ += under_way_++;
     return OkStatus();
   }
+  bool samples_later() const override { return queues_ && runner_.samples_later(); }
+  Status IssueSampling(std::span<const SamplingRow> sampling,
+                       std::span<SampledToken> out) override {
+    return runner_.IssueSampling(sampling, out);
+  }
+  bool has_late_rows() const override { return runner_.has_late_rows(); }
   Status Await() override {
     --under_way_;
     return runner_.Await();
@@ -97,6 +105,7 @@ class GpuStepQueue : public testing::Test {
     options.max_sequences = 32;
     options.kv.dtype = DType::kBF16;
     options.repeat_output_singly = deterministic_;
+    options.grammars = &grammars_;
     CountingRunner runner(*runner_, queues);
     EngineHarness harness(options, runner);
     for (const Request& request : requests) harness.Submit(request);
@@ -127,6 +136,7 @@ class GpuStepQueue : public testing::Test {
     }
   }
 
+  FakeGrammarCompiler grammars_;
   bool deterministic_ = false;
   std::unique_ptr<cuda::CudaDevice> device_;
   std::unique_ptr<Ops> ops_;
@@ -152,6 +162,19 @@ TEST_F(GpuStepQueue, StopTokensToo) {
     }
   }
   ExpectSame(requests, 5);
+}
+
+// The forward pass of a step is queued before its masks can be computed.
+TEST_F(GpuStepQueue, ConstrainedRowsToo) {
+  Open(/*deterministic=*/true);
+  std::vector<Request> requests = Requests(12);
+  for (Request& request : requests) {
+    request.stop_tokens = {7};
+    if (request.id.value() % 3 != 0) request.grammar = "9";
+  }
+  ExpectSame(requests, 20);
+  std::ranges::for_each(requests, [](Request& request) { request.grammar = "9"; });
+  ExpectSame(requests, 20);
 }
 
 }  // namespace

@@ -137,6 +137,7 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   ops_list_.clear();
   angles_op_.reset();
   sampling_rows_ = {};
+  has_late_rows_ = false;
   pending().Clear();
   error_ = OkStatus();
   next_quantized_ = 0;

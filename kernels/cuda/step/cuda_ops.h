@@ -58,6 +58,9 @@ class CudaOps final : public Ops {
 
   Status BeginStep(const StepInput& input, const KvView& kv) override;
   bool queues_steps() const override { return true; }
+  bool samples_later() const override { return exchange_ == nullptr; }
+  Status IssueSampling() override;
+  bool has_late_rows() const override { return has_late_rows_; }
   Status IssueStep() override;
   bool StepEnded() const override;
   Status AwaitStep() override;
@@ -159,6 +162,7 @@ class CudaOps final : public Ops {
   std::vector<StepOp> ops_list_;
   std::optional<AnglesOp> angles_op_;  // the last one in the list
   std::span<const SamplingRow> sampling_rows_;
+  bool has_late_rows_ = false;
   Status error_;
 
   // Scratch memory, kept from step to step. It grows.

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "common/base/check.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/step/cuda_ops.h"
 #include "kernels/cuda/step/trace_range.h"
@@ -55,6 +56,7 @@ std::vector<StepOp> CudaOps::TakeSampling() {
 Status CudaOps::RunSampling(std::vector<StepOp> ops, cudaStream_t stream) {
   const TraceRange range("sampling");
   const std::vector<bool> late = AwaitMasks(sampling_rows_, stream);
+  has_late_rows_ = std::ranges::find(late, true) != late.end();
   auto& sample = std::get<SampleOp>(ops.front());
   for (bool fits = false; !fits;) {
     sampled_->Clear();
@@ -69,6 +71,18 @@ Status CudaOps::RunSampling(std::vector<StepOp> ops, cudaStream_t stream) {
   }
   BATON_CUDA_RETURN_IF_ERROR(sampled_->Upload(stream));
   return RunOps(ops, stream);
+}
+
+// The step's end moves behind the sampling.
+Status CudaOps::IssueSampling() {
+  BATON_CHECK(under_way_ == 1, "sampling is issued while {} steps are under way", under_way_);
+  const size_t slot = oldest();
+  std::vector<StepOp> sampling = std::exchange(ops_list_, {});
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  BATON_RETURN_IF_ERROR(RunSampling(std::move(sampling), stream_));
+  BATON_RETURN_IF_ERROR(sampling_->Fetch(slot, stream_));
+  BATON_CUDA_RETURN_IF_ERROR(pending_[slot].EndAgain(stream_));
+  return OkStatus();
 }
 
 // The logits come through a message of the last stage, for which the host waits: a kernel that

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/engine/sequence_masks.h"
 #include "tests/fakes/engine_harness.h"
 #include "tests/fakes/fake_grammar.h"
 #include "tests/unit/engine/handoff_driver.h"
@@ -73,6 +74,76 @@ TEST_P(ConstrainedTest, ALateMaskDelaysItsRowOnly) {
   ASSERT_TRUE(harness.RunUntilIdle());
   ExpectTokens(harness, constrained);
   ExpectTokens(harness, free);
+}
+
+// The device never waits for the host between the steps of constrained sequences: only the choice
+// of the tokens waits for masks.
+TEST_P(ConstrainedTest, StepsAreIssuedBehindOthers) {
+  EngineHarness harness(Options(&compiler_), Shape());
+  std::vector<Request> requests;
+  for (uint64_t id = 1; id <= 6; ++id) {
+    requests.push_back(Constrained(id, 40));
+    requests.back().stop_tokens = {1};
+    if (id % 3 == 0) requests.back().grammar.clear();
+    if (id % 2 == 0) requests.back().samples = 2;
+    harness.Submit(requests.back());
+  }
+  ASSERT_TRUE(harness.RunUntilIdle());
+  for (const Request& request : requests) ExpectTokens(harness, request);
+  EXPECT_EQ(harness.model().faults(), 0);
+  EXPECT_EQ(harness.model().steps_behind() >= 35, GetParam()) << harness.model().steps_behind();
+}
+
+// A row whose mask was late has no token that the step behind could compute.
+TEST_P(ConstrainedTest, LateMasksBetweenQueuedStepsChangeNoToken) {
+  EngineHarness harness(Options(&compiler_), Shape());
+  std::vector<Request> requests;
+  for (uint64_t id = 1; id <= 4; ++id) {
+    requests.push_back(Constrained(id, 40));
+    requests.back().stop_tokens = {1};
+    if (id == 4) requests.back().grammar.clear();
+    harness.Submit(requests.back());
+  }
+  for (int step = 0; harness.Step(); ++step) {
+    ASSERT_LT(step, 400);
+    if (step % 3 == 1) harness.model().DelayMasks(1 + step % 2);
+  }
+  for (const Request& request : requests) {
+    EXPECT_TRUE(harness.log(request).ended());
+    ExpectTokens(harness, request);
+  }
+  EXPECT_EQ(harness.model().faults(), 0);
+}
+
+// A step behind waits for its masks, and the rows of others with it.
+TEST_P(ConstrainedTest, StepsOfSlowGrammarsAreNotIssuedBehindOthers) {
+  compiler_.CallsTake(2 * SequenceMasks::kLongCall);
+  EngineHarness harness(Options(&compiler_), Shape());
+  const Request request = Constrained(1, 20);
+  harness.Submit(request);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  ExpectTokens(harness, request);
+  EXPECT_EQ(harness.model().steps_behind(), 0);
+}
+
+TEST_P(ConstrainedTest, ARequestMayLeaveBetweenAStepAndItsSampling) {
+  EngineHarness harness(Options(&compiler_), Shape());
+  std::vector<Request> requests;
+  for (uint64_t id = 1; id <= 5; ++id) {
+    requests.push_back(Constrained(id, 40));
+    requests.back().stop_tokens = {1};
+    harness.Submit(requests.back());
+  }
+  for (int step = 0; step < 20; ++step) {
+    ASSERT_TRUE(harness.Step());
+    if (step == 8) harness.engine().Cancel(requests[1].id, requests[1].epoch);
+    if (step == 12) harness.model().FailRuns(1);
+    if (step == 13) break;
+  }
+  ASSERT_TRUE(harness.RunUntilIdle());
+  EXPECT_EQ(harness.engine().Stats().blocks_leaked, 0);
+  EXPECT_EQ(harness.engine().CheckIntegrity(), OkStatus());
+  for (const Request& request : requests) EXPECT_TRUE(harness.log(request).ended());
 }
 
 // Until its first mask is computed, a request takes no part in steps, also when it is resumed.

@@ -109,13 +109,18 @@ TEST_F(StepQueueTest, AReservationHoldsUpNoStepBehind) {
   EXPECT_EQ(harness_.engine().Stats().blocks_free, 64);
 }
 
+// The forward pass of a step need not wait for them.
 TEST_F(StepQueueTest, PenaltiesNeedTheTokensBefore) {
-  Request request = MakeRequest(1, 6, 1, 20);
-  request.sampling.presence_penalty = 0.5f;
-  harness_.Submit(request);
+  std::vector<Request> requests;
+  for (uint64_t id = 1; id <= 3; ++id) {
+    requests.push_back(MakeRequest(id, 6, id, 10 * static_cast<int32_t>(id)));
+    if (id != 2) requests.back().sampling.presence_penalty = 0.5f;
+    harness_.Submit(requests.back());
+  }
   ASSERT_TRUE(harness_.RunUntilIdle());
-  ExpectTokens(request);
-  EXPECT_EQ(harness_.model().steps_behind(), 0);
+  for (const Request& request : requests) ExpectTokens(request);
+  EXPECT_GE(harness_.model().steps_behind(), 20);
+  EXPECT_EQ(harness_.model().faults(), 0);
 }
 
 TEST_F(StepQueueTest, AFailedStepTakesTheOneBehindAlong) {
