@@ -98,8 +98,10 @@ ModelTextOptions TextOptionsOf(const config::RouterConfig& config) {
   }
   return options;
 }
-static_assert(config::ToolCalls::HARMONY - 1 == static_cast<int>(ToolCallFormat::kHarmony));
-static_assert(config::Reasoning::HARMONY - 1 == static_cast<int>(ReasoningFormat::kHarmony));
+static_assert(config::ToolCalls::FUNCTIONARY_MESSAGES - 1 ==
+              static_cast<int>(ToolCallFormat::kFunctionaryMessages));
+static_assert(config::Reasoning::MINIMAX_THINK - 1 ==
+              static_cast<int>(ReasoningFormat::kMiniMaxThink));
 
 // Checks relations between settings, which the ranges of single settings cannot express.
 Status CheckTimes(const config::RouterConfig& config) {

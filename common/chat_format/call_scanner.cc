@@ -3,8 +3,11 @@
 #include <utility>
 
 #include "common/chat_format/call_names.h"
+#include "common/chat_format/functionary_messages.h"
+#include "common/chat_format/gemma_calls.h"
 #include "common/chat_format/json_calls.h"
 #include "common/chat_format/marked_calls.h"
+#include "common/chat_format/minimax_m3_calls.h"
 #include "common/chat_format/mistral_calls.h"
 #include "common/chat_format/python_calls.h"
 #include "common/chat_format/tagged_calls.h"
@@ -14,6 +17,20 @@ namespace {
 
 bool ContinuesCharacter(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
+
+// Whether a call without a marker may begin with `c`.
+bool MayBeginBareCall(ToolCallFormat format, char c) {
+  switch (format) {
+    case ToolCallFormat::kLlamaJson:
+      return c == '{';
+    case ToolCallFormat::kPythonic:
+      return c == '[';
+    case ToolCallFormat::kFunctionaryMessages:
+      return IsNameByte(c);
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -91,11 +108,11 @@ bool CallScanner::DropClosings(std::string_view& text, bool last) {
 }
 
 bool CallScanner::BeginBareCalls(std::string_view& text) {
-  const bool json = options_.format == ToolCallFormat::kLlamaJson;
-  if (!json && options_.format != ToolCallFormat::kPythonic) return false;
-  if (any_content_ && !after_call_) return false;
+  // The marker of the first message of Functionary is in the prompt; all others have theirs.
+  const bool only_first = options_.format == ToolCallFormat::kFunctionaryMessages;
+  if (only_first ? any_content_ || after_call_ : any_content_ && !after_call_) return false;
   const size_t space = SpaceAtFront(text);
-  if (space == text.size() || text[space] != (json ? '{' : '[')) return false;
+  if (space == text.size() || !MayBeginBareCall(options_.format, text[space])) return false;
   space_ += text.substr(0, space);
   text.remove_prefix(space);
   BeginCalls("");
@@ -128,6 +145,12 @@ std::unique_ptr<CallReader> CallScanner::ReaderOf(bool bare) const {
     case ToolCallFormat::kKimi:
       return std::make_unique<MarkedCalls>(
           syntax_, names, options_.format == ToolCallFormat::kKimi);
+    case ToolCallFormat::kGemma:
+      return std::make_unique<GemmaCalls>(syntax_, names);
+    case ToolCallFormat::kMiniMaxM3:
+      return std::make_unique<MiniMaxM3Calls>(syntax_, names, *options_.tools);
+    case ToolCallFormat::kFunctionaryMessages:
+      return std::make_unique<FunctionaryMessages>(names, syntax_.openings.front());
     default:
       return std::make_unique<HermesCalls>(names, syntax_.closings.front());
   }

@@ -56,6 +56,22 @@ CallSyntax PlainSyntaxOf(ToolCallFormat format) {
                            "<|tool_calls_section_end|>",
                            "<|tool_call_section_end|>"},
               .arguments_begin = "<|tool_call_argument_begin|>"};
+    case ToolCallFormat::kGemma:
+      // A string stands between the marks of a value.
+      return {.openings = {"<|tool_call>"},
+              .closings = {"<tool_call|>"},
+              .value_begin = "<|\"|>",
+              .value_end = "<|\"|>"};
+    case ToolCallFormat::kMiniMaxM3:
+      // key_begin stands before every tag.
+      return {.openings = {"]<]minimax[>[<invoke name=\""},
+              .sections = {"]<]minimax[>[<tool_call>"},
+              .closings = {"]<]minimax[>[</invoke>", "]<]minimax[>[</tool_call>"},
+              .name_end = "\">",
+              .key_begin = "]<]minimax[>[",
+              .key_end = ">"};
+    case ToolCallFormat::kFunctionaryMessages:
+      return {.openings = {">>>"}};
     default:
       return {};
   }

@@ -25,6 +25,9 @@ ToolCallFormat ToolCallFormatOf(std::string_view chat_template) {
   // The most specific markers come first: several formats write <tool_call>.
   constexpr std::pair<std::string_view, ToolCallFormat> kSigns[] = {
       {"<|channel|>", ToolCallFormat::kHarmony},
+      {"<|tool_call>", ToolCallFormat::kGemma},
+      {"]<]minimax[>[", ToolCallFormat::kMiniMaxM3},
+      {">>>${recipient}", ToolCallFormat::kFunctionaryMessages},
       {"｜DSML｜", ToolCallFormat::kDsml},
       {"<｜tool▁calls▁begin｜>", ToolCallFormat::kDeepSeek},
       {"<|tool_calls_section_begin|>", ToolCallFormat::kKimi},
@@ -45,8 +48,11 @@ ToolCallFormat ToolCallFormatOf(std::string_view chat_template) {
 
 ReasoningFormat ReasoningFormatOf(std::string_view chat_template) {
   if (Has(chat_template, "<|channel|>")) return ReasoningFormat::kHarmony;
-  for (const ReasoningFormat format :
-       {ReasoningFormat::kSeedThink, ReasoningFormat::kThink, ReasoningFormat::kMistralThink}) {
+  for (const ReasoningFormat format : {ReasoningFormat::kSeedThink,
+                                       ReasoningFormat::kThink,
+                                       ReasoningFormat::kMistralThink,
+                                       ReasoningFormat::kGemmaThought,
+                                       ReasoningFormat::kMiniMaxThink}) {
     if (Has(chat_template, MarkersOf(format)->end)) return format;
     if (Has(chat_template, MarkersOf(format)->begin)) return format;
   }
@@ -61,6 +67,10 @@ std::optional<ReasoningMarkers> MarkersOf(ReasoningFormat format) {
       return ReasoningMarkers{"[THINK]", "[/THINK]"};
     case ReasoningFormat::kSeedThink:
       return ReasoningMarkers{"<seed:think>", "</seed:think>"};
+    case ReasoningFormat::kGemmaThought:
+      return ReasoningMarkers{"<|channel>thought", "<channel|>"};
+    case ReasoningFormat::kMiniMaxThink:
+      return ReasoningMarkers{"<mm:think>", "</mm:think>"};
     default:
       return std::nullopt;
   }
@@ -122,12 +132,19 @@ std::vector<std::string_view> TokensOf(ToolCallFormat format) {
               "<|tool_call_section_end|>"};
     case ToolCallFormat::kHarmony:
       return kHarmonyTokens;
+    case ToolCallFormat::kGemma:
+      return {"<|tool_call>", "<tool_call|>", "<|\"|>"};
+    case ToolCallFormat::kMiniMaxM3:
+      return {"]<]minimax[>["};
+    case ToolCallFormat::kFunctionaryMessages:
+      return {">>>"};
   }
   return {};
 }
 
 std::vector<std::string_view> TokensOf(ReasoningFormat format) {
   if (format == ReasoningFormat::kHarmony) return kHarmonyTokens;
+  if (format == ReasoningFormat::kGemmaThought) return {"<|channel>", "<channel|>"};
   const std::optional<ReasoningMarkers> markers = MarkersOf(format);
   if (!markers.has_value()) return {};
   return {markers->begin, markers->end};

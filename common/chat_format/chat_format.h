@@ -20,6 +20,9 @@ enum class ToolCallFormat : uint8_t {
   kGlm,        // GLM 4.5 and later
   kKimi,       // Kimi K2
   kHarmony,    // gpt-oss; for reasoning, too
+  kGemma,      // Gemma 4
+  kMiniMaxM3,
+  kFunctionaryMessages,  // Functionary 3.2
 };
 
 // How a model marks its reasoning.
@@ -29,6 +32,8 @@ enum class ReasoningFormat : uint8_t {
   kMistralThink,  // [THINK]…[/THINK]
   kSeedThink,     // <seed:think>…</seed:think>
   kHarmony,       // the channel "analysis"
+  kGemmaThought,  // <|channel>thought…<channel|>
+  kMiniMaxThink,  // <mm:think>…</mm:think>
 };
 
 // The formats of a chat template, found by the markers that the template writes or mentions.

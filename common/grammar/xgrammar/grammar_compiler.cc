@@ -69,10 +69,10 @@ std::vector<TokenId> MarkerTokens(const Tokenizer& tokenizer) {
       if (const auto token = tokenizer.Find(marker); token.has_value()) tokens.push_back(*token);
     }
   };
-  for (int format = 0; format <= static_cast<int>(ToolCallFormat::kHarmony); ++format) {
+  for (int format = 0; format <= static_cast<int>(ToolCallFormat::kFunctionaryMessages); ++format) {
     add(TokensOf(static_cast<ToolCallFormat>(format)));
   }
-  for (int format = 0; format <= static_cast<int>(ReasoningFormat::kHarmony); ++format) {
+  for (int format = 0; format <= static_cast<int>(ReasoningFormat::kMiniMaxThink); ++format) {
     add(TokensOf(static_cast<ReasoningFormat>(format)));
   }
   return tokens;

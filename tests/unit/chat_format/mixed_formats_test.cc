@@ -24,8 +24,8 @@ namespace {
 
 using Kind = ChatEvent::Kind;
 
-constexpr int kCallFormats = static_cast<int>(ToolCallFormat::kHarmony) + 1;
-constexpr int kReasoningFormats = static_cast<int>(ReasoningFormat::kHarmony) + 1;
+constexpr int kCallFormats = static_cast<int>(ToolCallFormat::kFunctionaryMessages) + 1;
+constexpr int kReasoningFormats = static_cast<int>(ReasoningFormat::kMiniMaxThink) + 1;
 
 // Pieces of outputs. $ stands for the name of a tool, # for a word that occurs once in an output.
 constexpr std::string_view kWholeCalls[] = {
@@ -53,11 +53,19 @@ constexpr std::string_view kWholeCalls[] = {
     "<|tool_calls_section_begin|><|tool_call_begin|>functions.$:0<|tool_call_argument_begin|>{"
     "\"a\": \"#\"}<|tool_call_end|><|tool_calls_section_end|>",
     "<|channel|>commentary to=functions.$ <|constrain|>json<|message|>{\"a\": \"#\"}<|call|>",
+    "<|tool_call>call:${a:<|\"|>#<|\"|>,b:[1,{c:None,d:#}]}<tool_call|>",
+    "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"$\">]<]minimax[>[<a>#]<]minimax[>[</a>"
+    "]<]minimax[>[<b>]<]minimax[>[<item>12]<]minimax[>[</item>]<]minimax[>[<item>#]<]minimax[>[</"
+    "item>]<]minimax[>[</b>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    ">>>$\n{\"a\": \"#\"}",
+    "$\n{\"a\": \"#\"}>>>$\n{}",
 };
 constexpr std::string_view kOtherPieces[] = {
     "<think>#\n</think>\n",
     "[THINK]#[/THINK]",
     "<seed:think>#</seed:think>",
+    "<|channel>thought\n#<channel|>",
+    "<mm:think>#</mm:think>",
     "<think>",
     "</think>",
     "<|channel|>analysis<|message|>#<|end|><|start|>assistant",
@@ -120,6 +128,21 @@ constexpr std::string_view kOtherPieces[] = {
     "｝",
     "{\"a\": 66}，",
     "to=functions.$ ",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|\"|>",
+    "call:${",
+    ",#:",
+    "<|channel>",
+    "]<]minimax[>[",
+    "]<]minimax[>[<item>",
+    "]<]minimax[>[</item>",
+    "]<]minimax[>[<#>",
+    "]<]minimax[>[</invoke>",
+    ">>>",
+    ">>>all\n#",
+    "all\n",
+    "$\n",
     "name here #",
 };
 // Bytes that no valid text has. They come from no tokenizer, but must do no harm.
@@ -322,7 +345,8 @@ void ExpectNoCallOfText(const ChatParserOptions& options,
                         const std::vector<ChatEvent>& events) {
   const bool bare = options.calls == ToolCallFormat::kLlamaJson ||
                     options.calls == ToolCallFormat::kPythonic ||
-                    options.calls == ToolCallFormat::kQwenCoder;
+                    options.calls == ToolCallFormat::kQwenCoder ||
+                    options.calls == ToolCallFormat::kFunctionaryMessages;
   const auto any = [](const OutputPart& part) { return part.special; };
   if (bare || std::ranges::any_of(output.parts, any)) return;
   for (const ChatEvent& event : events) {
@@ -419,8 +443,8 @@ TEST(MixedFormats, TakeTimeInProportionToTheirLength) {
     for (const std::string_view piece : pieces) {
       ChatParserOptions options;
       options.calls = static_cast<ToolCallFormat>(calls);
-      options.reasoning =
-          calls == kCallFormats - 1 ? ReasoningFormat::kHarmony : ReasoningFormat::kThink;
+      options.reasoning = options.calls == ToolCallFormat::kHarmony ? ReasoningFormat::kHarmony
+                                                                    : ReasoningFormat::kThink;
       std::string text;
       for (size_t bytes = 0; bytes < kBytes; bytes += piece.size()) text += piece;
       std::string longer;
