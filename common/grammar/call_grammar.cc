@@ -20,6 +20,7 @@ constexpr int kMaxCalls = 16;
 constexpr std::string_view kHarmonyReasoning = "<|channel|>analysis<|message|>";
 constexpr std::string_view kHarmonyAnswer = "<|channel|>final<|message|>";
 constexpr std::string_view kHarmonyNext = "<|end|><|start|>assistant";
+constexpr std::string_view kUser = "all";  // the recipient of text in a message of Functionary
 
 // How a format writes calls: section_begin (call (separator call)*) section_end. The name stands
 // between `begin` and `name_end`.
@@ -87,18 +88,34 @@ std::optional<CallSyntax> SyntaxOf(ToolCallFormat format) {
       return CallSyntax{.begin = "<|channel|>commentary to=functions.",
                         .name_end = " <|constrain|>json<|message|>",
                         .excluded = {"<|"}};
+    case ToolCallFormat::kFunctionaryMessages:
+      // The prompt ends with the marker of the first message.
+      return CallSyntax{.name_end = "\n", .separator = ">>>"};
     default:
       return std::nullopt;
   }
 }
 
+Status NoGrammarOf(ToolCallFormat format) {
+  if (format == ToolCallFormat::kNone) {
+    return InvalidArgument("the model has no format for calls of tools");
+  }
+  return InvalidArgument(
+      "forced and strict calls are not supported for the format in which this model calls tools: "
+      "tool_choice must be 'auto' or 'none', and no tool may be strict");
+}
+
 // The names of tools stand in the text of the format, so they must not end it.
-Status CheckNames(const std::vector<CallableTool>& tools) {
+Status CheckNames(ToolCallFormat format, const std::vector<CallableTool>& tools) {
   for (const CallableTool& tool : tools) {
     const auto plain = [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
              c == '_' || c == '-' || c == '.' || c == ':' || c == '/';
     };
+    if (format == ToolCallFormat::kFunctionaryMessages && tool.name == kUser) {
+      return InvalidArgument("the tool's name '{}' means the user in the format of this model",
+                             tool.name);
+    }
     if (!tool.name.empty() && std::ranges::all_of(tool.name, plain)) continue;
     return InvalidArgument(
         "the tool's name '{}' is not supported for constrained calls: it must consist of letters, "
@@ -215,15 +232,40 @@ Json HarmonyText(GrammarPart calls) {
       {{{"type", "star"}, {"content", comment}}, OrPart(Json::array({answer, std::move(calls)}))}));
 }
 
+Json TriggeredTags(Json triggers, Json tags, bool one) {
+  return {{"type", "triggered_tags"},
+          {"triggers", std::move(triggers)},
+          {"tags", std::move(tags)},
+          {"at_least_one", false},
+          {"stop_after_first", one}};
+}
+
+// The calls alone, or text with calls in it. Only the whole header of a call counts: text may have
+// the marker.
+StatusOr<GrammarPart> FunctionaryText(GrammarPart calls,
+                                      const CallSyntax& syntax,
+                                      const std::vector<CallableTool>& tools,
+                                      bool one) {
+  CallSyntax in_text = syntax;
+  in_text.begin = syntax.separator;
+  BATON_ASSIGN_OR_RETURN(Json tags, CallsOf(ToolCallFormat::kFunctionaryMessages, in_text, tools));
+  Json triggers = Json::array();
+  for (const Json& tag : tags) triggers.push_back(tag["begin"]);
+  Json text = TriggeredTags(std::move(triggers), std::move(tags), one);
+  return OrPart(Json::array(
+      {std::move(calls),
+       SequencePart(Json::array({TextPart(std::string(kUser) + "\n"), std::move(text)}))}));
+}
+
 }  // namespace
 
 StatusOr<GrammarPart> CallsPart(ToolCallFormat format,
                                 const std::vector<CallableTool>& tools,
                                 bool one) {
-  BATON_RETURN_IF_ERROR(CheckNames(tools));
+  BATON_RETURN_IF_ERROR(CheckNames(format, tools));
   if (format == ToolCallFormat::kPythonic) return PythonCalls(tools, one);
   const std::optional<CallSyntax> syntax = SyntaxOf(format);
-  if (!syntax.has_value()) return InvalidArgument("the model has no format for calls of tools");
+  if (!syntax.has_value()) return NoGrammarOf(format);
   BATON_ASSIGN_OR_RETURN(Json calls, CallsOf(format, *syntax, tools));
   const bool ends = one || format == ToolCallFormat::kHarmony;
   Json part = Several(OrPart(std::move(calls)), syntax->separator, ends);
@@ -236,14 +278,16 @@ StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
                                         const std::vector<CallableTool>& tools,
                                         bool one) {
   const std::optional<CallSyntax> syntax = SyntaxOf(format);
-  const bool marked = syntax.has_value() && format != ToolCallFormat::kLlamaJson &&
-                      format != ToolCallFormat::kHarmony;
+  const bool messages =
+      format == ToolCallFormat::kHarmony || format == ToolCallFormat::kFunctionaryMessages;
+  const bool marked = syntax.has_value() && format != ToolCallFormat::kLlamaJson && !messages;
   if (!marked) {
     BATON_ASSIGN_OR_RETURN(GrammarPart calls, CallsPart(format, tools, one));
     if (format == ToolCallFormat::kHarmony) return HarmonyText(std::move(calls));
+    if (messages) return FunctionaryText(std::move(calls), *syntax, tools, one);
     return OrPart(Json::array({std::move(calls), TextWithoutCall()}));
   }
-  BATON_RETURN_IF_ERROR(CheckNames(tools));
+  BATON_RETURN_IF_ERROR(CheckNames(format, tools));
   BATON_ASSIGN_OR_RETURN(Json tags, CallsOf(format, *syntax, tools));
   if (!syntax->section_begin.empty()) {
     tags = Json::array({{{"type", "tag"},
@@ -252,11 +296,7 @@ StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
                          {"end", syntax->section_end}}});
   }
   const std::string trigger = syntax->section_begin.empty() ? syntax->begin : syntax->section_begin;
-  return Json{{"type", "triggered_tags"},
-              {"triggers", Json::array({trigger.substr(0, trigger.find('\n'))})},
-              {"tags", std::move(tags)},
-              {"at_least_one", false},
-              {"stop_after_first", one}};
+  return TriggeredTags(Json::array({trigger.substr(0, trigger.find('\n'))}), std::move(tags), one);
 }
 
 GrammarPart AfterReasoning(ReasoningFormat format, bool in_reasoning, GrammarPart part) {

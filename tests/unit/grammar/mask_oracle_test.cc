@@ -226,7 +226,7 @@ TEST_F(MaskOracleTest, CallsOfTools) {
                        {"required", {"a"}}};
   const Json checked = CheckedSchema(schema, GrammarLimits()).value();
   const std::vector<CallableTool> tools = {{"x", checked}, {"ab", checked}};
-  for (int format = 0; format <= static_cast<int>(ToolCallFormat::kHarmony); ++format) {
+  for (int format = 0; format <= static_cast<int>(ToolCallFormat::kFunctionaryMessages); ++format) {
     const auto calls = static_cast<ToolCallFormat>(format);
     if (const auto part = CallsPart(calls, tools, false); part.ok()) {
       ASSERT_NO_FATAL_FAILURE(ExpectSameMasks(part, 3));
@@ -235,7 +235,7 @@ TEST_F(MaskOracleTest, CallsOfTools) {
       ASSERT_NO_FATAL_FAILURE(ExpectSameMasks(part, 3));
     }
   }
-  for (int format = 0; format <= static_cast<int>(ReasoningFormat::kHarmony); ++format) {
+  for (int format = 0; format <= static_cast<int>(ReasoningFormat::kMiniMaxThink); ++format) {
     ASSERT_NO_FATAL_FAILURE(ExpectSameMasks(
         AfterReasoning(static_cast<ReasoningFormat>(format), true, JsonObjectPart()), 2));
   }
