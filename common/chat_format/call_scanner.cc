@@ -178,7 +178,7 @@ bool CallScanner::ScanCalls(std::string_view& text, ChatEvents& out) {
 
 // Gives the text of what is not a call back.
 void CallScanner::FailCall(ChatEvents& out) {
-  const std::string raw = std::exchange(raw_, {});
+  std::string raw = std::exchange(raw_, {});
   after_call_ = false;
   any_content_ = true;
   const bool only_opening =
@@ -186,8 +186,9 @@ void CallScanner::FailCall(ChatEvents& out) {
   if (out.in_call()) {
     out.FailCall(raw);
   } else if (only_opening) {
-    // Some models write the opening marker twice.
-    space_ += raw;
+    // Some models write the opening marker twice. space_ is empty since BeginCalls; a copy for each
+    // of many markers would take the square of their length.
+    space_ = std::move(raw);
   } else {
     AddContent(raw, out);
   }

@@ -218,7 +218,7 @@ TEST(ChatParser, NamesAndKeysAreBounded) {
   ChatParserOptions options;
   options.calls = ToolCallFormat::kMiniMaxM3;
   const std::string tag = "]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<" + longest;
-  EXPECT_EQ(Parse(options, tag), Json::array({Json{"content", tag}}));
+  EXPECT_EQ(ChatParser(options).Append(tag), (std::vector<ChatEvent>{{Kind::kContent, tag, ""}}));
 }
 
 TEST(ChatParser, TheBoundOfAKeyDividesNoCharacter) {
