@@ -150,8 +150,8 @@ ChatParserOptions ModelText::ParserOptions(const ChatInput& chat,
   if (output.choice == ChatOutput::Choice::kAuto) options.special = special_markers_;
   if (!output.calls) return options;
   options.calls = formats_.calls;
-  const StatusOr<Json> tools = ParseOrderedJson("tools", chat.tools_json);
-  if (tools.ok()) options.tools = std::make_shared<const ToolSchemas>(*tools);
+  StatusOr<Json> tools = ParseOrderedJson("tools", chat.tools_json);
+  if (tools.ok()) options.tools = std::make_shared<const ToolSchemas>(*std::move(tools));
   return options;
 }
 

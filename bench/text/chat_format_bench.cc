@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kCases = 7;
+constexpr size_t kCases = 9;
 constexpr size_t kTokenBytes = 4;  // about the mean of English text
 
 struct Case {
@@ -56,6 +56,16 @@ const std::array<Case, kCases>& Cases() {
          ToolCallFormat::kHarmony,
          ReasoningFormat::kHarmony,
          "<|channel|>analysis<|message|>" + prose + "<|end|>"},
+        {"gemma",
+         ToolCallFormat::kGemma,
+         ReasoningFormat::kNone,
+         "<|tool_call>call:f{a:<|\"|>" + prose + "<|\"|>,b:[" + Repeated("12,", 300) + "]}"},
+        {"minimax_m3",
+         ToolCallFormat::kMiniMaxM3,
+         ReasoningFormat::kNone,
+         "]<]minimax[>[<invoke name=\"f\">" +
+             Repeated("]<]minimax[>[<a>Some words, a < b, and more of them.]<]minimax[>[</a>",
+                      100)},
     }};
   }();
   return *cases;

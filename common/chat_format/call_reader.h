@@ -15,7 +15,7 @@ class CallReader {
   enum class State : uint8_t {
     kMore,       // more text is needed
     kCallEnded,  // a call has ended just here; others may follow
-    kDone,       // the last call has ended just here
+    kDone,       // the last call, or a header without a call, has ended just here
     kNotCall,    // the text up to here is not a call; calls may follow
     kBad,        // the text up to here is not a call, and no calls follow
   };

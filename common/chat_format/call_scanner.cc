@@ -3,8 +3,11 @@
 #include <utility>
 
 #include "common/chat_format/call_names.h"
+#include "common/chat_format/functionary_messages.h"
+#include "common/chat_format/gemma_calls.h"
 #include "common/chat_format/json_calls.h"
 #include "common/chat_format/marked_calls.h"
+#include "common/chat_format/minimax_m3_calls.h"
 #include "common/chat_format/mistral_calls.h"
 #include "common/chat_format/python_calls.h"
 #include "common/chat_format/tagged_calls.h"
@@ -14,6 +17,20 @@ namespace {
 
 bool ContinuesCharacter(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
+
+// Whether a call without a marker may begin with `c`.
+bool MayBeginBareCall(CallStyle style, char c) {
+  switch (style) {
+    case CallStyle::kBareJson:
+      return c == '{';
+    case CallStyle::kPython:
+      return c == '[';
+    case CallStyle::kMessages:
+      return IsNameByte(c);
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -91,10 +108,12 @@ bool CallScanner::DropClosings(std::string_view& text, bool last) {
 }
 
 bool CallScanner::BeginBareCalls(std::string_view& text) {
-  if (!syntax_.bare || (any_content_ && !after_call_)) return false;
-  const bool json = syntax_.style == CallStyle::kBareJson;
+  if (!syntax_.bare) return false;
+  // Functionary's first message has its marker in the prompt; all others have theirs.
+  const bool only_first = syntax_.style == CallStyle::kMessages;
+  if (only_first ? any_content_ || after_call_ : any_content_ && !after_call_) return false;
   const size_t space = SpaceAtFront(text);
-  if (space == text.size() || text[space] != (json ? '{' : '[')) return false;
+  if (space == text.size() || !MayBeginBareCall(syntax_.style, text[space])) return false;
   space_ += text.substr(0, space);
   text.remove_prefix(space);
   BeginCalls("");
@@ -128,6 +147,12 @@ std::unique_ptr<CallReader> CallScanner::ReaderOf(bool bare) const {
     case CallStyle::kMarked:
     case CallStyle::kMarkedId:
       return std::make_unique<MarkedCalls>(syntax_, names, syntax_.style == CallStyle::kMarkedId);
+    case CallStyle::kGemma:
+      return std::make_unique<GemmaCalls>(syntax_, names);
+    case CallStyle::kMiniMaxM3:
+      return std::make_unique<MiniMaxM3Calls>(syntax_, names, *options_.tools);
+    case CallStyle::kMessages:
+      return std::make_unique<FunctionaryMessages>(names, syntax_.openings.front());
     default:
       return std::make_unique<HermesCalls>(names, std::string(closing));
   }
@@ -163,8 +188,9 @@ void CallScanner::FailCall(ChatEvents& out) {
   if (out.in_call()) {
     out.FailCall(raw);
   } else if (only_opening) {
-    // Some models write the opening marker twice, or many times.
-    space_.empty() ? void(space_ = std::move(raw)) : void(space_ += raw);
+    // Some models write the opening marker twice. space_ is empty since BeginCalls; a copy for each
+    // of many markers would take the square of their length.
+    space_ = std::move(raw);
   } else {
     AddContent(raw, out);
   }

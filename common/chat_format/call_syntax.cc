@@ -163,6 +163,33 @@ CallSyntax KimiK3Syntax() {
           .numbered = true};
 }
 
+CallSyntax GemmaSyntax() {
+  // A string stands between the marks of a value.
+  return {.style = CallStyle::kGemma,
+          .tokens = {"<|tool_call>", "<tool_call|>", "<|\"|>"},
+          .openings = {"<|tool_call>"},
+          .closings = {"<tool_call|>"},
+          .value_begin = "<|\"|>",
+          .value_end = "<|\"|>"};
+}
+
+CallSyntax MiniMaxM3Syntax() {
+  // key_begin stands before every tag.
+  return {.style = CallStyle::kMiniMaxM3,
+          .tokens = {"]<]minimax[>["},
+          .openings = {"]<]minimax[>[<invoke name=\""},
+          .sections = {"]<]minimax[>[<tool_call>"},
+          .closings = {"]<]minimax[>[</invoke>", "]<]minimax[>[</tool_call>"},
+          .name_end = "\">",
+          .key_begin = "]<]minimax[>[",
+          .key_end = ">"};
+}
+
+CallSyntax FunctionaryMessagesSyntax() {
+  // The marker of the first message is in the prompt.
+  return {.style = CallStyle::kMessages, .tokens = {">>>"}, .openings = {">>>"}, .bare = true};
+}
+
 CallSyntax HarmonySyntax() {
   return {.tokens = {"<|start|>",
                      "<|channel|>",
@@ -197,6 +224,9 @@ const CallSyntax& PlainSyntaxOf(ToolCallFormat format) {
       {ToolCallFormat::kFunctionary, FunctionarySyntax()},
       {ToolCallFormat::kKimiK3, KimiK3Syntax()},
       {ToolCallFormat::kDeepSeekV4, DsmlSyntax({"tool_calls"})},
+      {ToolCallFormat::kGemma, GemmaSyntax()},
+      {ToolCallFormat::kMiniMaxM3, MiniMaxM3Syntax()},
+      {ToolCallFormat::kFunctionaryMessages, FunctionaryMessagesSyntax()},
   };
   return formats.at(format);
 }

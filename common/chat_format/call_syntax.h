@@ -21,6 +21,9 @@ enum class CallStyle : uint8_t {
   kMarked,    // a header and a JSON object; see MarkedCalls
   kMarkedId,  // the same, with an id that contains the name
   kTagged,    // each argument between tags; see TaggedCalls
+  kGemma,     // see GemmaCalls
+  kMiniMaxM3,  // see MiniMaxM3Calls
+  kMessages,   // see FunctionaryMessages
 };
 
 // The markers of one format of calls, as they stand in a parser's text.

@@ -17,7 +17,7 @@ bool Has(std::string_view text, std::string_view part) {
 constexpr std::string_view kCallNames[] = {
     "none",   "hermes", "llama_json", "pythonic",    "mistral", "qwen_coder", "deepseek",
     "dsml",   "glm",    "kimi",       "harmony",     "apriel",  "nemotron",   "granite",
-    "cohere", "lfm2",   "minimax",    "functionary", "kimi_k3", "deepseek_v4"};
+    "cohere", "lfm2",   "minimax",    "functionary", "kimi_k3", "deepseek_v4", "gemma", "minimax_m3", "functionary_messages"};
 constexpr std::string_view kReasoningNames[] = {"none",
                                                 "think",
                                                 "mistral_think",
@@ -25,7 +25,9 @@ constexpr std::string_view kReasoningNames[] = {"none",
                                                 "harmony",
                                                 "cohere_think",
                                                 "kimi_k3_think",
-                                                "apriel_think"};
+                                                "apriel_think",
+                                                "gemma_thought",
+                                                "minimax_think"};
 static_assert(std::size(kCallNames) == static_cast<size_t>(kLastToolCallFormat) + 1);
 static_assert(std::size(kReasoningNames) == static_cast<size_t>(kLastReasoningFormat) + 1);
 
@@ -43,6 +45,12 @@ ToolCallFormat DescribedCallFormat(std::string_view chat_template) {
   // The most specific words come first: several formats write <tool_call>.
   constexpr std::pair<std::string_view, ToolCallFormat> kSigns[] = {
       {"<|channel|>", ToolCallFormat::kHarmony},
+      {"<|tool_call>", ToolCallFormat::kGemma},
+      {"]<]minimax[>[", ToolCallFormat::kMiniMaxM3},
+      {">>>${recipient}", ToolCallFormat::kFunctionaryMessages},
+      {"<|tool_call>", ToolCallFormat::kGemma},
+      {"]<]minimax[>[", ToolCallFormat::kMiniMaxM3},
+      {">>>${recipient}", ToolCallFormat::kFunctionaryMessages},
       {"｜DSML｜", ToolCallFormat::kDsml},
       {"<｜tool▁calls▁begin｜>", ToolCallFormat::kDeepSeek},
       {"<|tool_calls_section_begin|>", ToolCallFormat::kKimi},
@@ -74,7 +82,9 @@ ReasoningFormat ReasoningFormatOf(std::string_view chat_template) {
                                        ReasoningFormat::kThink,
                                        ReasoningFormat::kMistralThink,
                                        ReasoningFormat::kCohereThink,
-                                       ReasoningFormat::kAprielThink}) {
+                                       ReasoningFormat::kAprielThink,
+                                       ReasoningFormat::kGemmaThought,
+                                       ReasoningFormat::kMiniMaxThink}) {
     if (Has(chat_template, MarkersOf(format)->end)) return format;
     if (Has(chat_template, MarkersOf(format)->begin)) return format;
   }
@@ -95,6 +105,10 @@ std::optional<ReasoningMarkers> MarkersOf(ReasoningFormat format) {
       return ReasoningMarkers{"<|open|>think<|sep|>", "<|close|>think<|sep|>"};
     case ReasoningFormat::kAprielThink:
       return ReasoningMarkers{"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"};
+    case ReasoningFormat::kGemmaThought:
+      return ReasoningMarkers{"<|channel>thought", "<channel|>"};
+    case ReasoningFormat::kMiniMaxThink:
+      return ReasoningMarkers{"<mm:think>", "</mm:think>"};
     default:
       return std::nullopt;
   }
@@ -139,6 +153,7 @@ const std::vector<std::string_view>& TokensOf(ToolCallFormat format) {
 std::vector<std::string_view> TokensOf(ReasoningFormat format) {
   if (format == ReasoningFormat::kHarmony) return TokensOf(ToolCallFormat::kHarmony);
   if (format == ReasoningFormat::kKimiK3Think) return {"<|open|>", "<|close|>", "<|sep|>"};
+  if (format == ReasoningFormat::kGemmaThought) return {"<|channel>", "<channel|>"};
   const std::optional<ReasoningMarkers> markers = MarkersOf(format);
   if (!markers.has_value()) return {};
   std::vector<std::string_view> tokens = ContentMarkersOf(format);

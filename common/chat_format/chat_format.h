@@ -29,8 +29,11 @@ enum class ToolCallFormat : uint8_t {
   kFunctionary,  // Functionary 3.1
   kKimiK3,
   kDeepSeekV4,
+  kGemma,  // Gemma 4
+  kMiniMaxM3,
+  kFunctionaryMessages,  // Functionary 3.2
 };
-constexpr ToolCallFormat kLastToolCallFormat = ToolCallFormat::kDeepSeekV4;
+constexpr ToolCallFormat kLastToolCallFormat = ToolCallFormat::kFunctionaryMessages;
 
 // How a model marks its reasoning.
 enum class ReasoningFormat : uint8_t {
@@ -42,8 +45,10 @@ enum class ReasoningFormat : uint8_t {
   kCohereThink,  // <|START_THINKING|>…<|END_THINKING|>, then <|START_RESPONSE|>…<|END_RESPONSE|>
   kKimiK3Think,  // <|open|>think<|sep|>…<|close|>think<|sep|>, then the channel "response"
   kAprielThink,  // Here are my reasoning steps:…[BEGIN FINAL RESPONSE]
+  kGemmaThought,  // <|channel>thought…<channel|>
+  kMiniMaxThink,  // <mm:think>…</mm:think>
 };
-constexpr ReasoningFormat kLastReasoningFormat = ReasoningFormat::kAprielThink;
+constexpr ReasoningFormat kLastReasoningFormat = ReasoningFormat::kMiniMaxThink;
 
 // As in the settings tool_call_format and reasoning_format.
 std::string_view NameOf(ToolCallFormat format);

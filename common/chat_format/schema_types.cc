@@ -30,12 +30,6 @@ bool Has(const List& list, std::string_view name) {
   return std::ranges::find(list, name) != std::end(list);
 }
 
-const Json* Member(const Json& object, const char* name) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(name);
-  return found == object.end() ? nullptr : &*found;
-}
-
 ValueTypes TypesOfName(const Json& name) {
   if (name == "null") return ValueTypes::kNull;
   if (name == "boolean") return ValueTypes::kBoolean;
@@ -80,10 +74,16 @@ const Json* Step(const Json& from, std::string_view step) {
     const bool escape = step[i] == '~' && i + 1 < step.size();
     name += escape ? (step[++i] == '0' ? '~' : '/') : step[i];
   }
-  return Member(from, name.c_str());
+  return MemberOf(from, name.c_str());
 }
 
 }  // namespace
+
+const Json* MemberOf(const Json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : &*found;
+}
 
 std::string_view TypeOfKeyword(std::string_view name) {
   if (Has(kObject, name)) return "object";
@@ -132,30 +132,45 @@ const Json* TargetOf(const Json& root, std::string_view reference) {
   return reference.empty() ? at : nullptr;
 }
 
+std::vector<const Json*> PartsOf(const Json& root, const Json& schema) {
+  std::vector<const Json*> parts;
+  const Json* reference = MemberOf(schema, "$ref");
+  if (reference != nullptr && reference->is_string()) {
+    const Json* target = TargetOf(root, reference->get_ref<const std::string&>());
+    if (target != nullptr) parts.push_back(target);
+  }
+  for (const char* keyword : {"anyOf", "oneOf", "allOf"}) {
+    const Json* branches = MemberOf(schema, keyword);
+    if (branches == nullptr || !branches->is_array()) continue;
+    for (const Json& branch : *branches) parts.push_back(&branch);
+  }
+  return parts;
+}
+
 ValueTypes SchemaTypes::Of(const Json& schema, int depth) {
   if (schema == false) return ValueTypes::kNone;
   if (!schema.is_object() || depth > kMaxDepth) return ValueTypes::kAll;
   ValueTypes types = ValueTypes::kAll;
-  if (const Json* names = Member(schema, "type")) {
+  if (const Json* names = MemberOf(schema, "type")) {
     types = types & TypesOfNames(*names);
   } else if (typeless_ == Typeless::kImplied) {
     types = types & ImpliedTypes(schema);
   }
-  if (const Json* value = Member(schema, "const")) types = types & TypesOfValue(*value);
-  if (const Json* values = Member(schema, "enum"); values != nullptr && values->is_array()) {
+  if (const Json* value = MemberOf(schema, "const")) types = types & TypesOfValue(*value);
+  if (const Json* values = MemberOf(schema, "enum"); values != nullptr && values->is_array()) {
     ValueTypes some;
     for (const Json& value : *values) some = some | TypesOfValue(value);
     types = types & some;
   }
   for (const char* keyword : {"anyOf", "oneOf"}) {
-    if (const Json* branches = Member(schema, keyword)) {
+    if (const Json* branches = MemberOf(schema, keyword)) {
       types = types & OfBranches(*branches, /*all=*/false, depth);
     }
   }
-  if (const Json* branches = Member(schema, "allOf")) {
+  if (const Json* branches = MemberOf(schema, "allOf")) {
     types = types & OfBranches(*branches, /*all=*/true, depth);
   }
-  if (const Json* target = Member(schema, "$ref"); target != nullptr && target->is_string()) {
+  if (const Json* target = MemberOf(schema, "$ref"); target != nullptr && target->is_string()) {
     types = types & OfTarget(target->get_ref<const std::string&>(), depth);
   }
   return types;

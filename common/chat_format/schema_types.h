@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -46,6 +47,8 @@ inline constexpr ValueTypes ValueTypes::kArray(32);
 inline constexpr ValueTypes ValueTypes::kObject(64);
 inline constexpr ValueTypes ValueTypes::kAll(127);
 
+// Null when `object` is not an object, or lacks the member.
+const nlohmann::ordered_json* MemberOf(const nlohmann::ordered_json& object, const char* name);
 // The name of the type that a keyword constrains; empty where it is not about one type.
 std::string_view TypeOfKeyword(std::string_view name);
 ValueTypes TypesOfNumber(double number);
@@ -54,6 +57,10 @@ ValueTypes TypesOfValue(const nlohmann::ordered_json& value);
 // none.
 const nlohmann::ordered_json* TargetOf(const nlohmann::ordered_json& root,
                                        std::string_view reference);
+// The schemas that `schema`, a part of `root`, refers to or combines: the target of $ref, and the
+// branches of anyOf, oneOf and allOf.
+std::vector<const nlohmann::ordered_json*> PartsOf(const nlohmann::ordered_json& root,
+                                                   const nlohmann::ordered_json& schema);
 
 // What a schema without `type` allows.
 enum class Typeless : uint8_t {

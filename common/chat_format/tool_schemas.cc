@@ -13,12 +13,6 @@ using Json = nlohmann::ordered_json;
 // References and combinations around the properties of a tool.
 constexpr int kMaxDepth = 100;
 
-const Json* Member(const Json& object, const char* name) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(name);
-  return found == object.end() ? nullptr : &*found;
-}
-
 // Finds the parameters that a schema declares, itself or in the schemas that it combines or refers
 // to. Visits each once. A parameter that several of them declare has the types of all.
 class ParameterReader {
@@ -33,22 +27,13 @@ class ParameterReader {
  private:
   void Add(const Json& schema, int depth) {
     if (depth > kMaxDepth || !visited_.insert(&schema).second) return;
-    const Json* properties = Member(schema, "properties");
+    const Json* properties = MemberOf(schema, "properties");
     if (properties != nullptr && properties->is_object()) {
       for (const auto& [key, property] : properties->items()) Declare(key, types_.Of(property));
     }
-    const Json* others = Member(schema, "additionalProperties");
+    const Json* others = MemberOf(schema, "additionalProperties");
     if (others != nullptr && others->is_object()) out_.others = {types_.Of(*others)};
-    const Json* target = Member(schema, "$ref");
-    if (target != nullptr && target->is_string()) {
-      const Json* part = TargetOf(root_, target->get_ref<const std::string&>());
-      if (part != nullptr) Add(*part, depth + 1);
-    }
-    for (const char* keyword : {"anyOf", "oneOf", "allOf"}) {
-      const Json* branches = Member(schema, keyword);
-      if (branches == nullptr || !branches->is_array()) continue;
-      for (const Json& branch : *branches) Add(branch, depth + 1);
-    }
+    for (const Json* part : PartsOf(root_, schema)) Add(*part, depth + 1);
   }
 
   void Declare(const std::string& key, ValueTypes types) {
@@ -64,16 +49,18 @@ class ParameterReader {
 
 }  // namespace
 
-ToolSchemas::ToolSchemas(const Json& tools) {
-  if (!tools.is_array()) return;
-  for (const Json& tool : tools) {
-    const Json* function = Member(tool, "function");
+ToolSchemas::ToolSchemas(Json tools) : json_(std::make_shared<const Json>(std::move(tools))) {
+  if (!json_->is_array()) return;
+  for (const Json& tool : *json_) {
+    const Json* function = MemberOf(tool, "function");
     if (function == nullptr) function = &tool;
-    const Json* name = Member(*function, "name");
+    const Json* name = MemberOf(*function, "name");
     if (name == nullptr || !name->is_string()) continue;
     ToolParameters& parameters = tools_[name->get<std::string>()];
-    const Json* schema = Member(*function, "parameters");
-    if (schema != nullptr) parameters = ParameterReader(*schema).Read();
+    const Json* schema = MemberOf(*function, "parameters");
+    if (schema == nullptr) continue;
+    parameters = ParameterReader(*schema).Read();
+    parameters.schema = schema;
   }
 }
 
@@ -82,6 +69,11 @@ ParameterType ToolSchemas::TypeOf(std::string_view tool, std::string_view parame
   if (parameters == tools_.end()) return ParameterType::kUnknown;
   const auto type = parameters->second.declared.find(parameter);
   return type == parameters->second.declared.end() ? parameters->second.others : type->second;
+}
+
+const Json* ToolSchemas::SchemaOf(std::string_view tool) const {
+  const auto parameters = tools_.find(tool);
+  return parameters == tools_.end() ? nullptr : parameters->second.schema;
 }
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,7 @@ inline constexpr ParameterType ParameterType::kOther = {
 struct ToolParameters {
   std::map<std::string, ParameterType, std::less<>> declared;
   ParameterType others;
+  const nlohmann::ordered_json* schema = nullptr;  // of all parameters
 };
 
 // The names of the tools that a request offers, and the types of their parameters. Immutable.
@@ -41,13 +43,16 @@ class ToolSchemas final {
  public:
   ToolSchemas() = default;
   // `tools`: an array in the form of OpenAI's chat API. Ignores what has another form.
-  explicit ToolSchemas(const nlohmann::ordered_json& tools);
+  explicit ToolSchemas(nlohmann::ordered_json tools);
 
   bool Has(std::string_view tool) const { return tools_.find(tool) != tools_.end(); }
   bool empty() const { return tools_.empty(); }
   ParameterType TypeOf(std::string_view tool, std::string_view parameter) const;
+  // The schema of the parameters, which lives as long as this object; null: there is none.
+  const nlohmann::ordered_json* SchemaOf(std::string_view tool) const;
 
  private:
+  std::shared_ptr<const nlohmann::ordered_json> json_;
   std::map<std::string, ToolParameters, std::less<>> tools_;
 };
 

@@ -23,6 +23,7 @@ constexpr int kMaxCalls = 16;
 constexpr std::string_view kHarmonyReasoning = "<|channel|>analysis<|message|>";
 constexpr std::string_view kHarmonyAnswer = "<|channel|>final<|message|>";
 constexpr std::string_view kHarmonyNext = "<|end|><|start|>assistant";
+constexpr std::string_view kUser = "all";  // the recipient of text in a message of Functionary
 
 // How a format writes calls: section_begin (call (separator call)*) section_end. The name stands
 // between `begin` and `name_end`.
@@ -120,6 +121,9 @@ std::optional<CallForm> FormOf(ToolCallFormat format) {
                       .end = "}",
                       .section_end = "\n]<|END_ACTION|>",
                       .separator = ",\n    "};
+    case ToolCallFormat::kFunctionaryMessages:
+      // The prompt ends with the marker of the first message.
+      return CallForm{.name_end = "\n", .separator = ">>>"};
     case ToolCallFormat::kFunctionary:
       return CallForm{.begin = "<function=", .name_end = ">", .end = "</function>"};
     case ToolCallFormat::kDeepSeek:
@@ -146,19 +150,26 @@ std::optional<CallForm> FormOf(ToolCallFormat format) {
   }
 }
 
-Status NoForm() {
+Status NoFormOf(ToolCallFormat format) {
+  if (format == ToolCallFormat::kNone) {
+    return InvalidArgument("the model has no format for calls of tools");
+  }
   return InvalidArgument(
-      "calls of tools cannot be constrained in this model's format: tool_choice must be auto or "
-      "none, and no tool may be strict");
+      "forced and strict calls are not supported for the format in which this model calls tools: "
+      "tool_choice must be 'auto' or 'none', and no tool may be strict");
 }
 
 // The names of tools stand in the text of the format, so they must not end it.
-Status CheckNames(const std::vector<CallableTool>& tools) {
+Status CheckNames(ToolCallFormat format, const std::vector<CallableTool>& tools) {
   for (const CallableTool& tool : tools) {
     const auto plain = [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
              c == '_' || c == '-' || c == '.' || c == ':' || c == '/';
     };
+    if (format == ToolCallFormat::kFunctionaryMessages && tool.name == kUser) {
+      return InvalidArgument("the tool's name '{}' means the user in the format of this model",
+                             tool.name);
+    }
     if (!tool.name.empty() && std::ranges::all_of(tool.name, plain)) continue;
     return InvalidArgument(
         "the tool's name '{}' is not supported for constrained calls: it must consist of letters, "
@@ -278,19 +289,44 @@ Json HarmonyText(GrammarPart calls) {
       {{{"type", "star"}, {"content", comment}}, OrPart(Json::array({answer, std::move(calls)}))}));
 }
 
+Json TriggeredTags(Json triggers, Json tags, bool one) {
+  return {{"type", "triggered_tags"},
+          {"triggers", std::move(triggers)},
+          {"tags", std::move(tags)},
+          {"at_least_one", false},
+          {"stop_after_first", one}};
+}
+
+// The calls alone, or text with calls in it. Only the whole header of a call counts: text may have
+// the marker.
+StatusOr<GrammarPart> FunctionaryText(GrammarPart calls,
+                                      const std::vector<CallableTool>& tools,
+                                      bool one) {
+  constexpr ToolCallFormat kFormat = ToolCallFormat::kFunctionaryMessages;
+  CallForm in_text = *FormOf(kFormat);
+  in_text.begin = in_text.separator;
+  BATON_ASSIGN_OR_RETURN(Json tags, CallsOf(kFormat, in_text, tools));
+  Json triggers = Json::array();
+  for (const Json& tag : tags) triggers.push_back(tag["begin"]);
+  Json text = TriggeredTags(std::move(triggers), std::move(tags), one);
+  return OrPart(Json::array(
+      {std::move(calls),
+       SequencePart(Json::array({TextPart(std::string(kUser) + "\n"), std::move(text)}))}));
+}
+
 }  // namespace
 
 StatusOr<GrammarPart> CallsPart(ToolCallFormat format,
                                 const std::vector<CallableTool>& tools,
                                 bool one) {
-  BATON_RETURN_IF_ERROR(CheckNames(tools));
+  BATON_RETURN_IF_ERROR(CheckNames(format, tools));
   if (PlainSyntaxOf(format).style == CallStyle::kPython) {
     BATON_ASSIGN_OR_RETURN(Json calls, PythonCalls(tools, one));
     const auto [begin, end] = PythonBrackets(format);
     return SequencePart(Json::array({TextPart(begin), std::move(calls), TextPart(end)}));
   }
   const std::optional<CallForm> form = FormOf(format);
-  if (!form.has_value()) return NoForm();
+  if (!form.has_value()) return NoFormOf(format);
   BATON_ASSIGN_OR_RETURN(Json calls, CallsOf(format, *form, tools));
   const bool ends = one || format == ToolCallFormat::kHarmony;
   Json part = Several(OrPart(std::move(calls)), form->separator, ends);
@@ -305,9 +341,12 @@ StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
   if (format == ToolCallFormat::kHarmony || PlainSyntaxOf(format).bare) {
     BATON_ASSIGN_OR_RETURN(GrammarPart calls, CallsPart(format, tools, one));
     if (format == ToolCallFormat::kHarmony) return HarmonyText(std::move(calls));
+    if (format == ToolCallFormat::kFunctionaryMessages) {
+      return FunctionaryText(std::move(calls), tools, one);
+    }
     return OrPart(Json::array({std::move(calls), TextWithoutCall()}));
   }
-  BATON_RETURN_IF_ERROR(CheckNames(tools));
+  BATON_RETURN_IF_ERROR(CheckNames(format, tools));
   const std::optional<CallForm> form = FormOf(format);
   Json tags;
   std::string trigger;
@@ -317,7 +356,7 @@ StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
     tags = Json::array({TagPart(begin, std::move(calls), end)});
     trigger = begin;
   } else if (!form.has_value()) {
-    return NoForm();
+    return NoFormOf(format);
   } else {
     BATON_ASSIGN_OR_RETURN(tags, CallsOf(format, *form, tools));
     trigger = form->begin;
@@ -327,11 +366,7 @@ StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
       trigger = form->section_begin;
     }
   }
-  return Json{{"type", "triggered_tags"},
-              {"triggers", Json::array({trigger.substr(0, trigger.find('\n'))})},
-              {"tags", std::move(tags)},
-              {"at_least_one", false},
-              {"stop_after_first", one}};
+  return TriggeredTags(Json::array({trigger.substr(0, trigger.find('\n'))}), std::move(tags), one);
 }
 
 GrammarPart AfterReasoning(ReasoningFormat format, bool in_reasoning, GrammarPart part) {

@@ -14,6 +14,7 @@ TEST(ChatFormat, APromptThatEndsWithTheClosingMarkerLeavesNoReasoning) {
   EXPECT_FALSE(EndsReasoning(ReasoningFormat::kNone, "</think>"));
   EXPECT_FALSE(EndsReasoning(ReasoningFormat::kHarmony, "<|end|>"));
   EXPECT_TRUE(EndsReasoning(ReasoningFormat::kSeedThink, "</seed:think>"));
+  EXPECT_TRUE(EndsReasoning(ReasoningFormat::kGemmaThought, "<|channel>thought\n<channel|>"));
 }
 
 TEST(ChatFormat, ATemplateThatOnlyMentionsTheMarkersIsOfNoModelThatReasons) {

@@ -6,6 +6,8 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -100,7 +102,10 @@ INSTANTIATE_TEST_SUITE_P(AllFormats,
                                            "dsml",
                                            "glm",
                                            "kimi",
-                                           "harmony"),
+                                           "harmony",
+                                           "gemma",
+                                           "minimax_m3",
+                                           "functionary_messages"),
                          [](const auto& test) { return test.param; });
 
 TEST(ChatParser, PassesArgumentsOnAsTheyArrive) {
@@ -145,6 +150,61 @@ TEST(ChatParser, ArgumentsNestNoDeeperThanOtherJson) {
   EXPECT_EQ(last_event(59), "end");
   EXPECT_EQ(last_event(60), "content");
   EXPECT_EQ(last_event(100'000), "content");
+}
+
+// Of the arguments and the values in them, which must nest no deeper than other JSON.
+TEST(ChatParser, ValuesOfOtherSyntaxNestNoDeeperThanOtherJson) {
+  const auto repeated = [](std::string_view text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i) all += text;
+    return all;
+  };
+  const auto last_event = [](ToolCallFormat format, const std::string& text) {
+    ChatParserOptions options;
+    options.calls = format;
+    return Parse(options, text).back()[0];
+  };
+  const auto gemma = [&](int depth) {
+    const std::string value = repeated("[", depth) + repeated("]", depth);
+    return last_event(ToolCallFormat::kGemma, "<|tool_call>call:f{a:" + value + "}<tool_call|>");
+  };
+  const auto minimax = [&](int depth) {
+    const std::string ns = "]<]minimax[>[";
+    const std::string items =
+        repeated(ns + "<item>", depth) + "1" + repeated(ns + "</item>", depth);
+    return last_event(
+        ToolCallFormat::kMiniMaxM3,
+        ns + "<invoke name=\"f\">" + ns + "<a>" + items + ns + "</a>" + ns + "</invoke>");
+  };
+  EXPECT_EQ(gemma(59), "end");
+  EXPECT_EQ(gemma(60), "content");
+  EXPECT_EQ(gemma(100'000), "content");
+  EXPECT_EQ(minimax(59), "end");
+  EXPECT_EQ(minimax(60), "content");
+  EXPECT_EQ(minimax(100'000), "content");
+}
+
+TEST(ChatParser, NamesAndKeysAreBounded) {
+  const std::string longest(4096, 'a');
+  const std::tuple<ToolCallFormat, const char*, const char*> cases[] = {
+      {ToolCallFormat::kGemma, "<|tool_call>call:", "{}<tool_call|>"},
+      {ToolCallFormat::kGemma, "<|tool_call>call:f{", ":1}<tool_call|>"},
+      {ToolCallFormat::kGemma, "<|tool_call>call:f{a:", "}<tool_call|>"},
+      {ToolCallFormat::kMiniMaxM3, "]<]minimax[>[<invoke name=\"", "\">]<]minimax[>[</invoke>"},
+      {ToolCallFormat::kFunctionaryMessages, ">>>", "\n{}"},
+  };
+  for (const auto& [format, begin, end] : cases) {
+    ChatParserOptions options;
+    options.calls = format;
+    EXPECT_EQ(Parse(options, begin + longest + end).back()[0], "end") << begin;
+    ChatParser parser(options);
+    EXPECT_FALSE(parser.Append(begin + longest + "a").empty()) << begin;
+    EXPECT_EQ(Parse(options, begin + longest + "a" + end).back()[0], "content") << begin;
+  }
+  ChatParserOptions options;
+  options.calls = ToolCallFormat::kMiniMaxM3;
+  const std::string tag = "]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<" + longest;
+  EXPECT_EQ(ChatParser(options).Append(tag), (std::vector<ChatEvent>{{Kind::kContent, tag, ""}}));
 }
 
 TEST(ChatParser, TheBoundOfAKeyDividesNoCharacter) {
@@ -214,6 +274,9 @@ TEST(ChatFormat, IsDescribedByTheTemplate) {
       {"<|tool_calls_section_begin|>", ToolCallFormat::kKimi},
       {"<｜tool▁calls▁begin｜>", ToolCallFormat::kDeepSeek},
       {"<｜DSML｜function_calls> <｜tool▁calls▁begin｜>", ToolCallFormat::kDsml},
+      {"{{- '<|tool_call>call:' + function['name'] + '{' -}}", ToolCallFormat::kGemma},
+      {"{%- set ns = ']<]minimax[>[' -%} <tool_call>", ToolCallFormat::kMiniMaxM3},
+      {">>>${recipient}\\n${content}", ToolCallFormat::kFunctionaryMessages},
   };
   for (const auto& [text, format] : cases) EXPECT_EQ(DescribedCallFormat(text), format) << text;
   for (const auto& [file, format] : {std::pair("qwen25_style", ToolCallFormat::kHermes),
@@ -232,6 +295,8 @@ TEST(ChatFormat, ReasoningIsFoundInTheTemplate) {
   EXPECT_EQ(ReasoningFormatOf("[THINK]"), ReasoningFormat::kMistralThink);
   EXPECT_EQ(ReasoningFormatOf("</seed:think>"), ReasoningFormat::kSeedThink);
   EXPECT_EQ(ReasoningFormatOf("<|channel|>"), ReasoningFormat::kHarmony);
+  EXPECT_EQ(ReasoningFormatOf("'<|channel>thought\\n<channel|>'"), ReasoningFormat::kGemmaThought);
+  EXPECT_EQ(ReasoningFormatOf("set end = '</mm:think>'"), ReasoningFormat::kMiniMaxThink);
 }
 
 TEST(ChatFormat, ThePromptMayEndInTheReasoning) {
@@ -240,6 +305,8 @@ TEST(ChatFormat, ThePromptMayEndInTheReasoning) {
   EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kNone, "<think>"));
   EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kHarmony, "<|start|>assistant"));
   EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kThink, "<think>Hm"));
+  EXPECT_TRUE(BeginsReasoning(ReasoningFormat::kGemmaThought, "model\n<|channel>thought\n"));
+  EXPECT_FALSE(BeginsReasoning(ReasoningFormat::kGemmaThought, "<|channel>thought\n<channel|>"));
 }
 
 TEST(ChatFormat, AContinuedTextMayEndInTheReasoning) {

@@ -67,11 +67,19 @@ constexpr std::string_view kWholeCalls[] = {
     "<|open|>tools<|sep|><|open|>call tool=\"$\" index=\"1\"<|sep|><|open|>argument key=\"a\" "
     "type=\"string\"<|sep|>#<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
     "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"$\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+    "<|tool_call>call:${a:<|\"|>#<|\"|>,b:[1,{c:None,d:#}]}<tool_call|>",
+    "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"$\">]<]minimax[>[<a>#]<]minimax[>[</a>"
+    "]<]minimax[>[<b>]<]minimax[>[<item>12]<]minimax[>[</item>]<]minimax[>[<item>#]<]minimax[>[</"
+    "item>]<]minimax[>[</b>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    ">>>$\n{\"a\": \"#\"}",
+    "$\n{\"a\": \"#\"}>>>$\n{}",
 };
 constexpr std::string_view kOtherPieces[] = {
     "<think>#\n</think>\n",
     "[THINK]#[/THINK]",
     "<seed:think>#</seed:think>",
+    "<|channel>thought\n#<channel|>",
+    "<mm:think>#</mm:think>",
     "<think>",
     "</think>",
     "<|channel|>analysis<|message|>#<|end|><|start|>assistant",
@@ -145,6 +153,21 @@ constexpr std::string_view kOtherPieces[] = {
     "｝",
     "{\"a\": 66}，",
     "to=functions.$ ",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|\"|>",
+    "call:${",
+    ",#:",
+    "<|channel>",
+    "]<]minimax[>[",
+    "]<]minimax[>[<item>",
+    "]<]minimax[>[</item>",
+    "]<]minimax[>[<#>",
+    "]<]minimax[>[</invoke>",
+    ">>>",
+    ">>>all\n#",
+    "all\n",
+    "$\n",
     "name here #",
 };
 // Bytes that no valid text has. They come from no tokenizer, but must do no harm.

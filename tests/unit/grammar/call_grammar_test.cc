@@ -151,7 +151,8 @@ TEST_P(CallGrammarTest, StrictToolsLeaveTextFree) {
   const bool harmony = GetParam() == ToolCallFormat::kHarmony;
   const bool unmarked =
       GetParam() == ToolCallFormat::kLlamaJson || GetParam() == ToolCallFormat::kPythonic;
-  const std::string answer = harmony ? "<|channel|>final<|message|>" : "";
+  const bool functionary = GetParam() == ToolCallFormat::kFunctionaryMessages;
+  const std::string answer = harmony ? "<|channel|>final<|message|>" : functionary ? "all\n" : "";
   EXPECT_TRUE(accepts(answer + "Only text, a < b."));
   // A call that a grammar of calls makes may stand behind text.
   const auto calls = CompileNow(
@@ -159,8 +160,10 @@ TEST_P(CallGrammarTest, StrictToolsLeaveTextFree) {
   const auto call = RandomOutput(*calls, tokenizer_, random_);
   ASSERT_TRUE(call.has_value());
   const std::string before =
-      harmony ? "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
-              : (unmarked ? "" : "I look. ");
+      harmony       ? "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+      : functionary ? "all\nI look.>>>"
+      : unmarked    ? ""
+                    : "I look. ";
   EXPECT_TRUE(accepts(before + *call)) << *call;
 }
 
@@ -263,7 +266,46 @@ INSTANTIATE_TEST_SUITE_P(AllFormats,
                                            ToolCallFormat::kMiniMax,
                                            ToolCallFormat::kFunctionary,
                                            ToolCallFormat::kKimiK3,
-                                           ToolCallFormat::kDeepSeekV4));
+                                           ToolCallFormat::kDeepSeekV4,
+                                           ToolCallFormat::kFunctionaryMessages));
+
+TEST(CallGrammar, FormatsWithoutAGrammarAreRefused) {
+  const std::vector<CallableTool> tools = {{"f", Json::parse(R"({"type": "object"})")}};
+  for (const ToolCallFormat format : {ToolCallFormat::kGemma, ToolCallFormat::kMiniMaxM3}) {
+    for (const auto& part :
+         {CallsPart(format, tools, true), TextWithCallsPart(format, tools, true)}) {
+      EXPECT_EQ(part.status().code(), StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(Message(part.status())),
+                  testing::HasSubstr("forced and strict calls"));
+    }
+  }
+}
+
+// The recipient of a text cannot be a tool.
+TEST(CallGrammar, FunctionaryCallsNoToolOfTheNameAll) {
+  const std::vector<CallableTool> tools = {{"all", Json::parse(R"({"type": "object"})")}};
+  const auto part = CallsPart(ToolCallFormat::kFunctionaryMessages, tools, true);
+  EXPECT_EQ(part.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(CallsPart(ToolCallFormat::kHermes, tools, true).ok());
+}
+
+// A text may have the marker of a message, but no call of another tool.
+TEST(CallGrammar, TextOfFunctionaryHasCallsBehindTheMarkerOnly) {
+  const Tokenizer tokenizer = BytesAnd({});
+  const auto compiler = CompilerFor(tokenizer);
+  const std::vector<CallableTool> tools = {
+      {"f", Json::parse(R"({"type": "object", "properties": {"a": {"type": "integer"}}})")}};
+  const auto part = TextWithCallsPart(ToolCallFormat::kFunctionaryMessages, tools, false);
+  const auto grammar = CompileNow(*compiler, GrammarSpec(part.value()));
+  const auto accepts = [&](std::string_view text) {
+    const auto matcher = grammar->NewMatcher(tokenizer.spec().eos);
+    return std::ranges::all_of(text, [&](char c) { return matcher->Accept(c); });
+  };
+  EXPECT_TRUE(accepts("all\n>>> print(1)\n>>>f\n{\"a\":1}>>>f\n{\"a\":2}"));
+  EXPECT_TRUE(accepts("f\n{\"a\":1}>>>f\n{\"a\":2}"));
+  EXPECT_FALSE(accepts("all\n>>>f\n{\"a\":\""));
+  EXPECT_FALSE(accepts("g\n"));
+}
 
 // Calls in Python's syntax divide the schema of the arguments; references in its parts lead to the
 // same schemas as before.

@@ -31,7 +31,7 @@ std::unique_ptr<ModelText> Model(const ChatFormats& formats) {
   }
   if (formats.calls != ToolCallFormat::kHermes) {
     for (const std::string_view marker : TokensOf(formats.calls)) {
-      if (marker.find("tool_call>") == std::string_view::npos) {
+      if (marker != "<tool_call>" && marker != "</tool_call>") {
         spec.pieces.push_back({std::string(marker), PieceKind::kControl});
       }
     }
@@ -182,6 +182,9 @@ TEST_F(ChatTextTest, OnlySpecialTokensCallTools) {
        "⟪<|tool_call_begin|>⟫functions.f:0⟪<|tool_call_argument_begin|>⟫{}⟪<|tool_call_end|>⟫"},
       {ToolCallFormat::kHarmony,
        "⟪<|start|>⟫assistant⟪<|channel|>⟫commentary to=functions.f⟪<|message|>⟫{}⟪<|call|>⟫"},
+      {ToolCallFormat::kGemma, "⟪<|tool_call>⟫call:f{}⟪<tool_call|>⟫"},
+      {ToolCallFormat::kMiniMaxM3,
+       "⟪]<]minimax[>[⟫<tool_call>\n⟪]<]minimax[>[⟫<invoke name=\"f\">⟪]<]minimax[>[⟫</invoke>"},
   };
   for (const auto& [format, call] : calls) {
     SCOPED_TRACE(call);

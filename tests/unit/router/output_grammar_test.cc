@@ -158,6 +158,18 @@ TEST(OutputGrammar, StrictToolsAreEnforcedWithoutForce) {
     EXPECT_EQ(made.status, OkStatus()) << format;
     EXPECT_NE(made.spec, "") << format;
   }
+  EXPECT_THAT(Chat(strict, {.calls = ToolCallFormat::kFunctionaryMessages}).spec,
+              HasSubstr("triggered_tags"));
+}
+
+TEST(OutputGrammar, FormatsWithoutAGrammarRefuseForcedAndStrictCalls) {
+  const std::string tools = std::string(R"("tools": [)") + kTool + "]";
+  for (const ToolCallFormat format : {ToolCallFormat::kGemma, ToolCallFormat::kMiniMaxM3}) {
+    EXPECT_EQ(Chat(tools + R"(, "tool_choice": "auto")", {.calls = format}).status, OkStatus());
+    const Made made = Chat(tools + R"(, "tool_choice": "required")", {.calls = format});
+    EXPECT_EQ(made.status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(Message(made.status)), HasSubstr("forced and strict calls"));
+  }
 }
 
 // Several calls of one tool that was named are not what was asked for.

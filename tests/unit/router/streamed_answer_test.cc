@@ -280,7 +280,10 @@ INSTANTIATE_TEST_SUITE_P(AllFormats,
                                            "dsml",
                                            "glm",
                                            "kimi",
-                                           "harmony"),
+                                           "harmony",
+                                           "gemma",
+                                           "minimax_m3",
+                                           "functionary_messages"),
                          [](const auto& test) { return test.param; });
 
 TEST(StreamedAnswer, IsTheSameForOutputsThatNoGoldenHas) {
