@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,10 +40,15 @@ struct ChatInput {
 // How the output of a chat is divided for its client (common/chat_format).
 struct ChatOutput {
   enum class Choice : uint8_t { kAuto, kRequired, kNamed };
-  bool calls = false;     // calls of the offered tools are separated from content
-  bool one_call = false;  // the sample ends with its first call
-  Choice choice = Choice::kAuto;
-  std::string named_tool = {};  // kNamed: the only tool that may be called
+  bool calls = false;             // calls of the offered tools are separated from content
+  bool one_call = false;          // the sample ends with its first call
+  Choice choice = Choice::kAuto;  // kNamed: the one tool of allowed_tools is called once
+  // The only tools that may be called, of those that the template shows; empty: all.
+  std::set<std::string, std::less<>> allowed_tools = {};
+
+  bool MayCall(std::string_view tool) const {
+    return allowed_tools.empty() || allowed_tools.contains(tool);
+  }
 };
 
 // What every sample must match, as a client states it.

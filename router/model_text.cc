@@ -13,6 +13,7 @@
 #include "common/base/mapped_file.h"
 #include "common/model/open_model.h"
 #include "common/model/tokenizer_source.h"
+#include "router/chat_tools.h"
 #include "router/request_error.h"
 #include "router/template_context.h"
 
@@ -55,6 +56,17 @@ std::vector<std::string> KnownRoles(const ChatTemplate& chat_template, const Tok
     if (prompt.ok() && prompt->find(kMark) != std::string::npos) known.emplace_back(role);
   }
   return known;
+}
+
+// The tools of the chat that may be called.
+Json CallableTools(const ChatInput& chat, const ChatOutput& output) {
+  Json callable = Json::array();
+  StatusOr<Json> tools = ParseOrderedJson("tools", chat.tools_json);
+  if (!tools.ok()) return callable;
+  for (Json& tool : *tools) {
+    if (output.MayCall(ToolName(tool))) callable.push_back(std::move(tool));
+  }
+  return callable;
 }
 
 Status CheckCancelled(const TextLimits& limits) {
@@ -150,8 +162,8 @@ ChatParserOptions ModelText::ParserOptions(const ChatInput& chat,
   if (output.choice == ChatOutput::Choice::kAuto) options.special = special_markers_;
   if (!output.calls) return options;
   options.calls = formats_.calls;
-  StatusOr<Json> tools = ParseOrderedJson("tools", chat.tools_json);
-  if (tools.ok()) options.tools = std::make_shared<const ToolSchemas>(*std::move(tools));
+  options.offered_only = !output.allowed_tools.empty();
+  options.tools = std::make_shared<const ToolSchemas>(CallableTools(chat, output));
   return options;
 }
 

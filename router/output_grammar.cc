@@ -14,6 +14,7 @@
 #include "common/grammar/schema_check.h"
 #include "common/grammar/tagged_calls.h"
 #include "common/grammar/xgrammar/grammar_compiler.h"
+#include "router/chat_tools.h"
 #include "router/request_error.h"
 
 namespace baton::router {
@@ -46,7 +47,7 @@ Json AnyObject() {
 
 struct Tools {
   std::vector<CallableTool> callable;  // those that tool_choice allows
-  bool strict = false;                 // one of them is strict
+  bool strict = false;                 // one of these is strict
 };
 
 StatusOr<Tools> ReadTools(const ChatInput& chat, const ChatOutput& output, SchemaUse use) {
@@ -54,14 +55,12 @@ StatusOr<Tools> ReadTools(const ChatInput& chat, const ChatOutput& output, Schem
   Tools out;
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string name = fmt::format("tools[{}]", i);
-    const Json function = tools[i].is_object() ? tools[i].value("function", Json()) : Json();
-    if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) {
-      return InvalidMember(name, "{} has no function with a name", name);
-    }
-    const std::string tool = function["name"].get<std::string>();
+    const std::string tool = ToolName(tools[i]);
+    if (tool.empty()) return InvalidMember(name, "{} has no function with a name", name);
+    if (!output.MayCall(tool)) continue;
+    const Json& function = tools[i]["function"];
     const bool strict = function.value("strict", Json()) == true;
     out.strict |= strict;
-    if (output.choice == Choice::kNamed && tool != output.named_tool) continue;
     Json schema = function.value("parameters", Json());
     if (schema.is_null()) schema = {{"type", "object"}, {"properties", Json::object()}};
     const bool constrained = strict || output.choice != Choice::kAuto;

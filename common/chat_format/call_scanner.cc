@@ -130,7 +130,8 @@ void CallScanner::BeginCalls(std::string_view marker) {
 // Text could contain an opening that is not a special token by chance, or in a quotation: then only
 // tools that were offered are called.
 std::unique_ptr<CallReader> CallScanner::ReaderOf(bool bare) const {
-  const CallNames names(*options_.tools, bare || (!syntax_.special && !options_.tools->empty()));
+  const bool may_be_text = bare || (!syntax_.special && !options_.tools->empty());
+  const CallNames names(*options_.tools, may_be_text || options_.offered_only);
   const std::string_view closing =
       syntax_.closings.empty() ? std::string_view() : syntax_.closings.front();
   switch (syntax_.style) {

@@ -19,6 +19,7 @@ struct CallOptions {
   ToolCallFormat format = ToolCallFormat::kNone;  // not kHarmony
   SpecialMarkers special = {};
   std::shared_ptr<const ToolSchemas> tools = std::make_shared<ToolSchemas>();
+  bool offered_only = false;  // ChatParserOptions
 };
 
 // Separates the text for the user from calls of tools. White space and closing markers beside a

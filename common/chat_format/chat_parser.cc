@@ -22,10 +22,12 @@ ChatParser::ChatParser(const ChatParserOptions& options) : special_(options.spec
   const bool harmony_calls = options.calls == ToolCallFormat::kHarmony;
   const bool harmony_reasoning = options.reasoning == ReasoningFormat::kHarmony;
   if (harmony_calls || harmony_reasoning) {
-    harmony_.emplace(HarmonyParser::Options{harmony_calls, harmony_reasoning}, options.special);
+    const HarmonyParser::Options harmony = {
+        harmony_calls, harmony_reasoning, options.tools, options.offered_only};
+    harmony_.emplace(harmony, options.special);
     return;
   }
-  const CallOptions calls = {options.calls, options.special, options.tools};
+  const CallOptions calls = {options.calls, options.special, options.tools, options.offered_only};
   if (const auto markers = MarkersOf(options.reasoning); markers.has_value()) {
     reasoning_.emplace(*markers, options.in_reasoning, calls);
   }

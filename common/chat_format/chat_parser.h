@@ -21,6 +21,8 @@ struct ChatParserOptions {
   ReasoningFormat reasoning = ReasoningFormat::kNone;
   bool in_reasoning = false;  // the prompt ends inside of the reasoning, see BeginsReasoning
   std::shared_ptr<const ToolSchemas> tools = std::make_shared<ToolSchemas>();
+  // Only `tools` are called, also where a special token marks the call of another tool.
+  bool offered_only = false;
   // The markers that are special tokens of the vocabulary: only AppendSpecial adds them.
   SpecialMarkers special = {};
 };

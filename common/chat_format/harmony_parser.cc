@@ -173,9 +173,12 @@ void HarmonyParser::BeginMessage(ChatEvents& out) {
   std::string_view recipient = WordBehind(kRecipient);
   if (recipient.starts_with(kFunctions)) recipient.remove_prefix(kFunctions.size());
   const std::string_view channel = WordBehind(markers_[static_cast<int>(Marker::kChannel)]);
-  const bool is_header = IsHeader();
+  const bool to_tool = options_.calls && IsName(recipient) && recipient != kAssistant;
+  const bool is_call = to_tool && (!options_.offered_only || options_.tools->Has(recipient));
+  // A call that may not be made is content with its header.
+  const bool is_header = IsHeader() && is_call == to_tool;
   if (!is_header) out.Content(header_);
-  if (options_.calls && IsName(recipient) && recipient != kAssistant) {
+  if (is_call) {
     out.BeginCall(recipient);
     raw_ = is_header ? header_ : "";
     arguments_ = {};
@@ -183,7 +186,8 @@ void HarmonyParser::BeginMessage(ChatEvents& out) {
     other_.clear();
     phase_ = Phase::kCall;
   } else {
-    phase_ = channel == "analysis" && options_.reasoning ? Phase::kReasoning : Phase::kContent;
+    const bool reasons = channel == "analysis" && options_.reasoning && !to_tool;
+    phase_ = reasons ? Phase::kReasoning : Phase::kContent;
   }
   TakeHeader();
 }

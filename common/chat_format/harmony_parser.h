@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "common/chat_format/chat_event.h"
 #include "common/chat_format/json_scanner.h"
 #include "common/chat_format/markers.h"
+#include "common/chat_format/tool_schemas.h"
 
 namespace baton {
 
@@ -21,6 +23,8 @@ class HarmonyParser final {
   struct Options {
     bool calls = true;      // false: messages to a recipient are content
     bool reasoning = true;  // false: the channel "analysis" is content
+    std::shared_ptr<const ToolSchemas> tools = std::make_shared<ToolSchemas>();
+    bool offered_only = false;  // ChatParserOptions
   };
   HarmonyParser(const Options& options, const SpecialMarkers& special);
 

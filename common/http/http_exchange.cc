@@ -1,6 +1,7 @@
 #include "common/http/http_exchange.h"
 
 #include <ctime>
+#include <string_view>
 #include <utility>
 
 #include "common/http/http_error.h"
@@ -10,6 +11,8 @@ namespace baton {
 namespace {
 
 constexpr int kNoContent = 204;
+// Anthropic's name of x-request-id.
+constexpr std::string_view kAnthropicId = "request-id";
 
 }  // namespace
 
@@ -48,7 +51,13 @@ void ConnectionExchange::ReplyLocked(int status,
 
 void ConnectionExchange::Fail(int status, const std::string& message) {
   std::lock_guard lock(mutex_);
-  if (state_ == State::kNew) ReplyLocked(status, kHttpErrorType, HttpErrorBody(status, message));
+  if (state_ == State::kNew) {
+    // As the body, the head has the form of both APIs. A handler may have added the header before
+    // it failed.
+    std::erase_if(headers_, [](const auto& header) { return header.first == kAnthropicId; });
+    headers_.emplace_back(kAnthropicId, request_.id);
+    ReplyLocked(status, kHttpErrorType, HttpErrorBody(status, message));
+  }
   if (state_ == State::kStreaming) {
     state_ = State::kDone;
     writer_->Abort(HttpAbort::kFailed);

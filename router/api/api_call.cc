@@ -18,6 +18,17 @@ void RemoveReasoning(GenerationDelta& delta) {
                 [](const ChatEvent& event) { return event.kind == ChatEvent::Kind::kReasoning; });
 }
 
+// The output of a request that wants only its prompt: one token (ReadEcho), which is not shown and
+// not counted.
+void RemoveOutput(GenerationDelta& delta) {
+  delta.text.clear();
+  delta.tokens.clear();
+  delta.logprobs.clear();
+  delta.stop_index = -1;
+  delta.stop_token.reset();
+  if (delta.finish != FinishReason::kNone) delta.finish = FinishReason::kLength;
+}
+
 // Whole seconds, as the header allows no less (RFC 9110, section 10.2.3).
 std::string RetryAfterHeader(const Status& status) {
   const Duration wait = RetryAfterOf(status).value_or(kUnknownWait);
@@ -55,6 +66,7 @@ ApiCall::ApiCall(std::unique_ptr<ApiAnswer> answer,
       include_reasoning_(request.include_reasoning),
       samples_(static_cast<size_t>(request.generation.samples)),
       prompts_(std::move(prompts)),
+      prompt_only_(request.prompt_only),
       with_logprobs_(request.generation.top_logprobs.has_value()),
       http_(std::move(http)),
       choices_(request.inputs.size() * samples_, ApiChoice{.output = OutputBlocks(request.blocks)}),
@@ -122,6 +134,7 @@ void ApiCall::OnDelta(size_t prompt, GenerationDelta delta) {
 void ApiCall::AddDelta(size_t prompt, GenerationDelta delta) {
   const size_t number = prompt * samples_ + static_cast<size_t>(delta.sample);
   if (!include_reasoning_) RemoveReasoning(delta);
+  if (prompt_only_) RemoveOutput(delta);
   const bool first = !begun_[number];
   so_far_.prompt_tokens += delta.prompt_tokens - prompt_tokens_[prompt];
   so_far_.account.cached_tokens += delta.cached_tokens - cached_tokens_[prompt];
@@ -159,7 +172,7 @@ void ApiCall::OnEnd(const GenerationEnd& end) {
     std::lock_guard lock(mutex_);
     if (!failure_.ok()) return;
     total_.prompt_tokens += end.prompt_tokens;
-    total_.generated_tokens += end.generated_tokens;
+    total_.generated_tokens += prompt_only_ ? 0 : end.generated_tokens;
     total_.reasoning_tokens += end.reasoning_tokens;
     total_.account.cached_tokens += end.account.cached_tokens;
     if (end.status.ok() || EndByDeadline(end.status)) {

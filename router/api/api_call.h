@@ -54,6 +54,7 @@ class ApiCall final : public std::enable_shared_from_this<ApiCall> {
   const bool include_reasoning_;
   const size_t samples_;  // per prompt
   const std::vector<std::string> prompts_;
+  const bool prompt_only_;
   const bool with_logprobs_;
   const std::shared_ptr<HttpExchange> http_;
 

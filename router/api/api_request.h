@@ -12,6 +12,7 @@ struct ApiRequest {
   GenerationRequest generation;     // applies to each prompt; its `input` is not set
   std::vector<PromptInput> inputs;  // one for a chat, at least one for a completion
   bool echo = false;                // the text of each choice begins with the prompt's text
+  bool prompt_only = false;         // with echo: the choices have no output
   bool prompt_logprobs = false;     // the answer has a member for those of the prompt
   bool stream = false;
   bool include_usage = false;     // a stream ends with the usage

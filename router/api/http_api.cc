@@ -128,9 +128,7 @@ void HttpApi::Route(HttpServer& http,
       method,
       path,
       [this, error, handler = std::move(handler)](const std::shared_ptr<HttpExchange>& exchange) {
-        cors_.AddHeaders(*exchange);
-        // Anthropic's name of x-request-id.
-        if (error == &MessagesError) exchange->AddHeader("request-id", exchange->request().id);
+        AddHeaders(*exchange, error);
         handler(exchange);
       },
       method == "POST" ? HttpServer::Runner([this, error](const auto& exchange, auto job) {
@@ -143,6 +141,13 @@ void HttpApi::Route(HttpServer& http,
   });
 }
 
+// The headers of every answer of an API whose errors have the form of `error`.
+void HttpApi::AddHeaders(HttpExchange& exchange, Error error) const {
+  cors_.AddHeaders(exchange);
+  // Anthropic's name of x-request-id.
+  if (error == &MessagesError) exchange.AddHeader("request-id", exchange.request().id);
+}
+
 // Bodies are parsed on the same threads as templates and texts, so that one client's large bodies
 // do not delay others.
 void HttpApi::RunFairly(const std::shared_ptr<HttpExchange>& exchange,
@@ -150,6 +155,7 @@ void HttpApi::RunFairly(const std::shared_ptr<HttpExchange>& exchange,
                         std::function<void()> job) {
   const HttpRequest& request = exchange->request();
   if (frontend_.PostTokenizing(request.client, request.body.size(), std::move(job))) return;
+  AddHeaders(*exchange, error);
   const Status stopped(StatusCode::kUnavailable, "this router is shutting down");
   ReplyError(*exchange, stopped, error(stopped));
 }

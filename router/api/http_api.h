@@ -49,6 +49,7 @@ class HttpApi final {
              const std::string& path,
              Error error,
              HttpServer::Handler handler);
+  void AddHeaders(HttpExchange& exchange, Error error) const;
   void RunFairly(const std::shared_ptr<HttpExchange>& exchange,
                  Error error,
                  std::function<void()> job);

@@ -131,6 +131,31 @@ Status ReadLogprobs(OpenAiKind kind, const Json& body, GenerationRequest& out) {
   return OkStatus();
 }
 
+// Reads `echo`, with which max_tokens may be 0: the answer is the prompt. Workers sample at least
+// one token of each request, with which the logprobs of the prompt come. ApiCall leaves it out.
+Status ReadEcho(const Json& body, ApiRequest& out) {
+  GenerationRequest& generation = out.generation;
+  const std::string_view member = generation.names.max_tokens;
+  BATON_RETURN_IF_ERROR(ReadBool(body, "echo", out.echo));
+  if (generation.max_tokens != 0) return OkStatus();
+  if (!out.echo) {
+    return InvalidMember(member,
+                         "{} is 0; it must be at least 1 (0 is for a request with echo: true, "
+                         "whose answer is the prompt)",
+                         member);
+  }
+  if (generation.min_tokens > 0) {
+    return InvalidMember("min_tokens",
+                         "min_tokens is {} and {} is 0; min_tokens must not be more than {}",
+                         generation.min_tokens,
+                         member,
+                         member);
+  }
+  generation.max_tokens = 1;
+  out.prompt_only = true;
+  return OkStatus();
+}
+
 // With echo, the logprobs of a completion begin with those of the prompt. `prompt_logprobs` is
 // vLLM's member, which its server does not stream either.
 Status ReadPromptLogprobs(const Json& body, ApiRequest& out) {
@@ -221,9 +246,7 @@ StatusOr<ApiRequest> ReadOpenAiRequest(OpenAiKind kind, const Json& body) {
   BATON_RETURN_IF_ERROR(ReadLengths(kind, body, generation));
   BATON_RETURN_IF_ERROR(ReadSamples(body, generation));
   BATON_RETURN_IF_ERROR(ReadText(body, generation));
-  if (kind == OpenAiKind::kCompletion) {
-    BATON_RETURN_IF_ERROR(ReadBool(body, "echo", out.echo));
-  }
+  if (kind == OpenAiKind::kCompletion) BATON_RETURN_IF_ERROR(ReadEcho(body, out));
   BATON_RETURN_IF_ERROR(ReadPassed(body, generation));
   BATON_RETURN_IF_ERROR(ReadBool(body, "stream", out.stream));
   BATON_RETURN_IF_ERROR(ReadPromptLogprobs(body, out));

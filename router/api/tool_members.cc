@@ -1,6 +1,7 @@
 #include "router/api/tool_members.h"
 
-#include <algorithm>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "router/api/json_members.h"
+#include "router/chat_tools.h"
 #include "router/request_error.h"
 
 namespace baton::router {
@@ -16,40 +18,85 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Choice = ChatOutput::Choice;
 
-// What tool_choice states. Not `offered`: the model must not know of the tools.
+// What tool_choice states.
 struct ToolChoice {
-  bool offered = true;
+  bool offered = true;  // false: the model must not know of the tools
   Choice choice = Choice::kAuto;
-  std::string name;
+  // The only tools that may be called, with the member that names each; empty: all.
+  std::map<std::string, std::string> allowed = {};
 };
 
-StatusOr<ToolChoice> NamedTool(const Json& object, const std::string& parent) {
-  ToolChoice out{.offered = true, .choice = Choice::kNamed, .name = {}};
-  BATON_RETURN_IF_ERROR(ReadString(object, "name", out.name, parent));
-  if (out.name.empty()) return Wrong(parent + "name", "the name of a tool");
+StatusOr<std::string> ReadName(const Json& object, const std::string& parent) {
+  std::string name;
+  BATON_RETURN_IF_ERROR(ReadString(object, "name", name, parent));
+  if (name.empty()) return Wrong(parent + "name", "the name of a tool");
+  return name;
+}
+
+// OpenAI's forms of a function: {"name"} of responses, {"function": {"name"}} of chats.
+StatusOr<std::string> ReadFunction(ToolApi api, const Json& object, const std::string& parent) {
+  if (api == ToolApi::kResponses) return ReadName(object, parent);
+  const Json* function = Member(object, "function");
+  if (function == nullptr || !function->is_object()) return Wrong(parent + "function", "an object");
+  return ReadName(*function, parent + "function.");
+}
+
+ToolChoice OnlyTool(const std::string& name) {
+  return {.choice = Choice::kNamed, .allowed = {{name, "tool_choice"}}};
+}
+
+// Reads {"mode": "auto" or "required", "tools": […]}, whose members have their names behind
+// `parent`.
+StatusOr<ToolChoice> ReadAllowed(ToolApi api, const Json& allowed, const std::string& parent) {
+  const Json mode = allowed.value("mode", Json());
+  if (mode != "auto" && mode != "required") {
+    return Wrong(parent + "mode", "\"auto\" or \"required\"");
+  }
+  const Json* tools = Member(allowed, "tools");
+  if (tools == nullptr || !tools->is_array() || tools->empty()) {
+    return Wrong(parent + "tools", "an array of at least one tool");
+  }
+  ToolChoice out{.choice = mode == "auto" ? Choice::kAuto : Choice::kRequired};
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const Json& tool = (*tools)[i];
+    const std::string member = fmt::format("{}tools[{}]", parent, i);
+    if (!tool.is_object()) return Wrong(member, "an object");
+    if (tool.value("type", Json()) != "function") {
+      return Unsupported(member + ".type", "is not supported; only \"function\" is");
+    }
+    BATON_ASSIGN_OR_RETURN(const std::string name, ReadFunction(api, tool, member + "."));
+    const auto [first, is_new] = out.allowed.try_emplace(name, member);
+    if (is_new) continue;
+    return InvalidMember(
+        member, "{} names \"{}\", which {} names, too", member, Shown(name), first->second);
+  }
   return out;
 }
 
-// OpenAI's forms: a word, or an object that names a function.
+// OpenAI's forms: a word, or an object that names the only function or the allowed ones.
 StatusOr<ToolChoice> ReadOpenAiChoice(ToolApi api, const Json& choice) {
   if (choice == "auto") return ToolChoice{};
-  if (choice == "none") return ToolChoice{.offered = false, .choice = Choice::kAuto, .name = {}};
-  if (choice == "required") {
-    return ToolChoice{.offered = true, .choice = Choice::kRequired, .name = {}};
-  }
+  if (choice == "none") return ToolChoice{.offered = false};
+  if (choice == "required") return ToolChoice{.choice = Choice::kRequired};
   if (!choice.is_object()) {
     return Wrong("tool_choice",
-                 "\"auto\", \"none\", \"required\" or an object that names a function");
+                 "\"auto\", \"none\", \"required\" or an object that names functions");
   }
-  if (choice.value("type", Json()) != "function") {
-    return Unsupported("tool_choice.type", "is not supported; only \"function\" is");
+  const Json type = choice.value("type", Json());
+  if (type == "allowed_tools") {
+    if (api == ToolApi::kResponses) return ReadAllowed(api, choice, "tool_choice.");
+    const Json* allowed = Member(choice, "allowed_tools");
+    if (allowed == nullptr || !allowed->is_object()) {
+      return Wrong("tool_choice.allowed_tools", "an object");
+    }
+    return ReadAllowed(api, *allowed, "tool_choice.allowed_tools.");
   }
-  if (api == ToolApi::kResponses) return NamedTool(choice, "tool_choice.");
-  const Json* function = Member(choice, "function");
-  if (function == nullptr || !function->is_object()) {
-    return Wrong("tool_choice.function", "an object");
+  if (type != "function") {
+    return Unsupported("tool_choice.type",
+                       "is not supported; only \"function\" and \"allowed_tools\" are");
   }
-  return NamedTool(*function, "tool_choice.function.");
+  BATON_ASSIGN_OR_RETURN(const std::string name, ReadFunction(api, choice, "tool_choice."));
+  return OnlyTool(name);
 }
 
 StatusOr<ToolChoice> ReadMessagesChoice(const Json& choice, ChatOutput& output) {
@@ -57,10 +104,13 @@ StatusOr<ToolChoice> ReadMessagesChoice(const Json& choice, ChatOutput& output) 
   BATON_RETURN_IF_ERROR(ReadBool(choice, "disable_parallel_tool_use", output.one_call));
   const Json type = choice.value("type", Json());
   if (type == "auto") return ToolChoice{};
-  if (type == "none") return ToolChoice{.offered = false, .choice = Choice::kAuto, .name = {}};
-  if (type == "any") return ToolChoice{.offered = true, .choice = Choice::kRequired, .name = {}};
-  if (type == "tool") return NamedTool(choice, "tool_choice.");
-  return Wrong("tool_choice.type", "\"auto\", \"any\", \"tool\" or \"none\"");
+  if (type == "none") return ToolChoice{.offered = false};
+  if (type == "any") return ToolChoice{.choice = Choice::kRequired};
+  if (type != "tool") {
+    return Wrong("tool_choice.type", "\"auto\", \"any\", \"tool\" or \"none\"");
+  }
+  BATON_ASSIGN_OR_RETURN(const std::string name, ReadName(choice, "tool_choice."));
+  return OnlyTool(name);
 }
 
 StatusOr<Json> ReadMessagesTool(const Json& tool, const std::string& name) {
@@ -94,9 +144,16 @@ StatusOr<Json> ReadTool(ToolApi api, const Json& tool, const std::string& name) 
   return Json{{"type", "function"}, {"function", std::move(function)}};
 }
 
-bool IsNamed(const Json& tool, const std::string& name) {
-  const auto function = tool.find("function");
-  return function != tool.end() && function->is_object() && function->value("name", Json()) == name;
+// Refuses a choice of tools that the request does not offer. `tools`: in the form of the chat API.
+Status CheckAllowed(const ToolChoice& choice, const Json& tools) {
+  std::set<std::string> offered;
+  for (const Json& tool : tools) offered.insert(ToolName(tool));
+  for (const auto& [name, member] : choice.allowed) {
+    if (offered.contains(name)) continue;
+    return InvalidMember(
+        member, "{} names \"{}\", which is not among the tools", member, Shown(name));
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -124,17 +181,12 @@ Status ReadTools(ToolApi api, const Json& body, ChatInput& chat, ChatOutput& out
   if (choice.choice != Choice::kAuto && functions.empty()) {
     return InvalidMember("tool_choice", "tool_choice demands a call, but there are no tools");
   }
-  const auto named = [&](const Json& tool) { return IsNamed(tool, choice.name); };
-  if (choice.choice == Choice::kNamed && std::ranges::none_of(functions, named)) {
-    return InvalidMember("tool_choice",
-                         "tool_choice names \"{}\", which is not among the tools",
-                         Shown(choice.name));
-  }
+  BATON_RETURN_IF_ERROR(CheckAllowed(choice, functions));
   if (functions.empty() || !choice.offered) return OkStatus();
   chat.tools_json = functions.dump();
   output.calls = true;
   output.choice = choice.choice;
-  output.named_tool = choice.name;
+  for (const auto& [name, member] : choice.allowed) output.allowed_tools.insert(name);
   return OkStatus();
 }
 

@@ -101,6 +101,11 @@ def check_prompt_logprobs(address):
             equal(spoken.tokens, [given.tokens[at]])
             equal(spoken.token_logprobs, [given.token_logprobs[at]])
             equal(spoken.top_logprobs, [given.top_logprobs[at]])
+    alone = client.completions.create(**{**rated, "max_tokens": 0})
+    equal(alone.usage.completion_tokens, 0)
+    for choice, rated_choice in zip(alone.choices, answer.choices, strict=True):
+        equal((choice.text, choice.finish_reason), (text, "length"))
+        equal(choice.logprobs.token_logprobs, rated_choice.logprobs.token_logprobs[:-1])
     streamed = [[], []]
     for part in client.completions.create(stream=True, **rated):
         for choice in part.choices:

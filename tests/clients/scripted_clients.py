@@ -272,6 +272,11 @@ def check_errors(address):
             model=MODEL, messages=user("x"), tools=CHAT_TOOLS,
             tool_choice={"type": "function", "function": {"name": "other"}}), "tool_choice"),
         (lambda: client.chat.completions.create(
+            model=MODEL, messages=user("x"), tools=CHAT_TOOLS, tool_choice={
+                "type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
+                    {"type": "function", "function": {"name": "other"}}]}}),
+         "tool_choice.allowed_tools.tools[0]"),
+        (lambda: client.chat.completions.create(
             model=MODEL, messages=user("x"), response_format={"type": "json_schema", "json_schema": {
                 "name": "x", "schema": {"type": "array", "uniqueItems": True}}}),
          "response_format.json_schema.schema"),

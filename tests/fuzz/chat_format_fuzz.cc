@@ -98,8 +98,9 @@ std::vector<ChatEvent> Parse(const ChatParserOptions& options,
 }  // namespace
 }  // namespace baton
 
-// The first byte chooses the format, the second where the text is divided, and whether the markers
-// are special tokens. Then the character U+0001 in the text stands before each special token.
+// The first byte chooses the format, the second where the text is divided, whether only offered
+// tools are called, and whether the markers are special tokens. Then the character U+0001 in the
+// text stands before each special token.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace baton;  // NOLINT(google-build-using-namespace)
   if (size < 2 || size > 8192) return 0;
@@ -111,6 +112,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.reasoning = static_cast<ReasoningFormat>(data[0] / kCallFormats % kReasoningFormats);
   options.in_reasoning = data[0] >= 200;
   options.tools = *tools;
+  options.offered_only = data[1] / 16 % 4 == 3;
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
   if (!IsValidUtf8(text)) return 0;
   const size_t step = 1 + data[1] % 16;

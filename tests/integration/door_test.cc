@@ -150,10 +150,13 @@ TEST_F(DoorTest, HttpNeedsAKeyOfAClient) {
     EXPECT_EQ(error["code"], "invalid_api_key");
     EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("API key"));
   }
+  // Anthropic's clients look for the id under their own name, also in errors of the server itself.
+  EXPECT_THAT(Http("POST", "/v1/messages", "x-request-id: mine\r\n", "{}").head,
+              AllOf(HasSubstr(" 401 "), HasSubstr("\r\nrequest-id: mine\r\n")));
   EXPECT_EQ(Http("GET", "/nothing", "").status, 401);
   EXPECT_EQ(Http("GET", "/v1/models", "Authorization: Bearer key-alice\r\n").status, 200);
   EXPECT_EQ(Http("GET", "/v1/models", "x-api-key: key-alice\r\n").status, 200);
-  EXPECT_EQ(Refused("http"), 4);
+  EXPECT_EQ(Refused("http"), 5);
 }
 
 TEST_F(DoorTest, PagesNeedAnOperatorAndProbesNeedNobody) {

@@ -107,6 +107,22 @@ TEST_F(ToolsTest, WithoutToolsACallIsText) {
   EXPECT_THAT(Say(worker, kChatPath, body, kCall).body, Not(HasSubstr("reasoning\"")));
 }
 
+TEST_F(ToolsTest, ACallOfAToolThatIsNotAllowedIsText) {
+  FakeWorker worker(WorkerOptions());
+  Json body = Chat();
+  body["tools"].push_back(Json::parse(R"({"type": "function", "function": {"name": "time"}})"));
+  for (const char* allowed : {"weather", "time"}) {
+    body["tool_choice"] = {
+        {"type", "allowed_tools"},
+        {"allowed_tools",
+         {{"mode", "auto"},
+          {"tools", {{{"type", "function"}, {"function", {{"name", allowed}}}}}}}}};
+    const HttpAnswer answer = Say(worker, kChatPath, body, kCall, FinishReason::kStop);
+    const Json message = Json::parse(answer.body)["choices"][0]["message"];
+    EXPECT_EQ(message.contains("tool_calls"), allowed == std::string("weather")) << answer.body;
+  }
+}
+
 TEST_F(ToolsTest, ResponsesAndMessagesHaveTheSameOutput) {
   FakeWorker worker(WorkerOptions());
   const Json responses = Json::parse(

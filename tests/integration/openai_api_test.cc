@@ -100,6 +100,57 @@ TEST_F(OpenAiApiTest, EchoPutsThePromptBeforeEachText) {
   }
 }
 
+// The first token, with the logprobs of its prompt "Hi", that a worker sends.
+worker::v1::ToRouter FirstToken(const worker::v1::Dispatch& dispatch,
+                                char token,
+                                FinishReason end) {
+  worker::v1::ToRouter message;
+  worker::v1::Token& first = *message.add_tokens();
+  first.set_request_id(dispatch.request_id());
+  first.set_epoch(dispatch.epoch());
+  first.set_token(token);
+  first.set_logprob(-0.25f);
+  first.set_finish(static_cast<int>(end));
+  worker::v1::PromptLogprob& prompt = *first.add_prompt();
+  prompt.set_token('i');
+  prompt.set_logprob(-0.5f);
+  return message;
+}
+
+TEST_F(OpenAiApiTest, WithoutTokensToGenerateTheAnswerIsThePrompt) {
+  FakeWorker worker(WorkerOptions());
+  size_t number = 0;
+  for (const bool stream : {false, true}) {
+    for (const FinishReason finish : {FinishReason::kLength, FinishReason::kStop}) {
+      Json body = {{"prompt", "Hi"}, {"echo", true}, {"max_tokens", 0}, {"logprobs", 0}};
+      if (stream) body.update({{"stream", true}, {"stream_options", {{"include_usage", true}}}});
+      if (finish == FinishReason::kStop) body["stop_token_ids"] = {'x'};
+      auto answer = Post("/v1/completions", body);
+      const worker::v1::Dispatch dispatch = worker.AwaitDispatch(number++);
+      worker.Send(FirstToken(dispatch, 'x', finish));
+      worker.Finish(dispatch);
+      const HttpAnswer http = answer.get();
+      ASSERT_EQ(http.status, 200) << http.body;
+      const std::vector<Json> events =
+          stream ? EventsOf(http.body) : std::vector{Json::parse(http.body)};
+      const Json choice = events[0]["choices"][0];
+      EXPECT_EQ(choice["text"], "Hi");
+      EXPECT_EQ(choice["logprobs"]["tokens"], Json::array({"H", "i"}));
+      EXPECT_EQ(choice["logprobs"]["token_logprobs"], Json::array({nullptr, -0.5}));
+      EXPECT_EQ(choice["finish_reason"], "length");
+      EXPECT_FALSE(choice.contains("stop_reason"));
+      EXPECT_EQ(events.back()["usage"]["prompt_tokens"], 2);
+      EXPECT_EQ(events.back()["usage"]["completion_tokens"], 0);
+      EXPECT_EQ(events.size(), stream ? 2u : 1u);
+    }
+  }
+  ExpectError("/v1/completions",
+              {{"prompt", "Hi"}, {"max_tokens", 0}},
+              400,
+              "max_tokens",
+              "INVALID_ARGUMENT");
+}
+
 TEST_F(OpenAiApiTest, EchoIsEachPromptsOwnAndComesOnce) {
   FakeWorker worker(WorkerOptions());
   RawConnection client(router_->http());

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/mapped_file.h"
+#include "tests/support/chat_goldens.h"
 #include "tests/unit/chat_format/parsed.h"
 
 namespace baton {
@@ -93,19 +94,7 @@ TEST_P(Goldens, GiveTheSameEventsHoweverTheTextIsDivided) {
 
 INSTANTIATE_TEST_SUITE_P(AllFormats,
                          Goldens,
-                         ::testing::Values("hermes",
-                                           "llama_json",
-                                           "pythonic",
-                                           "mistral",
-                                           "qwen_coder",
-                                           "deepseek",
-                                           "dsml",
-                                           "glm",
-                                           "kimi",
-                                           "harmony",
-                                           "gemma",
-                                           "minimax_m3",
-                                           "functionary_messages"),
+                         ::testing::ValuesIn(ChatGoldens()),
                          [](const auto& test) { return test.param; });
 
 TEST(ChatParser, PassesArgumentsOnAsTheyArrive) {

@@ -341,6 +341,7 @@ void ExpectRightCalls(const ChatParserOptions& options,
         EXPECT_EQ(event.text.find_first_of(" \n\t{}\"<"), std::string::npos) << event.text;
         EXPECT_NE(output.text.find(event.text), std::string::npos);
         EXPECT_TRUE(event.text != "gamma" || special || options.calls == ToolCallFormat::kHarmony);
+        EXPECT_TRUE(!options.offered_only || options.tools->Has(event.text)) << event.text;
         in_call = true;
         arguments.clear();
         break;
@@ -391,10 +392,11 @@ void ExpectWholeCharacters(const ChatParserOptions& options, const std::vector<O
 }
 
 std::string Shown(const ChatParserOptions& options, const RandomOutput& output, bool special) {
-  std::string out = fmt::format("calls {}, reasoning {}, begun {}, special {}: ",
+  std::string out = fmt::format("calls {}, reasoning {}, begun {}, offered only {}, special {}: ",
                                 static_cast<int>(options.calls),
                                 static_cast<int>(options.reasoning),
                                 options.in_reasoning,
+                                options.offered_only,
                                 special);
   for (const OutputPart& part : output.parts) {
     out += part.special ? "⟪" + part.text + "⟫" : part.text;
@@ -411,6 +413,7 @@ void TestRandomOutputs(uint64_t seed, int cases) {
     options.reasoning = generator.Reasoning();
     options.in_reasoning = generator.Chance(0.2);
     options.tools = tools;
+    options.offered_only = generator.Chance(0.2);
     const bool special = generator.Chance(0.5);
     if (special) options.special = AllMarkersOf(options);
     const RandomOutput output = generator.Next(MarkersOfFormats(options), special);

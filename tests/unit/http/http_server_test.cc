@@ -1,6 +1,7 @@
 #include "common/http/http_server.h"
 
 #include <future>
+#include <stdexcept>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@ namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr auto kLimit = std::chrono::seconds(20);
@@ -307,6 +309,22 @@ TEST_F(HttpServerTest, EveryAnswerHasADateAndARequestId) {
   EXPECT_THAT(HttpGet(address(), "/no").head, HasSubstr("\r\nx-request-id: req-"));
   EXPECT_THAT(HttpSend(address(), "garbage\r\n\r\n").head, HasSubstr(" GMT\r\n"));
   EXPECT_EQ(HttpDate(784111777), "Sun, 06 Nov 1994 08:49:37 GMT");
+}
+
+TEST_F(HttpServerTest, ErrorsHaveTheirIdUnderBothNamesOnce) {
+  StartServer();
+  server_->AddRoute("GET", "/fails", [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->AddHeader("request-id", exchange->request().id);
+    throw std::runtime_error("no");
+  });
+  for (const char* path : {"/no", "/fails"}) {
+    const std::string head = HttpGet(address(), path).head;
+    EXPECT_THAT(head, HasSubstr("\r\nx-request-id: req-"));
+    const size_t at = head.find("\r\nrequest-id: req-");
+    ASSERT_NE(at, std::string::npos) << head;
+    EXPECT_EQ(head.find("\r\nrequest-id:", at + 1), std::string::npos) << head;
+  }
+  EXPECT_THAT(HttpGet(address(), "/hello").head, Not(HasSubstr("\r\nrequest-id:")));
 }
 
 TEST_F(HttpServerTest, StopLeavesHeldExchangesInert) {

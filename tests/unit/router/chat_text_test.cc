@@ -2,8 +2,10 @@
 // the prompt has begun.
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "router/model_text.h"
@@ -19,6 +21,33 @@ constexpr TokenId kCallBegin = 256;
 constexpr TokenId kCallEnd = 257;
 constexpr TokenId kOther = 258;
 constexpr TokenId kThink = 259;
+
+// A call of f in each format whose calls are marked by special tokens.
+constexpr std::pair<ToolCallFormat, const char*> kSpecialCalls[] = {
+    {ToolCallFormat::kHermes, "⟪<tool_call>⟫{\"name\": \"f\"}⟪</tool_call>⟫"},
+    {ToolCallFormat::kLlamaJson, "⟪<|python_tag|>⟫{\"name\": \"f\", \"parameters\": {}}"},
+    {ToolCallFormat::kPythonic, "⟪<|python_start|>⟫[f()]⟪<|python_end|>⟫"},
+    {ToolCallFormat::kMistral, "⟪[TOOL_CALLS]⟫f⟪[ARGS]⟫{}"},
+    {ToolCallFormat::kDeepSeek,
+     "⟪<｜tool▁calls▁begin｜>⟫⟪<｜tool▁call▁begin｜>⟫f⟪<｜tool▁sep｜>⟫{}⟪<｜tool▁call▁end｜>⟫"
+     "⟪<｜tool▁calls▁end｜>⟫"},
+    {ToolCallFormat::kDsml,
+     "<⟪｜DSML｜⟫function_calls><⟪｜DSML｜⟫invoke name=\"f\"></⟪｜DSML｜⟫invoke>"
+     "</⟪｜DSML｜⟫function_calls>"},
+    {ToolCallFormat::kGlm, "⟪<tool_call>⟫f⟪</tool_call>⟫"},
+    {ToolCallFormat::kKimi,
+     "⟪<|tool_call_begin|>⟫functions.f:0⟪<|tool_call_argument_begin|>⟫{}⟪<|tool_call_end|>⟫"},
+    {ToolCallFormat::kHarmony,
+     "⟪<|start|>⟫assistant⟪<|channel|>⟫commentary to=functions.f⟪<|message|>⟫{}⟪<|call|>⟫"},
+    {ToolCallFormat::kGemma, "⟪<|tool_call>⟫call:f{}⟪<tool_call|>⟫"},
+    {ToolCallFormat::kMiniMaxM3,
+     "⟪]<]minimax[>[⟫<tool_call>\n⟪]<]minimax[>[⟫<invoke name=\"f\">⟪]<]minimax[>[⟫</invoke>"},
+    {ToolCallFormat::kCohere, "⟪<|START_ACTION|>⟫[{\"tool_name\": \"f\"}]⟪<|END_ACTION|>⟫"},
+    {ToolCallFormat::kGranite, "⟪<|tool_call|>⟫[{\"name\": \"f\"}]"},
+    {ToolCallFormat::kLfm2, "⟪<|tool_call_start|>⟫[f()]⟪<|tool_call_end|>⟫"},
+    {ToolCallFormat::kKimiK3,
+     "⟪<|open|>⟫call tool=\"f\" index=\"1\"⟪<|sep|>⟫⟪<|close|>⟫call⟪<|sep|>⟫"},
+};
 
 // A model with one token for each byte, and with the markers as special tokens.
 std::unique_ptr<ModelText> Model(const ChatFormats& formats) {
@@ -164,29 +193,8 @@ TEST_F(ChatTextTest, AMarkerOfOrdinaryTokensStaysInArguments) {
   EXPECT_EQ(events[2].kind, Kind::kCallEnd);
 }
 
-// Of all formats whose calls are marked by special tokens.
 TEST_F(ChatTextTest, OnlySpecialTokensCallTools) {
-  const std::pair<ToolCallFormat, const char*> calls[] = {
-      {ToolCallFormat::kHermes, "⟪<tool_call>⟫{\"name\": \"f\"}⟪</tool_call>⟫"},
-      {ToolCallFormat::kLlamaJson, "⟪<|python_tag|>⟫{\"name\": \"f\", \"parameters\": {}}"},
-      {ToolCallFormat::kPythonic, "⟪<|python_start|>⟫[f()]⟪<|python_end|>⟫"},
-      {ToolCallFormat::kMistral, "⟪[TOOL_CALLS]⟫f⟪[ARGS]⟫{}"},
-      {ToolCallFormat::kDeepSeek,
-       "⟪<｜tool▁calls▁begin｜>⟫⟪<｜tool▁call▁begin｜>⟫f⟪<｜tool▁sep｜>⟫{}⟪<｜tool▁call▁end｜>⟫"
-       "⟪<｜tool▁calls▁end｜>⟫"},
-      {ToolCallFormat::kDsml,
-       "<⟪｜DSML｜⟫function_calls><⟪｜DSML｜⟫invoke name=\"f\"></⟪｜DSML｜⟫invoke>"
-       "</⟪｜DSML｜⟫function_calls>"},
-      {ToolCallFormat::kGlm, "⟪<tool_call>⟫f⟪</tool_call>⟫"},
-      {ToolCallFormat::kKimi,
-       "⟪<|tool_call_begin|>⟫functions.f:0⟪<|tool_call_argument_begin|>⟫{}⟪<|tool_call_end|>⟫"},
-      {ToolCallFormat::kHarmony,
-       "⟪<|start|>⟫assistant⟪<|channel|>⟫commentary to=functions.f⟪<|message|>⟫{}⟪<|call|>⟫"},
-      {ToolCallFormat::kGemma, "⟪<|tool_call>⟫call:f{}⟪<tool_call|>⟫"},
-      {ToolCallFormat::kMiniMaxM3,
-       "⟪]<]minimax[>[⟫<tool_call>\n⟪]<]minimax[>[⟫<invoke name=\"f\">⟪]<]minimax[>[⟫</invoke>"},
-  };
-  for (const auto& [format, call] : calls) {
+  for (const auto& [format, call] : kSpecialCalls) {
     SCOPED_TRACE(call);
     model_ = Model({format, ReasoningFormat::kNone});
     const std::vector<ChatEvent> events = Events({}, Tokens(call));
@@ -197,6 +205,31 @@ TEST_F(ChatTextTest, OnlySpecialTokensCallTools) {
     EXPECT_EQ(Events({}, Bytes(quotation)),
               (std::vector<ChatEvent>{{Kind::kContent, quotation, ""}}));
   }
+}
+
+TEST_F(ChatTextTest, OnlyAllowedToolsAreCalled) {
+  chat_.tools_json = R"([{"function": {"name": "f"}}, {"function": {"name": "g"}}])";
+  for (const auto& [format, call] : kSpecialCalls) {
+    SCOPED_TRACE(call);
+    model_ = Model({format, ReasoningFormat::kNone});
+    output_.allowed_tools = {"f"};
+    EXPECT_EQ(Events({}, Tokens(call)).size(), 3u);
+    output_.allowed_tools = {"g"};
+    const std::vector<ChatEvent> events = Events({}, Tokens(call));
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].kind, Kind::kContent);
+    EXPECT_THAT(events[0].text, ::testing::HasSubstr("f"));
+  }
+}
+
+TEST_F(ChatTextTest, ACallOfHarmonyThatIsNotAllowedIsContentWithItsHeader) {
+  model_ = Model({ToolCallFormat::kHarmony, ReasoningFormat::kHarmony});
+  output_.allowed_tools = {"g"};
+  const std::vector<ChatEvent> events =
+      Events({}, Tokens("⟪<|channel|>⟫analysis to=functions.f⟪<|message|>⟫{\"a\": 1}⟪<|call|>⟫"));
+  EXPECT_EQ(events,
+            (std::vector<ChatEvent>{
+                {Kind::kContent, "<|channel|>analysis to=functions.f<|message|>{\"a\": 1}", ""}}));
 }
 
 // A grammar of forced calls counts the bytes of tokens.

@@ -31,6 +31,7 @@ TEST(HttpApi, TellsTheClientsOfEachApiInItsOwnFormThatTheRouterStops) {
   for (const char* path : {"/v1/messages", "/v1/messages/count_tokens"}) {
     const HttpAnswer answer = Post((*http)->address(), path);
     EXPECT_EQ(answer.status, 503) << path;
+    EXPECT_NE(answer.head.find("\r\nrequest-id: "), std::string::npos) << answer.head;
     EXPECT_EQ(Json::parse(answer.body),
               Json::parse(R"({"type": "error", "error": {"type": "overloaded_error",
                               "message": "this router is shutting down"}})"))

@@ -282,8 +282,8 @@ TEST(OpenAiRequest, UnknownMembersAreRefusedWithTheNearestKnownOne) {
 TEST(OpenAiRequest, ErrorsOfValuesUseItsOwnNames) {
   const std::tuple<const char*, const char*, const char*> cases[] = {
       {R"("top_p": 0)", "top_p is 0", "top_p"},
-      {R"("max_tokens": 0)", "max_tokens is 0", "max_tokens"},
-      {R"("max_completion_tokens": 0)", "max_completion_tokens is 0", "max_completion_tokens"},
+      {R"("max_tokens": -1)", "max_tokens is -1", "max_tokens"},
+      {R"("max_completion_tokens": -1)", "max_completion_tokens is -1", "max_completion_tokens"},
       {R"("logprobs": 21)", "logprobs is 21", "logprobs"},
       {R"("min_tokens": 17)", "min_tokens is 17", "min_tokens"},
       {R"("stop": [""])", "the length in bytes of stop[0] is 0", "stop[0]"},

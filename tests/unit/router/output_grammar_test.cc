@@ -147,6 +147,31 @@ TEST(OutputGrammar, ToolChoiceForcesCallsInEveryApi) {
   }
 }
 
+TEST(OutputGrammar, OnlyAllowedToolsAreForcedAndStrict) {
+  // A chat that may call f, but not g.
+  const auto with = [](const char* mode, bool f_is_strict, bool g_is_strict) {
+    return Chat(fmt::format(R"("tools": [
+            {{"type": "function", "function": {{"name": "f", "strict": {}}}}},
+            {{"type": "function", "function": {{"name": "g", "strict": {}}}}}],
+        "tool_choice": {{"type": "allowed_tools", "allowed_tools": {{"mode": "{}", "tools": [
+            {{"type": "function", "function": {{"name": "f"}}}}]}}}})",
+                            f_is_strict,
+                            g_is_strict,
+                            mode));
+  };
+  const Made forced = with("required", false, true);
+  EXPECT_EQ(forced.status, OkStatus());
+  EXPECT_THAT(forced.spec, HasSubstr(R"(\"f\")"));
+  EXPECT_THAT(forced.spec, Not(HasSubstr(R"(\"g\")")));
+  EXPECT_THAT(forced.spec, HasSubstr("repeat"));
+  // A strict tool that may not be called constrains nothing.
+  EXPECT_EQ(with("auto", false, true).spec, "");
+  const Made strict = with("auto", true, false);
+  EXPECT_EQ(strict.status, OkStatus());
+  EXPECT_THAT(strict.spec, HasSubstr("triggered_tags"));
+  EXPECT_THAT(strict.spec, Not(HasSubstr(R"(\"g\")")));
+}
+
 TEST(OutputGrammar, StrictToolsAreEnforcedWithoutForce) {
   const std::string strict =
       R"("tools": [{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"type": "object",

@@ -37,6 +37,33 @@ TEST(PromptLogprobs, AreWantedByEchoOrByName) {
   EXPECT_TRUE(chat->prompt_logprobs);
 }
 
+// Evaluation harnesses ask so for the logprobs of texts.
+TEST(PromptLogprobs, ComeWithoutOutputWhenMaxTokensIsZero) {
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    const ApiRequest request =
+        Completion(fmt::format(R"("{}": 0, "echo": true, "logprobs": 1)", name));
+    EXPECT_TRUE(request.prompt_only);
+    EXPECT_EQ(request.generation.max_tokens, 1);
+    EXPECT_EQ(request.generation.prompt_logprobs, 1);
+    EXPECT_FALSE(Completion(fmt::format(R"("{}": 1, "echo": true)", name)).prompt_only);
+    const auto refused = ParseOpenAiRequest(
+        kCompletion, fmt::format(R"({{"prompt": "x", "{}": 0, "logprobs": 1}})", name));
+    EXPECT_EQ(MemberOf(refused.status()), name);
+    EXPECT_THAT(std::string(Message(refused.status())),
+                HasSubstr("is 0; it must be at least 1 (0 is for a request with echo: true"));
+  }
+  EXPECT_FALSE(Completion(R"("echo": true)").prompt_only);
+  const auto longer = ParseOpenAiRequest(
+      kCompletion, R"({"prompt": "x", "echo": true, "max_tokens": 0, "min_tokens": 1})");
+  EXPECT_EQ(MemberOf(longer.status()), "min_tokens");
+  const auto chat = ParseOpenAiRequest(
+      kChat, R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 0})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  GenerationRequest generation = chat->generation;
+  generation.input = chat->inputs[0];
+  EXPECT_EQ(MemberOf(CheckRequest(generation, {.vocabulary = 1000})), "max_tokens");
+}
+
 TEST(PromptLogprobs, AreBoundedInNumber) {
   GenerationRequest request;
   request.prompt_logprobs = 20;

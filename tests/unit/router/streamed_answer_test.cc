@@ -14,6 +14,7 @@
 #include "router/api/messages_answer.h"
 #include "router/api/openai_answer.h"
 #include "router/api/responses_answer.h"
+#include "tests/support/chat_goldens.h"
 
 namespace baton::router {
 namespace {
@@ -271,19 +272,7 @@ TEST_P(StreamedGoldens, AreTheSameAsTheBody) {
 
 INSTANTIATE_TEST_SUITE_P(AllFormats,
                          StreamedGoldens,
-                         ::testing::Values("hermes",
-                                           "llama_json",
-                                           "pythonic",
-                                           "mistral",
-                                           "qwen_coder",
-                                           "deepseek",
-                                           "dsml",
-                                           "glm",
-                                           "kimi",
-                                           "harmony",
-                                           "gemma",
-                                           "minimax_m3",
-                                           "functionary_messages"),
+                         ::testing::ValuesIn(ChatGoldens()),
                          [](const auto& test) { return test.param; });
 
 TEST(StreamedAnswer, IsTheSameForOutputsThatNoGoldenHas) {
