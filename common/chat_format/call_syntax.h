@@ -13,15 +13,15 @@ namespace baton {
 // What a format writes behind the opening marker of a call, and so which reader reads it.
 enum class CallStyle : uint8_t {
   kNone,
-  kJson,      // one JSON call; see HermesCalls
-  kJsonList,  // JSON calls, in an array or one behind the other; see JsonListCalls
-  kBareJson,  // as kJsonList, with or without an opening marker; see JsonCallList
-  kPython,    // a list of Python's calls; see PythonCalls
-  kMistral,   // see MistralCalls
-  kMarked,    // a header and a JSON object; see MarkedCalls
-  kMarkedId,  // the same, with an id that contains the name
-  kTagged,    // each argument between tags; see TaggedCalls
-  kGemma,     // see GemmaCalls
+  kJson,       // one JSON call; see HermesCalls
+  kJsonList,   // JSON calls, in an array or one behind the other; see JsonListCalls
+  kBareJson,   // as kJsonList, with or without an opening marker; see JsonCallList
+  kPython,     // a list of Python's calls; see PythonCalls
+  kMistral,    // see MistralCalls
+  kMarked,     // a header and a JSON object; see MarkedCalls
+  kMarkedId,   // the same, with an id that contains the name
+  kTagged,     // each argument between tags; see TaggedCalls
+  kGemma,      // see GemmaCalls
   kMiniMaxM3,  // see MiniMaxM3Calls
   kMessages,   // see FunctionaryMessages
 };

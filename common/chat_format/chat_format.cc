@@ -14,10 +14,29 @@ bool Has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-constexpr std::string_view kCallNames[] = {
-    "none",   "hermes", "llama_json", "pythonic",    "mistral", "qwen_coder", "deepseek",
-    "dsml",   "glm",    "kimi",       "harmony",     "apriel",  "nemotron",   "granite",
-    "cohere", "lfm2",   "minimax",    "functionary", "kimi_k3", "deepseek_v4", "gemma", "minimax_m3", "functionary_messages"};
+constexpr std::string_view kCallNames[] = {"none",
+                                           "hermes",
+                                           "llama_json",
+                                           "pythonic",
+                                           "mistral",
+                                           "qwen_coder",
+                                           "deepseek",
+                                           "dsml",
+                                           "glm",
+                                           "kimi",
+                                           "harmony",
+                                           "apriel",
+                                           "nemotron",
+                                           "granite",
+                                           "cohere",
+                                           "lfm2",
+                                           "minimax",
+                                           "functionary",
+                                           "kimi_k3",
+                                           "deepseek_v4",
+                                           "gemma",
+                                           "minimax_m3",
+                                           "functionary_messages"};
 constexpr std::string_view kReasoningNames[] = {"none",
                                                 "think",
                                                 "mistral_think",

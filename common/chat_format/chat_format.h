@@ -43,8 +43,8 @@ enum class ReasoningFormat : uint8_t {
   kSeedThink,     // <seed:think>…</seed:think>
   kHarmony,       // the channel "analysis"
   kCohereThink,  // <|START_THINKING|>…<|END_THINKING|>, then <|START_RESPONSE|>…<|END_RESPONSE|>
-  kKimiK3Think,  // <|open|>think<|sep|>…<|close|>think<|sep|>, then the channel "response"
-  kAprielThink,  // Here are my reasoning steps:…[BEGIN FINAL RESPONSE]
+  kKimiK3Think,   // <|open|>think<|sep|>…<|close|>think<|sep|>, then the channel "response"
+  kAprielThink,   // Here are my reasoning steps:…[BEGIN FINAL RESPONSE]
   kGemmaThought,  // <|channel>thought…<channel|>
   kMiniMaxThink,  // <mm:think>…</mm:think>
 };
