@@ -20,7 +20,7 @@ from table import LINE
 
 FLOW_SECONDS = 300
 
-QUESTION = "What is the capital of France?"
+QUESTION = "What is the capital of France? Answer in one word."  # so that the answer ends
 ARGUMENTS = {"city": "Bern", "days": 2}
 PARAMETERS = {
     "type": "object",

@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 
 from flows import equal, flow, main, not_offered
-from load_generator import read_json, run_command
+from load_generator import OFFLINE, read_json, run_command
 
 REQUESTS = 4
 TOOLS = [{"type": "function", "function": {"name": "clock", "description": "The time.", "parameters": {
@@ -23,7 +23,8 @@ def measure(servers, path, stream, **data):
             "data": [{"kind": "synthetic_text", "prompt_tokens": 48, "output_tokens": 8, **data}],
             "outputs": [{"kind": "json", "path": "report.json"}]}}
         pathlib.Path(folder, "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
-        run_command(folder, "guidellm", "run", "--config", "scenario.json", "--disable-console-interactive")
+        run_command(folder, "guidellm", "run", "--config", "scenario.json", "--disable-console-interactive",
+                    environment=OFFLINE)
         requests = read_json(pathlib.Path(folder, "report.json"))["benchmarks"][0]["requests"]
     equal(requests["errored"], [])
     equal(len(requests["successful"]), REQUESTS)

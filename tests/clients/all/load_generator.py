@@ -9,10 +9,10 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFL
            "TOKENIZERS_PARALLELISM": "false"}
 
 
-def run_command(folder, name, *arguments):
+def run_command(folder, name, *arguments, environment=None):
     """Runs the console command `name` of this environment in `folder`. Raises an error with the end of its output."""
     command = [str(pathlib.Path(sys.executable).with_name(name)), *arguments]
-    done = subprocess.run(command, cwd=folder, env={**os.environ, **OFFLINE}, stdin=subprocess.DEVNULL,
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
     print(done.stdout, file=sys.stderr)
     if done.returncode != 0:
