@@ -87,7 +87,8 @@ void ExpectRightClass(const TokenTrie& trie, TextClass text_class) {
     const auto most = [&](TokenId id) {
       return CharactersOf(kTexts[static_cast<size_t>(id)]) <= n;
     };
-    EXPECT_EQ(std::ranges::count_if(tokens.by_length, most), tokens.up_to[static_cast<size_t>(n)]);
+    EXPECT_EQ(static_cast<size_t>(std::ranges::count_if(tokens.by_length, most)),
+              tokens.up_to[static_cast<size_t>(n)]);
     EXPECT_TRUE(std::ranges::is_partitioned(tokens.by_length, most));
   }
 }
