@@ -104,7 +104,7 @@ TEST_F(SchemaOutputs, FormatsHoldWhatTheirStandardsSay) {
                         {"json-pointer", "/a~1b/0", true},
                         {"json-pointer", "/a~2", false},
                         {"relative-json-pointer", "1/a", true},
-                        {"regex", "^(?:a|b)+[\\w-]{3}$", true},
+                        {"regex", "^(?:a|b)+[\\w\\-]{3}$", true},
                         {"regex", "(a", false},
                         {"regex", "a**", false},
                         {"url", "https://a.b", true},
