@@ -156,7 +156,9 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
         for (size_t i = 0; i < words.size(); ++i) mask[i] |= words[i];
         continue;
       }
-      std::fill(std::ranges::copy(words, mask.begin()).out, mask.end(), 0);
+      const auto rest = mask.subspan(words.size());
+      std::copy(words.begin(), words.end(), mask.data());  // std::ranges::copy is a loop in g++ 12
+      std::ranges::fill(rest, 0);
       written = true;
     }
     if (!written) std::ranges::fill(mask, 0);

@@ -333,6 +333,21 @@ bool RuleAutomaton::AllAllow(const std::vector<Id>& from,
 // Adds to `out` the configurations after each character of the class; false when one is not
 // certain.
 bool RuleAutomaton::AfterOne(Id id, TextClass text_class, std::vector<Id>& out) {
+  const auto of_class = static_cast<size_t>(text_class);
+  std::vector<Id> after;
+  if (const Id next = text_after_[static_cast<size_t>(id)][of_class].next; next >= 0) {
+    after.push_back(next);
+  } else if (!AfterEach(id, text_class, after)) {
+    return false;
+  }
+  if (after.size() == 1) text_after_[static_cast<size_t>(id)][of_class].next = after[0];
+  for (const Id one : after) {
+    if (std::ranges::find(out, one) == out.end()) out.push_back(one);
+  }
+  return true;
+}
+
+bool RuleAutomaton::AfterEach(Id id, TextClass text_class, std::vector<Id>& out) {
   for (uint8_t byte = 0x20; byte < 0x80; ++byte) {
     if (IsInClass(text_class, byte) && !AllAllow({id}, byte, byte, out)) return false;
   }
@@ -368,7 +383,7 @@ RuleAutomaton::Text RuleAutomaton::TextAfter(Id id, TextClass text_class, int li
   if (known.characters >= 0) return known;
   absl::flat_hash_set<Id> seen = {id};
   std::vector<Id> at = {id};
-  Text text = {0, false};
+  Text text = {.characters = 0};
   bool loops = false;  // a text of another length leads to the same configuration
   for (; text.characters < limit && seen.size() < kMaxTextVisits; ++text.characters) {
     std::vector<Id> after;
@@ -383,6 +398,7 @@ RuleAutomaton::Text RuleAutomaton::TextAfter(Id id, TextClass text_class, int li
     if (after.empty()) text.characters = limit - 1;  // no other configuration is in reach
     at = std::move(after);
   }
+  text.next = text_after_[static_cast<size_t>(id)][of_class].next;
   text_after_[static_cast<size_t>(id)][of_class] = text;
   return text;
 }

@@ -61,6 +61,7 @@ class RuleAutomaton final {
   struct Text {
     int characters = -1;  // every text of up to this many is certainly allowed
     bool most = false;    // no text with more characters is possible
+    Id next = -1;         // all characters lead to this configuration; -1: not known
   };
   // Not beyond `limit` characters, which are the same in all calls for a class.
   Text TextAfter(Id id, TextClass text_class, int limit);
@@ -145,6 +146,7 @@ class RuleAutomaton final {
   Config Closed(bool certain, bool vague);
   bool AllAllow(const std::vector<Id>& from, uint8_t low, uint8_t high, std::vector<Id>& out);
   bool AfterOne(Id id, TextClass text_class, std::vector<Id>& out);
+  bool AfterEach(Id id, TextClass text_class, std::vector<Id>& out);
   bool NothingAfter(Id id, TextClass text_class);
   void Clear();
 
@@ -157,7 +159,7 @@ class RuleAutomaton final {
   std::vector<const Config*> configs_;
   std::vector<std::array<int16_t, 256>> transitions_;  // of each configuration; -1: not known
   std::vector<uint8_t> certain_;                       // of each configuration
-  // Of each configuration: the answers of TextAfter; -1 characters: not known.
+  // Of each configuration, what TextAfter found; -1 characters: not known.
   std::vector<std::array<Text, kTextClasses>> text_after_;
   std::vector<Frame> frames_;
   absl::flat_hash_map<Frame, Stack> frame_ids_;
