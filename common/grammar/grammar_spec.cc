@@ -23,12 +23,12 @@ using Json = nlohmann::ordered_json;
 constexpr int kMaxWhiteSpace = 1;
 
 // At least the bytes of the text of `value`. An escape of a character has six.
-size_t MostBytesOf(const Json& value) {
+size_t MaxBytesOf(const Json& value) {
   constexpr size_t kNumber = 24;
   if (value.is_string()) return 2 + 6 * value.get_ref<const std::string&>().size();
   if (!value.is_structured()) return kNumber;
   size_t bytes = 2;
-  for (const auto& [name, inner] : value.items()) bytes += 4 + 6 * name.size() + MostBytesOf(inner);
+  for (const auto& [name, inner] : value.items()) bytes += 4 + 6 * name.size() + MaxBytesOf(inner);
   return bytes;
 }
 
@@ -48,7 +48,7 @@ GrammarPart JsonObjectPart() {
 
 StatusOr<GrammarPart> JsonSchemaPart(const Json& schema, const GrammarLimits& limits) {
   BATON_ASSIGN_OR_RETURN(Json checked, CheckedSchema(schema, limits));
-  size_t bytes = MostBytesOf(checked);  // writing the text takes longer
+  size_t bytes = MaxBytesOf(checked);  // writing the text takes longer
   if (bytes > limits.max_schema_bytes) bytes = checked.dump().size();
   if (bytes > limits.max_schema_bytes) {
     return InvalidArgument(

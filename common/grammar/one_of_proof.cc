@@ -176,8 +176,8 @@ class Separator {
                                [&](const std::string& name) { return !a.names.contains(name); });
   }
 
-  // Forbids a property in one option, so that no output for it matches the other. What matches the
-  // option, of which the proofs of other pairs speak, stays the same.
+  // Forbids a property in one option, so that no output for it matches the other. The values that
+  // match the option stay the same, because the proofs of other pairs are about these.
   bool Forbid(size_t from, size_t to) {
     Option& a = known_[from];
     const Option& b = known_[to];

@@ -109,6 +109,8 @@ TEST(SchemaCheck, RefusesByNameWhatIsNotEnforced) {
       {R"({"allOf": [{"properties": {"b": {}}}, {"properties": {"c": {"$ref": "#/properties/b"}}}]})",
        "/properties/c/$ref"},
       {R"({"enum": ["a"], "format": "color"})", "is not known"},
+      {R"({"properties": {"a": {"$id": "https://a/b", "const": 1, "items": {"$ref": "#"}}}})",
+       "/properties/a/items"},
       {R"({"enum": [1], "type": "string"})", "/enum"},
       {R"({"properties": {"a": false}, "required": ["a"]})", "/properties/a"},
       {R"({"anyOf": [false, {"allOf": [{"type": "null"}, {"type": "array"}]}]})", "/anyOf"},
