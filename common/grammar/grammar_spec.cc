@@ -22,6 +22,16 @@ using Json = nlohmann::ordered_json;
 // max_tokens.
 constexpr int kMaxWhiteSpace = 1;
 
+// At least the bytes of the text of `value`. An escape of a character has six.
+size_t MaxBytesOf(const Json& value) {
+  constexpr size_t kNumber = 24;
+  if (value.is_string()) return 2 + 6 * value.get_ref<const std::string&>().size();
+  if (!value.is_structured()) return kNumber;
+  size_t bytes = 2;
+  for (const auto& [name, inner] : value.items()) bytes += 4 + 6 * name.size() + MaxBytesOf(inner);
+  return bytes;
+}
+
 }  // namespace
 
 GrammarPart JsonSchemaOf(Json schema, std::span<const std::string_view> excluded) {
@@ -38,7 +48,8 @@ GrammarPart JsonObjectPart() {
 
 StatusOr<GrammarPart> JsonSchemaPart(const Json& schema, const GrammarLimits& limits) {
   BATON_ASSIGN_OR_RETURN(Json checked, CheckedSchema(schema, limits));
-  const size_t bytes = checked.dump().size();
+  size_t bytes = MaxBytesOf(checked);  // writing the text takes longer
+  if (bytes > limits.max_schema_bytes) bytes = checked.dump().size();
   if (bytes > limits.max_schema_bytes) {
     return InvalidArgument(
         "the schema has {} bytes; at most {} are supported", bytes, limits.max_schema_bytes);

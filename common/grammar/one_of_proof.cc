@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "common/chat_format/schema_types.h"
+#include "common/grammar/schema_keywords.h"
+#include "common/grammar/value_match.h"
 
 namespace baton {
 namespace {
@@ -16,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 // References that follow each other.
 constexpr int kMaxHops = 16;
-// Pairs of values to compare, times the nodes of the smaller one.
+// Pairs of values to compare, times the nodes of the smaller one, and pairs of properties.
 constexpr int64_t kMaxCompared = 2'000'000;
 
 struct Value {
@@ -41,34 +46,42 @@ const Json* Member(const Json& schema, const char* name) {
 
 // What is known of the values of one option.
 struct Option {
-  ValueTypes types;
-  Values values;  // all values, if `finite`
+  ValueTypes matching;  // the types that match
+  ValueTypes written;   // the types of outputs
+  Values values;        // all values, if `finite`
   bool finite = false;
-  std::map<std::string, Values> fixed;  // of required properties with few values
+  std::set<std::string> required;
+  std::set<std::string> declared;       // but those with the schema `false`
+  std::set<std::string> forbidden;      // with the schema `false`
+  std::map<std::string, Values> fixed;  // of properties with few values
+  bool shut = false;                    // what matches has declared properties only
+  bool closed = false;                  // outputs have properties of `names` only
+  std::set<std::string> names;
 };
 
-class Prover {
+class Separator {
  public:
-  explicit Prover(const Json& root) : root_(root), types_(root) {}
+  Separator(Json& options, const Json& root)
+      : options_(options), root_(root), matching_(root), written_(root, Typeless::kImplied) {}
 
-  Status Prove(const Json& options) {
-    std::vector<Option> known;
-    for (const Json& option : options) known.push_back(Read(option));
-    for (size_t i = 0; i < known.size(); ++i) {
+  Status Separate() {
+    for (const Json& option : options_) known_.push_back(Read(option));
+    for (size_t i = 0; i < known_.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {
-        const bool apart = Apart(known[j], known[i]);
+        const bool apart = Misses(j, i) && Misses(i, j);
         if (compared_ > kMaxCompared) {
           return InvalidArgument("the values of its schemas take too long to compare");
         }
-        if (apart) continue;
+        if (apart || ((Misses(j, i) || Forbid(j, i)) && (Misses(i, j) || Forbid(i, j)))) continue;
         return InvalidArgument(
             "a value may match the schemas {} and {} of it, which is not supported: they must "
-            "differ by their types, by const or enum, or by const or enum of a property that both "
-            "require; anyOf allows both",
+            "differ by their types, by const or enum, by const or enum of a property that both "
+            "require, or by a property that one requires and the other forbids; anyOf allows both",
             j,
             i);
       }
     }
+    for (const auto& [option, name] : forbidden_) options_[option]["properties"][name] = false;
     return OkStatus();
   }
 
@@ -103,19 +116,33 @@ class Prover {
 
   Option Read(const Json& schema) {
     Option option;
-    option.types = types_.Of(schema);
+    option.matching = matching_.Of(schema);
+    option.written = written_.Of(schema);
     const Json& followed = Followed(schema);
     option.finite = ReadValues(followed, option.values);
     const Json* required = Member(followed, "required");
-    const Json* properties = Member(followed, "properties");
-    if (required == nullptr || !required->is_array() || properties == nullptr) return option;
-    for (const Json& name : *required) {
-      if (!name.is_string()) continue;
-      const Json* property = Member(*properties, name.get_ref<const std::string&>().c_str());
-      Values values;
-      if (property == nullptr || !ReadValues(Followed(*property), values)) continue;
-      option.fixed.try_emplace(name.get<std::string>(), std::move(values));
+    if (required != nullptr && required->is_array()) {
+      for (const Json& name : *required) {
+        if (name.is_string()) option.required.insert(name.get<std::string>());
+      }
     }
+    const Json* properties = Member(followed, "properties");
+    if (properties != nullptr && properties->is_object()) {
+      for (const auto& [name, property] : properties->items()) {
+        (property == false ? option.forbidden : option.declared).insert(name);
+        Values values;
+        if (ReadValues(Followed(property), values)) option.fixed.emplace(name, std::move(values));
+      }
+    }
+    const Json* others = Member(followed, "additionalProperties");
+    option.shut =
+        others != nullptr && *others == false && Member(followed, "patternProperties") == nullptr;
+    const bool whole = std::ranges::any_of(
+        kWholeKeywords, [&](std::string_view name) { return followed.contains(name); });
+    const bool names = !option.required.empty() || (properties != nullptr && !properties->empty());
+    option.closed = !whole && names;
+    option.names = option.declared;
+    option.names.insert(option.required.begin(), option.required.end());
     return option;
   }
 
@@ -123,32 +150,62 @@ class Prover {
     for (const Value& one : a) {
       for (const Value& other : b) {
         compared_ += std::min(one.size, other.size);
-        if (compared_ > kMaxCompared || *one.json == *other.json) return false;
+        if (compared_ > kMaxCompared || SameValue(*one.json, *other.json)) return false;
       }
     }
     return true;
   }
 
-  bool Apart(const Option& a, const Option& b) {
-    const ValueTypes shared = a.types & b.types;
+  // Whether no output for one option matches the other.
+  bool Misses(size_t from, size_t to) {
+    const Option& a = known_[from];
+    const Option& b = known_[to];
+    const ValueTypes shared = a.written & b.matching;
     if (shared == ValueTypes::kNone) return true;
     if (a.finite && b.finite) return Apart(a.values, b.values);
     if (!shared.Within(ValueTypes::kObject)) return false;
-    return std::ranges::any_of(a.fixed, [&](const auto& fixed) {
-      const auto found = b.fixed.find(fixed.first);
-      return found != b.fixed.end() && Apart(fixed.second, found->second);
+    compared_ += static_cast<int64_t>(a.required.size() + b.required.size());
+    const bool wrong = std::ranges::any_of(a.required, [&](const std::string& name) {
+      if (b.forbidden.contains(name) || (b.shut && !b.declared.contains(name))) return true;
+      const auto own = a.fixed.find(name);
+      const auto other = b.fixed.find(name);
+      return own != a.fixed.end() && other != b.fixed.end() && Apart(own->second, other->second);
     });
+    if (wrong || !a.closed) return wrong;
+    return std::ranges::any_of(b.required,
+                               [&](const std::string& name) { return !a.names.contains(name); });
   }
 
+  // Forbids a property in one option, so that no output for it matches the other. The values that
+  // match the option stay the same, because the proofs of other pairs are about these.
+  bool Forbid(size_t from, size_t to) {
+    Option& a = known_[from];
+    const Option& b = known_[to];
+    if (!a.closed || options_[from].contains("$ref") || options_[from].contains("allOf") ||
+        !(a.written & b.matching).Within(ValueTypes::kObject)) {
+      return false;
+    }
+    const auto name = std::ranges::find_if(
+        b.required, [&](const std::string& one) { return !a.required.contains(one); });
+    if (name == b.required.end()) return false;
+    a.names.erase(*name);
+    forbidden_.emplace_back(from, *name);
+    return true;
+  }
+
+  Json& options_;
   const Json& root_;
-  SchemaTypes types_;
+  SchemaTypes matching_;
+  SchemaTypes written_;
+  std::vector<Option> known_;
+  std::vector<std::pair<size_t, std::string>> forbidden_;  // properties of options
   int64_t compared_ = 0;
 };
 
 }  // namespace
 
-Status ProveOneOf(const Json& options, const Json& root) {
-  return Prover(root).Prove(options);
+Status SeparateOptions(Json& options, const Json& root) {
+  return Separator(options, root).Separate();
 }
 
 }  // namespace baton

@@ -1,17 +1,19 @@
 #pragma once
 
-#include <string_view>
-
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/base/status.h"
 
 namespace baton {
 
-// Checks that no value matches two of the schemas `options` of oneOf: by their types, by values of
-// const and enum, or by a required property with such values, as `kind`. Follows references in the
-// whole schema `root`. A oneOf that is proved means the same as anyOf. Errors: InvalidArgument,
-// without a path, for options that may overlap or take too long to compare.
-Status ProveOneOf(const nlohmann::ordered_json& options, const nlohmann::ordered_json& root);
+// Makes sure that an output for one of the schemas `options` of oneOf matches no other of them, so
+// that oneOf means the same as anyOf. Options are apart by their types, by values of const and
+// enum, by those of a property, as `kind`, or by a property that one requires and the other has
+// not. Outputs have no properties that a schema neither declares nor requires. Where nothing else
+// tells two options apart, a property that only the second one requires is forbidden in the first
+// one
+// (`false`). Follows references in the whole schema `root`. Errors: InvalidArgument, without a
+// path, for options that may overlap or take too long to compare.
+Status SeparateOptions(nlohmann::ordered_json& options, const nlohmann::ordered_json& root);
 
 }  // namespace baton

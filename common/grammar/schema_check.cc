@@ -11,8 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <absl/strings/str_cat.h>
-#include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +19,7 @@
 #include "common/grammar/grammar_spec.h"
 #include "common/grammar/one_of_proof.h"
 #include "common/grammar/schema_keywords.h"
+#include "common/grammar/schema_merge.h"
 #include "common/grammar/schema_places.h"
 #include "common/grammar/schema_references.h"
 #include "common/grammar/schema_strings.h"
@@ -36,12 +35,6 @@ using Json = nlohmann::ordered_json;
 // Bytes of a path. A path is built for each schema.
 constexpr size_t kMaxPath = 4096;
 
-// The types of the values that `schema` allows by `type` alone.
-ValueTypes TypesOfName(const Json& schema) {
-  const Json type = {{"type", schema["type"]}};
-  return SchemaTypes(type).Of(type);
-}
-
 class Checker {
  public:
   Checker(const Json& root, const GrammarLimits& limits, SchemaUse use)
@@ -50,6 +43,7 @@ class Checker {
         strings_(limits, use == SchemaUse::kCall),
         types_(root),
         references_(root),
+        merger_(root, limits, references_),
         base_(BaseKeyword(root)) {}
 
   StatusOr<Json> Check() {
@@ -74,6 +68,8 @@ class Checker {
     }
     if (!schema.is_object()) return SchemaError(path, "a schema must be an object or true");
     own_base = own_base || (!path.empty() && StatesBase(schema, base_));
+    BATON_ASSIGN_OR_RETURN(const bool possible, Merge(schema, path, own_base));
+    if (!possible) return SchemaError(path, "no value matches all that it states");
     BATON_RETURN_IF_ERROR(CheckKeywords(schema, path));
     DropAnnotations(schema);
     BATON_RETURN_IF_ERROR(CheckDefinitions(schema, path, own_base));
@@ -89,6 +85,15 @@ class Checker {
     return CheckObject(schema, path, own_base);
   }
 
+  // Merges what the values of the schema must match at once; false where no value does.
+  StatusOr<bool> Merge(Json& schema, const std::string& path, bool own_base) {
+    own_base = own_base || (!path.empty() && StatesBase(schema, base_));
+    if (merger_.Needed(schema) && !(own_base && Refers(schema))) {
+      BATON_ASSIGN_OR_RETURN(schema, merger_.Merged(schema, path));
+    }
+    return schema != false;
+  }
+
   Status Count(const std::string& path) {
     if (++values_ <= limits_.max_schema_values) return OkStatus();
     return SchemaError(path,
@@ -96,16 +101,11 @@ class Checker {
                                    limits_.max_schema_values));
   }
 
-  // The path of a member of the value at `path` (RFC 6901).
-  static std::string At(const std::string& path, std::string_view name) {
-    return absl::StrCat(
-        path, "/", absl::StrReplaceAll({name.data(), name.size()}, {{"~", "~0"}, {"/", "~1"}}));
-  }
-
   static Status CheckKeywords(const Json& schema, const std::string& path) {
     for (const auto& [name, value] : schema.items()) {
-      if (IsEnforced(name) || !IsConstraint(name, value)) continue;
-      return SchemaError(At(path, name), fmt::format("the keyword {} is not supported", name));
+      if (IsEnforced(name) || !IsConstraint(schema, name)) continue;
+      return SchemaError(MemberPath(path, name),
+                         fmt::format("the keyword {} is not supported", name));
     }
     return OkStatus();
   }
@@ -123,9 +123,10 @@ class Checker {
     for (const char* name : kDefinitionKeywords) {
       const auto found = schema.find(name);
       if (found == schema.end()) continue;
-      if (!found->is_object()) return SchemaError(At(path, name), "must be an object");
+      if (!found->is_object()) return SchemaError(MemberPath(path, name), "must be an object");
       for (auto& [key, definition] : found->items()) {
-        BATON_RETURN_IF_ERROR(CheckSchema(definition, At(At(path, name), key), own_base));
+        BATON_RETURN_IF_ERROR(
+            CheckSchema(definition, MemberPath(MemberPath(path, name), key), own_base));
       }
     }
     return OkStatus();
@@ -136,31 +137,51 @@ class Checker {
                     const std::string& whole,
                     const std::string& path,
                     bool own_base) {
-    const std::string at = At(path, whole);
+    const std::string at = MemberPath(path, whole);
     for (const auto& [name, other] : schema.items()) {
       if (name == whole || name == "type" || IsDefinitions(name)) continue;
-      return SchemaError(At(path, name),
+      return SchemaError(MemberPath(path, name),
                          fmt::format("the keyword {} is not supported beside {}", name, whole));
     }
     BATON_RETURN_IF_ERROR(CheckTypeNames(schema, path));
-    const Json& value = schema[whole];
-    if (whole == "const" || whole == "enum") {
-      BATON_RETURN_IF_ERROR(CheckValues(schema, whole, value, at));
-      schema.erase("type");
-      return OkStatus();
-    }
+    if (whole == "const" || whole == "enum") return CheckValues(schema, whole, at);
     if (whole == "$ref") return CheckReference(schema, path, own_base);
-    if (!value.is_array() || value.empty()) return SchemaError(at, "must be an array of schemas");
-    if (whole == "allOf" && value.size() > 1) {
+    Json& options = schema[whole];
+    if (!options.is_array() || options.empty()) {
+      return SchemaError(at, "must be an array of schemas");
+    }
+    if (whole == "allOf" && options.size() > 1) {
       return SchemaError(at, "allOf is only supported with one schema");
     }
-    if (whole == "oneOf") {
-      const Status proved = ProveOneOf(value, root_);
-      if (!proved.ok()) return SchemaError(at, Message(proved));
+    if (schema.contains("type")) {
+      const ValueTypes types = TypesOfName(schema);
+      const auto within = [&](const Json& option) { return types_.Of(option).Within(types); };
+      if (!std::ranges::all_of(options, within)) return TypeRefused(path);
     }
-    BATON_RETURN_IF_ERROR(MoveType(schema, whole, path));
-    for (size_t i = 0; i < schema[whole].size(); ++i) {
-      BATON_RETURN_IF_ERROR(CheckSchema(schema[whole][i], fmt::format("{}/{}", at, i), own_base));
+    BATON_RETURN_IF_ERROR(CheckOptions(options, whole, at, own_base));
+    schema.erase("type");
+    return OkStatus();
+  }
+
+  // Options without a value keep their places until Finish, because references count them.
+  Status CheckOptions(Json& options,
+                      const std::string& whole,
+                      const std::string& at,
+                      bool own_base) {
+    const auto path_of = [&](size_t i) { return fmt::format("{}/{}", at, i); };
+    bool possible = false;
+    for (size_t i = 0; i < options.size(); ++i) {
+      BATON_ASSIGN_OR_RETURN(const bool one, Merge(options[i], path_of(i), own_base));
+      possible = possible || one;
+    }
+    if (!possible) return SchemaError(at, "no value matches one of its schemas");
+    if (whole == "oneOf") {
+      const Status separated = SeparateOptions(options, root_);
+      if (!separated.ok()) return SchemaError(at, Message(separated));
+    }
+    for (size_t i = 0; i < options.size(); ++i) {
+      if (options[i] == false) continue;
+      BATON_RETURN_IF_ERROR(CheckSchema(options[i], path_of(i), own_base));
     }
     return OkStatus();
   }
@@ -181,52 +202,33 @@ class Checker {
     return OkStatus();
   }
 
-  // XGrammar does not look at a type beside other schemas. It is moved into those that allow other
-  // types.
-  Status MoveType(Json& schema, const std::string& whole, const std::string& path) {
-    if (!schema.contains("type")) return OkStatus();
-    const Json type = schema["type"];
-    const ValueTypes types = TypesOfName(schema);
-    for (Json& branch : schema[whole]) {
-      if (types_.Of(branch).Within(types)) continue;
-      if (branch == true) branch = Json::object();
-      const auto whole_too = [&](std::string_view name) { return branch.contains(name); };
-      if (!branch.is_object() || branch.contains("type") ||
-          std::ranges::any_of(kWholeKeywords, whole_too)) {
-        return TypeRefused(path);
-      }
-      branch["type"] = type;
-    }
-    schema.erase("type");
-    return OkStatus();
-  }
-
   static Status TypeRefused(const std::string& path) {
     return SchemaError(path + "/type",
                        "the schemas beside it allow other types, which is not supported");
   }
 
-  Status CheckValues(const Json& schema,
-                     std::string_view whole,
-                     const Json& value,
-                     const std::string& at) {
-    if (whole == "enum" && (!value.is_array() || value.empty())) {
+  // Values of other types than the type beside them are left out.
+  Status CheckValues(Json& schema, const std::string& whole, const std::string& at) {
+    const bool several = whole == "enum";
+    if (several && (!schema[whole].is_array() || schema[whole].empty())) {
       return SchemaError(at, "must be an array of values");
     }
-    const bool typed = schema.contains("type");
-    const ValueTypes types = typed ? TypesOfName(schema) : ValueTypes::kAll;
-    const auto check = [&](const Json& one) -> Status {
+    const ValueTypes types = schema.contains("type") ? TypesOfName(schema) : ValueTypes::kAll;
+    Json kept = Json::array();
+    const Json values = several ? schema[whole] : Json::array({schema[whole]});
+    for (const Json& one : values) {
       BATON_RETURN_IF_ERROR(Count(at));
       BATON_RETURN_IF_ERROR(CheckExact(one, at));
-      if (TypesOfValue(one).Within(types)) return OkStatus();
-      return SchemaError(at, "a value is not of the type beside it");
-    };
-    if (whole == "const") return check(value);
-    for (const Json& one : value) BATON_RETURN_IF_ERROR(check(one));
+      if (TypesOfValue(one).Within(types)) kept.push_back(one);
+    }
+    if (kept.empty()) return SchemaError(at, "no value is of the type beside it");
+    if (several) schema[whole] = std::move(kept);
+    schema.erase("type");
     return OkStatus();
   }
 
   Status CheckNumber(Json& schema, const std::string& path) {
+    if (MayBe(schema, "number") || MayBe(schema, "integer")) WholeMultiples(schema);
     if (MayBe(schema, "integer") || MayBe(schema, "number")) {
       BATON_RETURN_IF_ERROR(BoundNumber(schema, !MayBe(schema, "number"), path));
     }
@@ -272,8 +274,8 @@ class Checker {
 
   Status CheckArray(Json& schema, const std::string& path, bool own_base) {
     if (const auto items = schema.find("items"); items != schema.end()) {
-      const bool none = items->is_boolean() && !items->get<bool>();
-      if (!none) BATON_RETURN_IF_ERROR(CheckSchema(*items, path + "/items", own_base));
+      BATON_RETURN_IF_ERROR(Merge(*items, path + "/items", own_base).status());
+      if (!(*items == false)) BATON_RETURN_IF_ERROR(CheckSchema(*items, path + "/items", own_base));
     } else if (!schema.contains("prefixItems") && MayBe(schema, "array")) {
       schema["items"] = true;  // XGrammar would allow no items
     }
@@ -295,14 +297,12 @@ class Checker {
     const bool declares = properties != schema.end() && !properties->empty();
     BATON_RETURN_IF_ERROR(CheckPatternProperties(schema, path, own_base));
     BATON_RETURN_IF_ERROR(CheckPropertyCounts(schema, path));
-    if (declares) {
-      for (auto& [name, value] : schema["properties"].items()) {
-        BATON_RETURN_IF_ERROR(CheckSchema(value, At(path + "/properties", name), own_base));
-      }
-    }
+    if (declares) BATON_RETURN_IF_ERROR(CheckProperties(schema, path + "/properties", own_base));
     const auto additional = schema.find("additionalProperties");
-    if (additional != schema.end() && !additional->is_boolean()) {
-      BATON_RETURN_IF_ERROR(CheckSchema(*additional, path + "/additionalProperties", own_base));
+    if (additional != schema.end()) {
+      const std::string at = path + "/additionalProperties";
+      BATON_RETURN_IF_ERROR(Merge(*additional, at, own_base).status());
+      if (!additional->is_boolean()) BATON_RETURN_IF_ERROR(CheckSchema(*additional, at, own_base));
     }
     const bool closed = schema.contains("patternProperties") ||
                         (schema.contains("properties") && (declares || additional == schema.end()));
@@ -311,6 +311,27 @@ class Checker {
     } else if (additional == schema.end() && MayBe(schema, "object")) {
       schema["additionalProperties"] = true;
     }
+    return OkStatus();
+  }
+
+  // Properties without a value are left out. The object has none that are not declared.
+  Status CheckProperties(Json& schema, const std::string& at, bool own_base) {
+    Json& properties = schema["properties"];
+    std::vector<std::string> impossible;
+    for (auto& [name, value] : properties.items()) {
+      const std::string path = MemberPath(at, name);
+      BATON_ASSIGN_OR_RETURN(const bool possible, Merge(value, path, own_base));
+      if (possible) {
+        BATON_RETURN_IF_ERROR(CheckSchema(value, path, own_base));
+        continue;
+      }
+      const Json required = schema.value("required", Json::array());
+      if (std::ranges::find(required, Json(name)) != required.end()) {
+        return SchemaError(path, "no value matches this property, which is required");
+      }
+      impossible.push_back(name);
+    }
+    for (const std::string& name : impossible) properties.erase(name);
     return OkStatus();
   }
 
@@ -368,36 +389,48 @@ class Checker {
     return OkStatus();
   }
 
+  // One pattern for several ones, with a value that matches the schemas of all, because a name may
+  // match several patterns.
+  Status JoinPatterns(Json& schema, const std::string& at) {
+    Json& patterns = schema["patternProperties"];
+    const bool declares = schema.contains("properties") && !schema["properties"].empty();
+    if (declares || patterns.size() < 2) return OkStatus();
+    std::string any;
+    Json schemas = Json::array();
+    for (const auto& [pattern, value] : patterns.items()) {
+      BATON_RETURN_IF_ERROR(strings_.ReadPattern(pattern, MemberPath(at, pattern)).status());
+      any += fmt::format("{}(?:{})", any.empty() ? "" : "|", pattern);
+      schemas.push_back(value);
+    }
+    patterns = Json::object();
+    patterns[any] = {{"allOf", std::move(schemas)}};
+    return OkStatus();
+  }
+
   // One pattern of names is enforced. Beside declared properties the object has no others, so
-  // patterns only matter where they match a declared name.
+  // patterns only matter where they match a declared name, whose value then matches both schemas.
   Status CheckPatternProperties(Json& schema, const std::string& path, bool own_base) {
     const auto patterns = schema.find("patternProperties");
     if (patterns == schema.end()) return OkStatus();
     const std::string at = path + "/patternProperties";
     if (!patterns->is_object()) return SchemaError(at, "must be an object");
+    BATON_RETURN_IF_ERROR(JoinPatterns(schema, at));
     const bool declares = schema.contains("properties") && !schema["properties"].empty();
     for (auto& [name, value] : patterns->items()) {
-      BATON_ASSIGN_OR_RETURN(const RegexNode node, strings_.ReadPattern(name, At(at, name)));
+      BATON_ASSIGN_OR_RETURN(const RegexNode node,
+                             strings_.ReadPattern(name, MemberPath(at, name)));
       if (!declares) {
-        BATON_ASSIGN_OR_RETURN(written_names_[name], strings_.InJson(node, At(at, name)));
-        BATON_RETURN_IF_ERROR(CheckSchema(value, At(at, name), own_base));
+        BATON_ASSIGN_OR_RETURN(written_names_[name], strings_.InJson(node, MemberPath(at, name)));
+        BATON_RETURN_IF_ERROR(CheckSchema(value, MemberPath(at, name), own_base));
         continue;
       }
-      for (const auto& [property, ignored] : schema["properties"].items()) {
+      for (auto& [property, own] : schema["properties"].items()) {
         matched_ += SizeOf(node) * static_cast<int64_t>(property.size() + 1);
         if (matched_ > limits_.max_pattern_work) {
           return SchemaError(at, "takes too long to compare with the names of properties");
         }
-        if (!Matches(node, property)) continue;
-        return SchemaError(
-            At(at, name),
-            fmt::format("matches the property '{}', which has a schema of its own; this is not "
-                        "supported",
-                        Shortened(property, kMaxQuotedMember)));
+        if (Matches(node, property)) own = {{"allOf", Json::array({own, value})}};
       }
-    }
-    if (!declares && patterns->size() > 1) {
-      return SchemaError(at, "more than one pattern is not supported");
     }
     if (declares || patterns->empty()) schema.erase("patternProperties");
     return OkStatus();
@@ -408,6 +441,9 @@ class Checker {
     VisitInner(schema, [&](Json& inner) { Finish(inner); });
     if (!schema.is_object()) return;
     DivideTypes(schema);
+    for (const char* name : {"anyOf", "oneOf"}) {
+      if (schema.contains(name)) std::erase(schema[name].get_ref<Json::array_t&>(), Json(false));
+    }
     // A oneOf was proved to mean anyOf.
     if (const auto found = schema.find("oneOf"); found != schema.end()) {
       schema["anyOf"] = std::move(*found);
@@ -425,6 +461,7 @@ class Checker {
   SchemaStrings strings_;
   SchemaTypes types_;
   SchemaReferences references_;
+  SchemaMerger merger_;
   const char* const base_;  // the keyword that states the address of a schema
   size_t values_ = 0;
   int64_t counted_properties_work_ = 0;

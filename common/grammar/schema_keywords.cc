@@ -43,8 +43,12 @@ bool IsEnforced(std::string_view name) {
          !TypeOfKeyword(name).empty();
 }
 
-bool IsConstraint(std::string_view name, const nlohmann::ordered_json& value) {
-  if (name == "uniqueItems" && value == false) return false;
+bool IsConstraint(const nlohmann::ordered_json& schema, std::string_view name) {
+  if (name == "uniqueItems" && *schema.find(name) == false) return false;
+  // It is about the items behind those that an array of schemas describes.
+  if (name == "additionalItems" && !schema.value("items", nlohmann::ordered_json()).is_array()) {
+    return false;
+  }
   return In(kNotEnforced, name);
 }
 

@@ -23,8 +23,8 @@ inline constexpr std::string_view kTypeNames[] = {
 
 // Whether a keyword is checked and passed on.
 bool IsEnforced(std::string_view name);
-// Whether the keyword `name` of some draft constrains the values, with this value of its own.
-bool IsConstraint(std::string_view name, const nlohmann::ordered_json& value);
+// Whether the keyword `name` of `schema` constrains its values in some draft, and is not enforced.
+bool IsConstraint(const nlohmann::ordered_json& schema, std::string_view name);
 bool IsDefinitions(std::string_view name);
 
 // The keyword that states the address of a schema, from which references in it count: $id, in the

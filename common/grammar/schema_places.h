@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include <nlohmann/json.hpp>
 
 namespace baton {
@@ -12,7 +14,8 @@ inline constexpr const char* kDefinitionKeywords[] = {"$defs", "definitions"};
 template <class Schema, class Visit>
 void VisitInner(Schema& schema, const Visit& visit) {
   if (!schema.is_object()) return;
-  for (auto& [name, value] : schema.items()) {
+  for (auto& [key_text, value] : schema.items()) {
+    const std::string_view name = key_text;  // compared by length first
     if (name == "properties" || name == "patternProperties" || name == "$defs" ||
         name == "definitions") {
       for (auto& [key, inner] : value.items()) visit(inner);

@@ -5,10 +5,13 @@
 #include <map>
 #include <utility>
 
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/base/shortened.h"
+#include "common/chat_format/schema_types.h"
 #include "common/grammar/horn_clauses.h"
 #include "common/grammar/schema_places.h"
 
@@ -76,29 +79,44 @@ std::string ShownPath(const std::string& path) {
   return "…" + path.substr(begin);
 }
 
+bool Refers(const Json& value) {
+  return value.is_structured() &&
+         ((value.is_object() && value.contains("$ref")) || std::ranges::any_of(value, Refers));
+}
+
+std::string MemberPath(const std::string& path, std::string_view name) {
+  return absl::StrCat(
+      path, "/", absl::StrReplaceAll({name.data(), name.size()}, {{"~", "~0"}, {"/", "~1"}}));
+}
+
 Status SchemaError(const std::string& path, std::string_view why) {
   return InvalidArgument("{}: {}", path.empty() ? "the schema" : ShownPath(path), why);
 }
 
-SchemaReferences::SchemaReferences(const Json& root) {
+SchemaReferences::SchemaReferences(const Json& root) : root_(root) {
   AddTargets(root, wanted_);
 }
 
 Status SchemaReferences::CheckTargets() const {
   for (const Reference& reference : references_) {
     const std::string& target = reference.target;
-    // A percent sign begins an escape of URIs, which is not decoded here.
+    // A percent sign begins an escape of URIs, which is not decoded here. Merged schemas have
+    // places that the client's schema does not have.
     const bool known = target.starts_with(kWhole) && target.find('%') == std::string::npos &&
-                       places_.contains(target.substr(kWhole.size()));
-    if (known) continue;
-    return SchemaError(
-        reference.at,
-        fmt::format("the reference {} is not supported: it must be # or lead to a schema inside of "
-                    "this one, as #/$defs/name, #/definitions/name, #/properties/name or #/items; "
-                    "values such as those of default, examples, enum and const are not schemas",
-                    Shortened(target, kMaxQuotedMember)));
+                       places_.contains(target.substr(kWhole.size())) &&
+                       TargetOf(root_, target) != nullptr;
+    if (!known) return Unknown(reference.at, target);
   }
   return OkStatus();
+}
+
+Status SchemaReferences::Unknown(const std::string& at, const std::string& target) {
+  return SchemaError(
+      at,
+      fmt::format("the reference {} is not supported: it must be # or lead to a schema inside of "
+                  "this one, as #/$defs/name, #/definitions/name, #/properties/name or #/items; "
+                  "values such as those of default, examples, enum and const are not schemas",
+                  Shortened(target, kMaxQuotedMember)));
 }
 
 Status SchemaReferences::Resolve(Json& root) const {
@@ -107,6 +125,7 @@ Status SchemaReferences::Resolve(Json& root) const {
   std::vector<const Reference*> firsts(1);         // the first references to # and to definition i
   std::vector<std::pair<std::string, int>> moved;  // paths, and the numbers of definitions
   for (const Reference& reference : references_) {
+    if (reference.replaced) continue;
     if (reference.target == kWhole) {
       firsts[0] = &reference;
     } else if (!targets.contains(reference.target)) {

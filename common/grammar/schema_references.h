@@ -18,7 +18,7 @@ inline constexpr size_t kMaxQuotedMember = 64;
 // it visits the schema. What it has not visited, such as a default value, is never a schema.
 class SchemaReferences final {
  public:
-  // `root`: the whole schema.
+  // `root`: the whole schema, which outlives the object.
   explicit SchemaReferences(const nlohmann::ordered_json& root);
 
   // Paths are JSON pointers (RFC 6901), "" for the whole schema.
@@ -26,8 +26,15 @@ class SchemaReferences final {
     if (wanted_.contains(path)) places_.insert(path);
   }
   void AddReference(std::string at, std::string target) {
-    references_.push_back({std::move(at), std::move(target)});
+    references_.push_back({std::move(at), std::move(target), /*replaced=*/false});
   }
+  // A reference in whose place stands what it leads to.
+  void AddReplaced(std::string at, std::string target) {
+    references_.push_back({std::move(at), std::move(target), /*replaced=*/true});
+  }
+
+  // An error about a reference that leads to no schema.
+  static Status Unknown(const std::string& at, const std::string& target);
 
   // Moves each schema to which a reference leads to a definition "#/$defs/N" of `root`, drops all
   // other definitions, and lets all references lead to the new ones, or to "#". So what is
@@ -40,6 +47,7 @@ class SchemaReferences final {
   struct Reference {
     std::string at;
     std::string target;
+    bool replaced = false;
   };
 
   Status CheckTargets() const;
@@ -47,6 +55,7 @@ class SchemaReferences final {
   static Status CheckCircles(const std::vector<nlohmann::ordered_json>& schemas,
                              const std::vector<const Reference*>& firsts);
 
+  const nlohmann::ordered_json& root_;
   std::set<std::string> wanted_;  // all that could be targets, so that few places are kept
   std::set<std::string> places_;
   std::vector<Reference> references_;
@@ -60,6 +69,11 @@ nlohmann::ordered_json SchemaOfPart(const nlohmann::ordered_json& root,
 // The definition to which the resolved schema `reference` leads, as a schema of its own.
 nlohmann::ordered_json SchemaOfTarget(const nlohmann::ordered_json& reference);
 
+// Whether there is something that looks like a reference anywhere in `value`.
+bool Refers(const nlohmann::ordered_json& value);
+
+// The path of a member of the value at `path` (RFC 6901).
+std::string MemberPath(const std::string& path, std::string_view name);
 // An error about the schema at `path`. It repeats the end of a long path only.
 Status SchemaError(const std::string& path, std::string_view why);
 // `path` as errors show it.

@@ -44,8 +44,37 @@ Status SchemaStrings::Rewrite(Json& schema, const std::string& path) {
   return OkStatus();
 }
 
+std::map<std::string, SchemaStrings::Written> SchemaStrings::WriteFormats(bool in_call) {
+  const GrammarLimits limits;
+  SchemaStrings strings(limits, in_call);
+  std::map<std::string, Written> formats;
+  for (const std::string& name : FormatNames()) {
+    formats.emplace(name, strings.WriteAnew({{"format", name}}, "").value());
+  }
+  return formats;
+}
+
+const std::map<std::string, SchemaStrings::Written>& SchemaStrings::WrittenFormats(bool in_call) {
+  if (in_call) {
+    static const std::map<std::string, Written> in_calls = WriteFormats(/*in_call=*/true);
+    return in_calls;
+  }
+  static const std::map<std::string, Written> in_json = WriteFormats(/*in_call=*/false);
+  return in_json;
+}
+
 StatusOr<SchemaStrings::Written> SchemaStrings::Write(const Json& keywords,
                                                       const std::string& path) {
+  const Json format = keywords.value("format", Json());
+  if (keywords.size() > 1 || !format.is_string()) return WriteAnew(keywords, path);
+  const auto& formats = WrittenFormats(in_call_);
+  const auto found = formats.find(format.get_ref<const std::string&>());
+  if (found == formats.end()) return WriteAnew(keywords, path);
+  return found->second;
+}
+
+StatusOr<SchemaStrings::Written> SchemaStrings::WriteAnew(const Json& keywords,
+                                                          const std::string& path) {
   const bool has_pattern = keywords.contains("pattern");
   std::optional<RegexNode> node;
   std::string what = "the strings";

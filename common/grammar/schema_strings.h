@@ -43,6 +43,10 @@ class SchemaStrings final {
   };
 
   StatusOr<Written> Write(const nlohmann::ordered_json& keywords, const std::string& path);
+  StatusOr<Written> WriteAnew(const nlohmann::ordered_json& keywords, const std::string& path);
+  // The formats without other keywords. They are written once, because their expressions are long.
+  static std::map<std::string, Written> WriteFormats(bool in_call);
+  static const std::map<std::string, Written>& WrittenFormats(bool in_call);
   StatusOr<RegexNode> ReadFormat(const nlohmann::ordered_json& format,
                                  const std::string& path) const;
 

@@ -19,6 +19,11 @@ using Json = nlohmann::ordered_json;
 
 }  // namespace
 
+ValueTypes TypesOfName(const Json& schema) {
+  const Json type = {{"type", schema["type"]}};
+  return SchemaTypes(type).Of(type);
+}
+
 bool MayBe(const Json& schema, std::string_view wanted) {
   const auto type = schema.find("type");
   if (type == schema.end()) return false;

@@ -6,9 +6,13 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "common/base/status.h"
+#include "common/chat_format/schema_types.h"
 
 // The keyword `type` of one schema.
 namespace baton {
+
+// The types of values that `schema` allows by its type alone.
+ValueTypes TypesOfName(const nlohmann::ordered_json& schema);
 
 // Whether the schema has a type, and `wanted` is one of its types.
 bool MayBe(const nlohmann::ordered_json& schema, std::string_view wanted);

@@ -54,6 +54,19 @@ Status CheckExact(const Json& value, const std::string& path) {
                      "2^53");
 }
 
+void WholeMultiples(Json& schema) {
+  const auto found = schema.find("multipleOf");
+  if (found == schema.end() || !found->is_number()) return;
+  const auto value = found->get<double>();
+  if (value < 1 || value >= kMaxExact || value != std::floor(value)) return;
+  if (schema["type"] == "number") schema["type"] = "integer";
+  if (schema["type"] == "integer" && value == 1) {
+    schema.erase("multipleOf");
+  } else {
+    schema["multipleOf"] = static_cast<int64_t>(value);
+  }
+}
+
 Status BoundNumber(Json& schema, bool integer, const std::string& path) {
   for (const char* name : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
     BATON_RETURN_IF_ERROR(CheckBound(schema, name, integer, path));

@@ -13,6 +13,10 @@ namespace baton {
 // others below 2^53. Larger ones were rounded when the schema was parsed. Errors: InvalidArgument.
 Status CheckExact(const nlohmann::ordered_json& value, const std::string& path);
 
+// Writes a whole multipleOf as an integer, and lets a schema of numbers with one be a schema of
+// integers, which all multiples are.
+void WholeMultiples(nlohmann::ordered_json& schema);
+
 // Checks the bounds of a schema that allows numbers, and adds those that keep the numbers within 64
 // bits or a double where only one side is bounded. `integer`: all of them are integers. Errors:
 // InvalidArgument with the keyword.

@@ -20,10 +20,10 @@ std::string Date() {
   const std::string year = "[1-9][0-9]{3}";
   const std::string leap_year =
       "(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:1[26]|[2468][048]|[3579][26])00)";
-  return Any({year + "-(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])",
-              year + "-(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
-              year + "-02-(?:0[1-9]|1[0-9]|2[0-8])",
-              leap_year + "-02-29"});
+  const std::string day = Any({"(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])",
+                               "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
+                               "02-(?:0[1-9]|1[0-9]|2[0-8])"});
+  return Any({year + "-" + day, leap_year + "-02-29"});
 }
 
 // RFC 3339. Which minutes have a leap second depends on announcements, so none has.
@@ -117,10 +117,22 @@ std::string UriTemplate() {
   return fmt::format("(?:{0}|\\{{[+#./;?&=,!@|]?{1}(?:,{1})*\\}})*", literal, variable);
 }
 
+// Expressions that ECMA-262 and other dialects read in the same way, with groups of one level.
+std::string Regex() {
+  const std::string literal = "[A-Za-z0-9 _,:;=@#%&<>!~-]";
+  const std::string escaped = "\\\\[dDsSwW.*+?^$(){}\\[\\]|/]";
+  const std::string set = "\\[\\^?(?:[A-Za-z0-9 _]|\\\\[dsw.-])+\\]";
+  const std::string term =
+      fmt::format("(?:{}|{}|\\.|{})(?:[*+?]|\\{{[1-9][0-9]?\\}})?", literal, escaped, set);
+  const std::string group = fmt::format("\\((?:\\?:)?(?:{0})+(?:\\|(?:{0})+)*\\)[*+?]?", term);
+  return fmt::format("\\^?(?:{}|{})*\\$?", term, group);
+}
+
 // RFC 6901.
 constexpr const char* kPointer = "(?:/(?:[^/~]|~[01])*)*";
 
 const Formats& AllFormats() {
+  // International forms, and url, which no draft defines, are written as the narrower ones.
   static const Formats formats = {
       {"date", Date()},
       {"time", Time()},
@@ -128,11 +140,17 @@ const Formats& AllFormats() {
       {"duration", Duration()},
       {"email", Email()},
       {"hostname", Hostname()},
+      {"idn-email", Email()},
+      {"idn-hostname", Hostname()},
       {"ipv4", Ipv4()},
       {"ipv6", Ipv6()},
+      {"iri", Uri()},
+      {"iri-reference", UriReference()},
+      {"regex", Regex()},
       {"uri", Uri()},
       {"uri-reference", UriReference()},
       {"uri-template", UriTemplate()},
+      {"url", Uri()},
       {"uuid", "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"},
       {"json-pointer", kPointer},
       {"relative-json-pointer", fmt::format("(?:0|[1-9][0-9]{{0,8}})(?:#|{})", kPointer)}};
@@ -147,10 +165,14 @@ std::optional<std::string> RegexOfFormat(std::string_view format) {
   return "^(?:" + found->second + ")$";
 }
 
-std::string KnownFormats() {
+std::vector<std::string> FormatNames() {
   std::vector<std::string> names;
   for (const auto& [name, regex] : AllFormats()) names.push_back(name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
+}
+
+std::string KnownFormats() {
+  return fmt::format("{}", fmt::join(FormatNames(), ", "));
 }
 
 }  // namespace baton

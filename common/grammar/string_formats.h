@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace baton {
 
@@ -14,5 +15,6 @@ std::optional<std::string> RegexOfFormat(std::string_view format);
 
 // The names of the known formats, separated by commas.
 std::string KnownFormats();
+std::vector<std::string> FormatNames();
 
 }  // namespace baton

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/grammar/regex/regex_narrow.h"
+
 namespace baton {
 namespace {
 
@@ -187,6 +189,12 @@ StatusOr<RegexNode> WithLength(std::string_view what, RegexNode node, int64_t le
                              what);
     }
   }
+  RegexNode narrowed = SequenceNode(std::move(parts));
+  if (most != kNoLimit) narrowed = NarrowedToMost(std::move(narrowed), most);
+  if (const int64_t longest = LengthsOf(narrowed).most; longest == kNoLimit || longest >= least) {
+    narrowed = NarrowedToLeast(std::move(narrowed), least);
+  }
+  if (within(LengthsOf(narrowed))) return narrowed;
   return InvalidArgument(
       "minLength and maxLength are not supported beside {}: more than one part of it varies in "
       "length",

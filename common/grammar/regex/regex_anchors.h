@@ -18,8 +18,9 @@ StatusOr<RegexNode> MatchedSomewhere(std::string_view what, RegexNode node);
 StatusOr<RegexNode> MatchedWhole(std::string_view what, RegexNode node);
 
 // The texts of `node` (without anchors) with `least` to `most` characters (RegexNode::kNoLimit).
-// Supported where at most one part of each alternative has a length that varies, and repeats
-// elements of one length. Errors: InvalidArgument otherwise, and when there is no such text.
+// All of them where at most one part of each alternative has a length that varies, and repeats
+// elements of one length; else some of them (regex_narrow.h). Errors: InvalidArgument when there is
+// no such text, or none is found.
 StatusOr<RegexNode> WithLength(std::string_view what, RegexNode node, int64_t least, int64_t most);
 
 }  // namespace baton

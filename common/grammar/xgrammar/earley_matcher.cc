@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/grammar/xgrammar/library_calls.h"
+#include "common/grammar/xgrammar/utf8_tokens.h"
 
 namespace baton {
 namespace {
@@ -31,7 +33,6 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
                 VisitLimits limits)
       : EarleyParser(grammar.grammar),
         trie_(grammar.trie),
-        utf8_tokens_(grammar.utf8),
         masks_(grammar.masks),
         calls_(grammar.calls),
         stop_tokens_(stop_tokens.begin(), stop_tokens.end()),
@@ -45,10 +46,8 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   }
 
   void FillMask(std::span<uint32_t> mask) override {
-    std::ranges::fill(mask, 0);
-    if (stopped_) return;
-    Guarded([&] { Fill(mask); });
-    if (!failure_.ok()) std::ranges::fill(mask, 0);
+    if (!stopped_) Guarded([&] { Fill(mask); });
+    if (stopped_ || !failure_.ok()) std::ranges::fill(mask, 0);
   }
 
   Status failure() const override { return failure_; }
@@ -126,24 +125,46 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   void Fill(std::span<uint32_t> mask) {
     states_.clear();
     for (const auto& state : scanable_state_history_.Back()) {
-      states_.push_back({state.rule_id, state.element_id, CallerOf(state)});
+      states_.push_back({state.rule_id, state.element_id, CallerOf(state), utf8_});
     }
     std::ranges::sort(states_);
     states_.erase(std::unique(states_.begin(), states_.end()), states_.end());
+    of_states_.clear();
     possible_.clear();
     for (const StateMasks::Key& state : states_) {
-      const auto of_state = masks_->Of(state);
-      for (size_t i = 0; i < of_state->words.size(); ++i) mask[i] |= of_state->words[i];
-      for (const TokenId token : of_state->few) Set(mask, token, true);
+      const auto& of_state = of_states_.emplace_back(masks_->Of(state));
       possible_.insert(possible_.end(), of_state->possible.begin(), of_state->possible.end());
     }
     if (states_.size() > 1) {
       std::ranges::sort(possible_);
       possible_.erase(std::unique(possible_.begin(), possible_.end()), possible_.end());
     }
+    FillCertain(mask);
     DecidePossible(mask);
-    utf8_tokens_->Limit(utf8_, mask);
-    for (const TokenId token : stop_tokens_) Set(mask, token, MayStop());
+    const bool may_stop = MayStop();
+    for (const TokenId token : stop_tokens_) Set(mask, token, may_stop);
+  }
+
+  // Sets the bits of the tokens that the states allow, whatever surrounds their rules. Most outputs
+  // are in one state with many tokens, whose mask is copied.
+  void FillCertain(std::span<uint32_t> mask) const {
+    bool written = false;
+    for (const auto& of_state : of_states_) {
+      const std::vector<uint32_t>& words = of_state->words;
+      if (words.empty()) continue;
+      if (written) {
+        for (size_t i = 0; i < words.size(); ++i) mask[i] |= words[i];
+        continue;
+      }
+      const auto rest = mask.subspan(words.size());
+      std::copy(words.begin(), words.end(), mask.data());  // std::ranges::copy is a loop in g++ 12
+      std::ranges::fill(rest, 0);
+      written = true;
+    }
+    if (!written) std::ranges::fill(mask, 0);
+    for (const auto& of_state : of_states_) {
+      for (const TokenId token : of_state->few) Set(mask, token, true);
+    }
   }
 
   // The caller of the state's rule, if there is only one and it repeats the rule.
@@ -192,7 +213,6 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   }
 
   const std::shared_ptr<const TokenTrie> trie_;
-  const std::shared_ptr<const Utf8Tokens> utf8_tokens_;
   const std::shared_ptr<StateMasks> masks_;
   const std::shared_ptr<RecentCalls> calls_;
   const std::vector<TokenId> stop_tokens_;
@@ -205,6 +225,7 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   std::vector<int32_t> begins_;  // used by CallersBegins
   // Used by Fill.
   std::vector<StateMasks::Key> states_;
+  std::vector<std::shared_ptr<const StateMask>> of_states_;
   std::vector<int32_t> possible_;
 };
 

@@ -13,7 +13,6 @@
 #include "common/grammar/grammar.h"
 #include "common/grammar/xgrammar/state_masks.h"
 #include "common/grammar/xgrammar/token_trie.h"
-#include "common/grammar/xgrammar/utf8_tokens.h"
 
 namespace baton {
 
@@ -37,7 +36,6 @@ class RecentCalls final {
 struct MatchedGrammar {
   xgrammar::Grammar grammar;  // optimised
   std::shared_ptr<const TokenTrie> trie;
-  std::shared_ptr<const Utf8Tokens> utf8;
   std::shared_ptr<StateMasks> masks;
   std::shared_ptr<RecentCalls> calls;
 };

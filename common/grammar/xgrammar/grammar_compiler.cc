@@ -45,8 +45,7 @@ class XGrammarGrammar final : public Grammar {
                   const std::shared_ptr<const Utf8Tokens>& utf8)
       : shared_{grammar,
                 trie,
-                utf8,
-                std::make_shared<StateMasks>(grammar, trie),
+                std::make_shared<StateMasks>(grammar, trie, utf8),
                 std::make_shared<RecentCalls>()},
         grammar_bytes_(MemorySize(*grammar.ImplPtr())) {}
 

@@ -148,15 +148,17 @@ void SeparateRules(xgrammar::Grammar& grammar) {
   int32_t first = 0;
   for (auto& of_rule : grammar->per_rule_fsms) {
     const int32_t states = of_rule->GetNodeNum();
-    xgrammar::Compact2DArray<xgrammar::FSMEdge> edges;
+    std::vector<xgrammar::FSMEdge> own;
+    std::vector<int32_t> ends_of_states = {0};
     for (int32_t state = first; state < first + states; ++state) {
-      std::vector<xgrammar::FSMEdge> own;
       for (xgrammar::FSMEdge edge : grammar->complete_fsm.GetEdges(state)) {
         edge.target -= first;
         own.push_back(edge);
       }
-      edges.PushBack(own);
+      ends_of_states.push_back(static_cast<int32_t>(own.size()));
     }
+    auto edges = xgrammar::Compact2DArray<xgrammar::FSMEdge>::FromDataAndIndptr(
+        std::move(own), std::move(ends_of_states));
     std::vector<int32_t> ends = of_rule->GetFsm().GetEnds();
     for (int32_t& end : ends) end -= first;
     const xgrammar::CompactFSMWithStartEnd separate(xgrammar::CompactFSM(std::move(edges)),

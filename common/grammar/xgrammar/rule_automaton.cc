@@ -137,7 +137,7 @@ RuleAutomaton::Id RuleAutomaton::Intern(Config config) {
     configs_.push_back(&at->first);
     transitions_.emplace_back().fill(-1);
     certain_.push_back(at->first.certain ? 1 : 0);
-    text_after_.emplace_back().fill(-1);
+    text_after_.emplace_back();
     positions_ += at->first.positions.size();
   }
   return at->second;
@@ -333,6 +333,21 @@ bool RuleAutomaton::AllAllow(const std::vector<Id>& from,
 // Adds to `out` the configurations after each character of the class; false when one is not
 // certain.
 bool RuleAutomaton::AfterOne(Id id, TextClass text_class, std::vector<Id>& out) {
+  const auto of_class = static_cast<size_t>(text_class);
+  std::vector<Id> after;
+  if (const Id next = text_after_[static_cast<size_t>(id)][of_class].next; next >= 0) {
+    after.push_back(next);
+  } else if (!AfterEach(id, text_class, after)) {
+    return false;
+  }
+  if (after.size() == 1) text_after_[static_cast<size_t>(id)][of_class].next = after[0];
+  for (const Id one : after) {
+    if (std::ranges::find(out, one) == out.end()) out.push_back(one);
+  }
+  return true;
+}
+
+bool RuleAutomaton::AfterEach(Id id, TextClass text_class, std::vector<Id>& out) {
   for (uint8_t byte = 0x20; byte < 0x80; ++byte) {
     if (IsInClass(text_class, byte) && !AllAllow({id}, byte, byte, out)) return false;
   }
@@ -350,25 +365,42 @@ bool RuleAutomaton::AfterOne(Id id, TextClass text_class, std::vector<Id>& out) 
   return true;
 }
 
+// Whether no character of the class may follow.
+bool RuleAutomaton::NothingAfter(Id id, TextClass text_class) {
+  for (int byte = 0x20; byte < 0x100; ++byte) {
+    const bool first = byte < 0x80 ? IsInClass(text_class, static_cast<uint8_t>(byte))
+                                   : text_class == TextClass::kPlain && byte >= 0xC2;
+    if (first && Next(id, static_cast<uint8_t>(byte)) != kDead) return false;
+  }
+  return true;
+}
+
 // Searches, by the number of characters, the nearest configuration after which a character of the
 // class is not certain.
-int RuleAutomaton::TextAfter(Id id, TextClass text_class, int limit) {
+RuleAutomaton::Text RuleAutomaton::TextAfter(Id id, TextClass text_class, int limit) {
   const auto of_class = static_cast<size_t>(text_class);
-  const int16_t known = text_after_[static_cast<size_t>(id)][of_class];
-  if (known >= 0) return known;
+  const Text known = text_after_[static_cast<size_t>(id)][of_class];
+  if (known.characters >= 0) return known;
   absl::flat_hash_set<Id> seen = {id};
   std::vector<Id> at = {id};
-  int characters = 0;
-  for (; characters < limit && seen.size() < kMaxTextVisits; ++characters) {
+  Text text = {.characters = 0};
+  bool loops = false;  // a text of another length leads to the same configuration
+  for (; text.characters < limit && seen.size() < kMaxTextVisits; ++text.characters) {
     std::vector<Id> after;
     const auto all = [&](Id one) { return AfterOne(one, text_class, after); };
-    if (!std::ranges::all_of(at, all)) break;
-    std::erase_if(after, [&](Id one) { return !seen.insert(one).second; });
-    if (after.empty()) characters = limit - 1;  // no other configuration is in reach
+    if (!std::ranges::all_of(at, all)) {
+      const auto none = [&](Id one) { return NothingAfter(one, text_class); };
+      text.most = !loops && std::ranges::all_of(at, none);
+      break;
+    }
+    const auto repeated = [&](Id one) { return !seen.insert(one).second; };
+    loops = std::erase_if(after, repeated) > 0 || loops;
+    if (after.empty()) text.characters = limit - 1;  // no other configuration is in reach
     at = std::move(after);
   }
-  text_after_[static_cast<size_t>(id)][of_class] = static_cast<int16_t>(characters);
-  return characters;
+  text.next = text_after_[static_cast<size_t>(id)][of_class].next;
+  text_after_[static_cast<size_t>(id)][of_class] = text;
+  return text;
 }
 
 }  // namespace baton

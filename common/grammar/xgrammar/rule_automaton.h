@@ -57,9 +57,14 @@ class RuleAutomaton final {
   bool certain(Id id) const { return certain_[static_cast<size_t>(id)] != 0; }
   // Whether all bytes are possible from here on, and none is certain.
   static bool anything(Id id) { return id == kAnything || id == kAnythingAfterCertain; }
-  // A number of characters of the class, at most `limit`, such that every text of up to this many
-  // is certainly allowed after `id`. `limit` is the same in all calls for a class.
-  int TextAfter(Id id, TextClass text_class, int limit);
+  // The characters of a class that may follow a configuration.
+  struct Text {
+    int characters = -1;  // every text of up to this many is certainly allowed
+    bool most = false;    // no text with more characters is possible
+    Id next = -1;         // all characters lead to this configuration; -1: not known
+  };
+  // Not beyond `limit` characters, which are the same in all calls for a class.
+  Text TextAfter(Id id, TextClass text_class, int limit);
 
   // The positions and edges visited so far, a measure of time: 5 to 20 ns each.
   int64_t work() const { return work_; }
@@ -141,6 +146,8 @@ class RuleAutomaton final {
   Config Closed(bool certain, bool vague);
   bool AllAllow(const std::vector<Id>& from, uint8_t low, uint8_t high, std::vector<Id>& out);
   bool AfterOne(Id id, TextClass text_class, std::vector<Id>& out);
+  bool AfterEach(Id id, TextClass text_class, std::vector<Id>& out);
+  bool NothingAfter(Id id, TextClass text_class);
   void Clear();
 
   const xgrammar::Grammar grammar_;
@@ -152,8 +159,8 @@ class RuleAutomaton final {
   std::vector<const Config*> configs_;
   std::vector<std::array<int16_t, 256>> transitions_;  // of each configuration; -1: not known
   std::vector<uint8_t> certain_;                       // of each configuration
-  // Of each configuration: the answers of TextAfter; -1: not known.
-  std::vector<std::array<int16_t, kTextClasses>> text_after_;
+  // Of each configuration, what TextAfter found; -1 characters: not known.
+  std::vector<std::array<Text, kTextClasses>> text_after_;
   std::vector<Frame> frames_;
   absl::flat_hash_map<Frame, Stack> frame_ids_;
   size_t positions_ = 0;  // in all configurations

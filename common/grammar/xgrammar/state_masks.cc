@@ -20,11 +20,7 @@ class Walk {
 
   StateMask From(RuleAutomaton::Id start) {
     for (const TextClass text_class : kAllTextClasses) {
-      const TokenTrie::Class& tokens = trie_.of(text_class);
-      if (TextAfter(start, text_class) < tokens.longest || tokens.longest == 0) continue;
-      all_of_ = &tokens;
-      words_ = tokens.tokens;
-      break;
+      if (DecideClass(start, text_class)) break;
     }
     // The configurations of the nodes above, each until the end of its node's subtree.
     std::vector<std::pair<RuleAutomaton::Id, int32_t>> path = {{start, trie_.nodes()}};
@@ -41,8 +37,28 @@ class Walk {
   }
 
  private:
-  int TextAfter(RuleAutomaton::Id id, TextClass text_class) {
+  RuleAutomaton::Text TextAfter(RuleAutomaton::Id id, TextClass text_class) {
     return automaton_.TextAfter(id, text_class, trie_.of(text_class).longest);
+  }
+
+  // Decides about all tokens of a class by the number of their characters, if that is possible.
+  // Near the end of a string with a bound, a walk over them takes up to 1 ms for each number of
+  // characters that are left.
+  bool DecideClass(RuleAutomaton::Id start, TextClass text_class) {
+    const TokenTrie::Class& tokens = trie_.of(text_class);
+    const RuleAutomaton::Text text = TextAfter(start, text_class);
+    const bool all = text.characters >= tokens.longest;
+    if (tokens.longest == 0 || text.characters == 0 || (!all && !text.most)) return false;
+    decided_ = &tokens;
+    const std::span<const TokenId> ids = tokens.by_length;
+    const size_t allowed = all ? ids.size() : tokens.up_to[static_cast<size_t>(text.characters)];
+    if (allowed <= ids.size() / 2) {
+      AddTokens(ids.first(allowed));
+      return true;
+    }
+    words_ = tokens.tokens;
+    for (const TokenId id : ids.subspan(allowed)) Clear(id);
+    return true;
   }
 
   // Decides about the tokens of a node to which `to` belongs; whether those below must be visited.
@@ -51,16 +67,15 @@ class Walk {
     const auto end = static_cast<size_t>(trie_.end[at]);
     const int32_t below = trie_.first[at + 1];
     const bool certain = automaton_.certain(to);
-    Add(certain, trie_.first[at], below);
+    const bool decided = decided_ != nullptr && decided_->whole[at];
+    if (!decided) Add(certain, trie_.first[at], below);
     if (end == at + 1) return false;
     if (automaton_.anything(to)) {
       Add(false, below, trie_.first[end]);
       return false;
     }
     if (!certain) return true;
-    if (all_of_ != nullptr && all_of_->whole[at] && all_of_->rest[at] != TokenTrie::Class::kOther) {
-      return false;  // all below are allowed, and in words_
-    }
+    if (decided && decided_->rest[at] != TokenTrie::Class::kOther) return false;
     if (!AllBelow(at, to)) return true;
     Add(true, below, trie_.first[end]);
     return false;
@@ -70,7 +85,7 @@ class Walk {
   bool AllBelow(size_t node, RuleAutomaton::Id to) {
     return std::ranges::any_of(kAllTextClasses, [&](TextClass text_class) {
       const uint8_t rest = trie_.of(text_class).rest[node];
-      return rest != TokenTrie::Class::kOther && TextAfter(to, text_class) >= rest;
+      return rest != TokenTrie::Class::kOther && TextAfter(to, text_class).characters >= rest;
     });
   }
 
@@ -79,8 +94,11 @@ class Walk {
       for (int32_t token = begin; token < end; ++token) possible_.push_back(token);
       return;
     }
-    const auto ids =
-        std::span(trie_.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    AddTokens(
+        std::span(trie_.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+  }
+
+  void AddTokens(std::span<const TokenId> ids) {
     if (words_.empty() && few_.size() + ids.size() > kMaxListed) {
       words_.resize(trie_.of(TextClass::kPlain).tokens.size());
       for (const TokenId id : few_) Set(id);
@@ -94,6 +112,7 @@ class Walk {
   }
 
   void Set(TokenId id) { words_[static_cast<size_t>(id) / 32] |= uint32_t{1} << id % 32; }
+  void Clear(TokenId id) { words_[static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << id % 32); }
 
   StateMask Result() {
     few_.shrink_to_fit();
@@ -103,16 +122,19 @@ class Walk {
 
   const TokenTrie& trie_;
   RuleAutomaton& automaton_;
-  const TokenTrie::Class* all_of_ = nullptr;  // all tokens of this class are allowed
-  std::vector<uint32_t> words_;               // empty while few_ is used
+  const TokenTrie::Class* decided_ = nullptr;  // the class whose tokens are decided about
+  std::vector<uint32_t> words_;                // empty while few_ is used
   std::vector<TokenId> few_;
   std::vector<int32_t> possible_;
 };
 
 }  // namespace
 
-StateMasks::StateMasks(const xgrammar::Grammar& grammar, std::shared_ptr<const TokenTrie> trie)
+StateMasks::StateMasks(const xgrammar::Grammar& grammar,
+                       std::shared_ptr<const TokenTrie> trie,
+                       std::shared_ptr<const Utf8Tokens> utf8)
     : trie_(std::move(trie)),
+      utf8_(std::move(utf8)),
       max_mask_bytes_(kMaxMasks * (sizeof(StateMask) +
                                    trie_->of(TextClass::kPlain).tokens.size() * sizeof(uint32_t))),
       automaton_(grammar) {}
@@ -147,8 +169,13 @@ std::shared_ptr<const StateMask> StateMasks::Of(const Key& key) {
 std::shared_ptr<const StateMask> StateMasks::Compute(const Key& key) {
   automaton_.MakeRoom();
   automaton_.LimitWork(automaton_.work() + kMaxWork);
-  return std::make_shared<const StateMask>(
-      Walk(*trie_, automaton_).From(automaton_.Start(key.rule, key.state, key.caller)));
+  StateMask mask = Walk(*trie_, automaton_).From(automaton_.Start(key.rule, key.state, key.caller));
+  const auto breaks = [&](TokenId token) { return !utf8_->Allows(key.utf8, token); };
+  utf8_->Limit(key.utf8, mask.words);
+  std::erase_if(mask.few, breaks);
+  std::erase_if(mask.possible,
+                [&](int32_t token) { return breaks(trie_->ids[static_cast<size_t>(token)]); });
+  return std::make_shared<const StateMask>(std::move(mask));
 }
 
 }  // namespace baton

@@ -15,6 +15,7 @@
 #include "common/base/token_id.h"
 #include "common/grammar/xgrammar/rule_automaton.h"
 #include "common/grammar/xgrammar/token_trie.h"
+#include "common/grammar/xgrammar/utf8_tokens.h"
 
 namespace baton {
 
@@ -39,17 +40,22 @@ struct StateMask {
 class StateMasks final {
  public:
   // The grammar as RuleAutomaton needs it.
-  StateMasks(const xgrammar::Grammar& grammar, std::shared_ptr<const TokenTrie> trie);
+  StateMasks(const xgrammar::Grammar& grammar,
+             std::shared_ptr<const TokenTrie> trie,
+             std::shared_ptr<const Utf8Tokens> utf8);
 
-  // A state of a rule, and what is known of the rule's caller.
+  // A state of a rule, what is known of the rule's caller, and how far the last character of the
+  // output is written. The masks are limited to UTF-8 when they are computed, because that takes as
+  // long as all the rest of a mask that is known.
   struct Key {
     int32_t rule = 0;
     int32_t state = 0;
     RuleAutomaton::Repetition caller = {};
+    Utf8State utf8 = Utf8State::kWhole;
     auto operator<=>(const Key&) const = default;
     template <typename H>
     friend H AbslHashValue(H h, const Key& v) {
-      return H::combine(std::move(h), v.rule, v.state, v.caller);
+      return H::combine(std::move(h), v.rule, v.state, v.caller, v.utf8);
     }
   };
 
@@ -67,6 +73,7 @@ class StateMasks final {
   std::shared_ptr<const StateMask> Compute(const Key& key);
 
   const std::shared_ptr<const TokenTrie> trie_;
+  const std::shared_ptr<const Utf8Tokens> utf8_;
   const size_t max_mask_bytes_;
   std::mutex mutex_;
   RuleAutomaton automaton_;

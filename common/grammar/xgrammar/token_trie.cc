@@ -152,11 +152,26 @@ class Maker {
       out.rest.push_back(known ? static_cast<uint8_t>(rest[node]) : TokenTrie::Class::kOther);
       out.whole.push_back(within[node] && places[node] == Place::kBetween);
     }
+    FillTokens(out);
+  }
+
+  void FillTokens(TokenTrie::Class& out) {
+    std::vector<std::pair<int, TokenId>> tokens;  // by their characters
     for (int32_t token = 0; token < trie_.tokens(); ++token) {
       if (!out.whole[static_cast<size_t>(own_nodes_[static_cast<size_t>(token)])]) continue;
       const TokenId id = trie_.ids[static_cast<size_t>(token)];
       out.tokens[static_cast<size_t>(id) / 32] |= uint32_t{1} << id % 32;
-      out.longest = std::max(out.longest, CharactersOf(trie_.text(token)));
+      tokens.emplace_back(CharactersOf(trie_.text(token)), id);
+    }
+    std::ranges::sort(tokens);
+    if (!tokens.empty()) out.longest = tokens.back().first;
+    out.up_to.resize(static_cast<size_t>(out.longest) + 1);
+    for (const auto& [characters, id] : tokens) {
+      out.by_length.push_back(id);
+      out.up_to[static_cast<size_t>(characters)] = out.by_length.size();
+    }
+    for (size_t n = 1; n < out.up_to.size(); ++n) {
+      out.up_to[n] = std::max(out.up_to[n], out.up_to[n - 1]);
     }
   }
 

@@ -49,6 +49,10 @@ struct TokenTrie {
     // one of them.
     std::vector<uint32_t> tokens;
     int longest = 0;
+    // The same tokens, those with fewer characters first. [longest + 1] up_to[n]: how many of them
+    // have at most n characters.
+    std::vector<TokenId> by_length;
+    std::vector<size_t> up_to;
   };
 
   // The tokens with a text: texts[t] is the text of token t, empty for a token without text.

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/token_id.h"
+
 namespace baton {
 
 // How far the last character of a text is written in UTF-8 (Unicode 15, table 3-7).
@@ -33,6 +35,10 @@ class Utf8Tokens final {
   // texts[t] is the text of token t.
   explicit Utf8Tokens(const std::vector<std::string>& texts);
 
+  bool Allows(Utf8State state, TokenId token) const {
+    const auto at = static_cast<size_t>(token);
+    return (masks_[static_cast<size_t>(state)][at / 32] >> at % 32 & 1) != 0;
+  }
   // Clears the bits of `mask` for tokens that cannot follow `state`.
   void Limit(Utf8State state, std::span<uint32_t> mask) const;
 

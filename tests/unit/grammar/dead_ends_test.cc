@@ -18,6 +18,7 @@
 #include "common/grammar/xgrammar/earley_matcher.h"
 #include "common/grammar/xgrammar/grammar_compiler.h"
 #include "common/grammar/xgrammar/grammar_passes.h"
+#include "common/grammar/xgrammar/utf8_tokens.h"
 #include "tests/support/byte_tokenizer.h"
 #include "tests/unit/grammar/grammar_walk.h"
 
@@ -142,13 +143,13 @@ std::unique_ptr<GrammarMatcher> MatcherOf(const std::string& ebnf, VisitLimits l
   for (size_t i = 1; i < texts.size(); ++i) texts[i] = std::string(1, static_cast<char>(i));
   const auto trie = std::make_shared<const TokenTrie>(TokenTrie::Make(texts));
   const auto grammar = Optimised(xgrammar::Grammar::FromEBNF(ebnf)).value();
-  return NewEarleyMatcher({grammar,
-                           trie,
-                           std::make_shared<const Utf8Tokens>(texts),
-                           std::make_shared<StateMasks>(grammar, trie),
-                           std::make_shared<RecentCalls>()},
-                          {},
-                          limits);
+  return NewEarleyMatcher(
+      {grammar,
+       trie,
+       std::make_shared<StateMasks>(grammar, trie, std::make_shared<const Utf8Tokens>(texts)),
+       std::make_shared<RecentCalls>()},
+      {},
+      limits);
 }
 
 // How often `matcher` takes an 'a', at most `max` times.

@@ -156,7 +156,49 @@ TEST(Regex, LengthsNarrowThePartThatVaries) {
   EXPECT_FALSE(Matches(*bounded("^(yes|no)$", 3, 3), "no"));
   EXPECT_THAT(std::string(Message(bounded("^abc$", 4, 9).status())), HasSubstr("no text"));
   EXPECT_THAT(std::string(Message(bounded("^(ab)+$", 3, 3).status())), HasSubstr("no text"));
-  EXPECT_THAT(std::string(Message(bounded("^a+b+$", 3, 9).status())), HasSubstr("not supported"));
+  EXPECT_THAT(std::string(Message(bounded("^(ab){1,3}(cd)?$", 5, 5).status())),
+              HasSubstr("not supported"));
+}
+
+// Where several parts vary, each gets a share: all texts match, and have a length within the
+// bounds.
+TEST(Regex, LengthsAreSharedAmongThePartsThatVary) {
+  const auto both = [](int64_t least, int64_t most) {
+    return WithLength("it", MatchedWhole("it", Parse("^a+b+$").value()).value(), least, most);
+  };
+  EXPECT_TRUE(Matches(*both(3, 9), "aab"));
+  EXPECT_TRUE(Matches(*both(3, 9), "aaaabbbbb"));
+  EXPECT_FALSE(Matches(*both(3, 9), "ab"));
+  EXPECT_FALSE(Matches(*both(3, 9), "aaaaabbbbb"));
+  std::vector<std::string> texts = {""};
+  for (size_t i = 0; texts[i].size() < 6; ++i) {
+    for (const char c : {'a', 'b', '-'}) texts.push_back(texts[i] + c);
+  }
+  for (const char* pattern : {"^a+b+$",
+                              "^(a+-)*b*$",
+                              "^[ab]+(-[ab]+)*$",
+                              "^(a|b-)+(-a?)?$",
+                              "a+-",
+                              "^((a?){3}b){2,}$",
+                              "^(a{2,3}b?)+$"}) {
+    const RegexNode node = MatchedSomewhere("it", Parse(pattern).value()).value();
+    for (int64_t least = 0; least < 4; ++least) {
+      for (const int64_t most : {least + 1, least + 3, RegexNode::kNoLimit}) {
+        const auto narrowed = WithLength("it", node, least, most);
+        if (!narrowed.ok()) continue;
+        int matching = 0;
+        for (const std::string& text : texts) {
+          if (!Matches(*narrowed, text)) continue;
+          ++matching;
+          const auto length = static_cast<int64_t>(text.size());
+          EXPECT_TRUE(Matches(node, text)) << pattern << " " << text;
+          EXPECT_TRUE(length >= least && (most == RegexNode::kNoLimit || length <= most))
+              << pattern << " " << text;
+        }
+        EXPECT_TRUE(matching > 0 || most == RegexNode::kNoLimit) << pattern;
+      }
+    }
+  }
 }
 
 // What XGrammar makes of the written text, on both of its ways, is what the tree means.

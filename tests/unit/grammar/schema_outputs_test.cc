@@ -1,6 +1,7 @@
 // What the grammars of schemas allow, where XGrammar by itself would allow more; and its warnings.
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,17 +27,19 @@ using ::testing::HasSubstr;
 
 class SchemaOutputs : public ::testing::Test {
  protected:
-  // Whether an output that matches `schema` may begin with `text`.
-  bool MayBegin(const char* schema, std::string_view text) {
+  // Whether an output that matches `schema` may begin with `text`; with `whole`: and may end then.
+  bool MayBegin(const char* schema, std::string_view text, bool whole = false) {
     const auto part = JsonSchemaPart(Json::parse(schema));
-    EXPECT_TRUE(part.ok()) << part.status();
+    EXPECT_TRUE(part.ok()) << schema << part.status();
     const auto grammar = CompileNow(*compiler_, GrammarSpec(*part));
     const auto matcher = grammar->NewMatcher(tokenizer_.spec().eos);
     for (const char c : text) {
       if (!matcher->Accept(static_cast<uint8_t>(c))) return false;
     }
-    return true;
+    return !whole || matcher->Accept(tokenizer_.spec().eos[0]);
   }
+
+  bool MayBe(const char* schema, std::string_view text) { return MayBegin(schema, text, true); }
 
   const Tokenizer tokenizer_ = BytesAnd({});
   const std::unique_ptr<GrammarCompiler> compiler_ = CompilerFor(tokenizer_);
@@ -101,6 +104,11 @@ TEST_F(SchemaOutputs, FormatsHoldWhatTheirStandardsSay) {
                         {"json-pointer", "/a~1b/0", true},
                         {"json-pointer", "/a~2", false},
                         {"relative-json-pointer", "1/a", true},
+                        {"regex", "^(?:a|b)+[\\w\\-]{3}$", true},
+                        {"regex", "(a", false},
+                        {"regex", "a**", false},
+                        {"url", "https://a.b", true},
+                        {"iri", "no uri", false},
                         {"uuid", "123e4567-e89b-12d3-a456-426614174000", true}};
   for (const auto& [format, text, valid] : cases) {
     const std::string schema = Json{{"type", "string"}, {"format", format}}.dump();
@@ -130,6 +138,81 @@ TEST_F(SchemaOutputs, NumbersFitIntoADouble) {
   EXPECT_FALSE(MayBegin(number, "[" + std::string(202, '1')));
   EXPECT_FALSE(MayBegin(R"({"type": "integer"})", std::string(202, '1')));
   EXPECT_FALSE(MayBegin(R"({"type": "integer", "minimum": 3})", std::string(20, '1')));
+}
+
+// Schemas that a value must match at once.
+TEST_F(SchemaOutputs, AllSchemasBesideEachOtherAreEnforced) {
+  struct Case {
+    const char* schema;
+    std::vector<const char*> valid;
+    std::vector<const char*> invalid;
+  };
+  const Case cases[] = {
+      {R"({"allOf": [{"type": "integer", "minimum": 3}, {"type": "number", "maximum": 5}]})",
+       {"3", "5"},
+       {"2", "6", "4.0"}},
+      {R"({"properties": {"a": {"type": "null"}, "b": {"type": "null"}},
+           "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})",
+       {R"({"a":null})", R"({"b":null})", R"({"a":null,"b":null})"},
+       {"{}", R"({"a":1})"}},
+      {R"({"properties": {"a": {"type": "null"}, "b": {"type": "null"}, "c": {"type": "null"}},
+           "oneOf": [{"required": ["a"]}, {"required": ["b", "c"]}]})",
+       {R"({"a":null})", R"({"b":null,"c":null})"},
+       {"{}", R"({"b":null})", R"({"a":null,"b":null,"c":null})"}},
+      {R"({"allOf": [{"properties": {"a": {"type": ["null", "boolean"]}}},
+                     {"properties": {"a": {"type": ["null", "integer"]}}, "required": ["a"]}]})",
+       {R"({"a":null})"},
+       {"{}", R"({"a":true})", R"({"a":1})"}},
+      {R"({"allOf": [{"properties": {"a": {}}, "additionalProperties": {"type": "null"}},
+                     {"properties": {"b": {}}, "required": ["b"]}]})",
+       {R"({"b":null})", R"({"a":1,"b":null})"},
+       {R"({"b":1})"}},
+      {R"({"allOf": [{"properties": {"a": {}}, "additionalProperties": false},
+                     {"properties": {"b": {}}}]})",
+       {"{}", R"({"a":1})"},
+       {R"({"b":1})"}},
+      {R"({"allOf": [{"patternProperties": {"^x": {"type": "null"}}},
+                     {"properties": {"xa": {}, "y": {}}}]})",
+       {R"({"xa":null,"y":1})"},
+       {R"({"xa":1})"}},
+      {R"({"properties": {"xa": {"type": ["null", "boolean"]}},
+           "patternProperties": {"^x": {"type": ["null", "integer"]}}})",
+       {R"({"xa":null})"},
+       {R"({"xa":true})", R"({"xa":1})"}},
+      {R"({"allOf": [{"enum": ["ab", "abc", 7, null]}, {"minLength": 3},
+                     {"not": {"type": "number"}}]})",
+       {R"("abc")", "null"},
+       {R"("ab")", "7"}},
+      {R"({"enum": [{"a": 1, "b": 2}, {"a": 2}], "properties": {"a": {"const": 1}}})",
+       {R"({"a":1,"b":2})"},
+       {R"({"a":2})"}},
+      {R"({"$ref": "#/$defs/list", "maxItems": 1,
+           "$defs": {"list": {"type": "array", "items": {"type": "null"}}}})",
+       {"[]", "[null]"},
+       {"[null,null]", "[1]"}},
+      {R"({"allOf": [{"$ref": "#/$defs/a"}, {"anyOf": [{"type": "null"}, {"maxLength": 1}]}],
+           "$defs": {"a": {"type": ["string", "null", "boolean"]}}})",
+       {"null", R"("a")"},
+       {R"("ab")"}},
+      {R"({"properties": {"a": false, "b": {}}, "additionalProperties": true})",
+       {"{}", R"({"b":1})"},
+       {R"({"a":1})", R"({"c":1})"}},
+      {R"({"oneOf": [{"type": "object", "properties": {"d": {}}, "required": ["d"]},
+                     {"type": "object", "properties": {"c": {}}, "required": ["c"]}]})",
+       {R"({"d":1})", R"({"c":1})"},
+       {"{}", R"({"c":1,"d":1})", R"({"d":1,"c":1})"}},
+      {R"({"properties": {"a": {}, "b": {}, "c": {}}, "dependentRequired": {"a": ["b"]},
+           "dependentSchemas": {"b": {"properties": {"c": {"type": "null"}}}}})",
+       {"{}", R"({"c":1})", R"({"a":1,"b":1})", R"({"b":1,"c":null})"},
+       {R"({"a":1})", R"({"b":1,"c":1})", R"({"a":1,"c":1})"}},
+      {R"({"patternProperties": {"^a": {"type": ["null", "integer"]}, "b$": {"type": "null"}}})",
+       {R"({"a":null})", R"({"xb":null})"},
+       {R"({"ab":1})", R"({"x":null})"}},
+      {R"({"type": "number", "multipleOf": 3.0})", {"3", "-6"}, {"4", "3.5"}}};
+  for (const auto& [schema, valid, invalid] : cases) {
+    for (const char* text : valid) EXPECT_TRUE(MayBe(schema, text)) << schema << " " << text;
+    for (const char* text : invalid) EXPECT_FALSE(MayBe(schema, text)) << schema << " " << text;
+  }
 }
 
 // The automata of some classes allow bytes that are no UTF-8, which no output has.

@@ -82,6 +82,15 @@ void ExpectRightClass(const TokenTrie& trie, TextClass text_class) {
     if (whole) longest = std::max(longest, CharactersOf(kTexts[id]));
   }
   EXPECT_EQ(tokens.longest, longest);
+  ASSERT_EQ(tokens.up_to.size(), static_cast<size_t>(longest) + 1);
+  for (int n = 0; n <= longest; ++n) {
+    const auto most = [&](TokenId id) {
+      return CharactersOf(kTexts[static_cast<size_t>(id)]) <= n;
+    };
+    EXPECT_EQ(static_cast<size_t>(std::ranges::count_if(tokens.by_length, most)),
+              tokens.up_to[static_cast<size_t>(n)]);
+    EXPECT_TRUE(std::ranges::is_partitioned(tokens.by_length, most));
+  }
 }
 
 TEST(TokenTrie, KnowsTheTokensOfAClass) {
