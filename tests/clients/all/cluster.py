@@ -51,7 +51,7 @@ class Cluster:
                 return found.group(1)
 
     def __exit__(self, *_):
-        self.process.send_signal(signal.SIGINT)
+        self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
