@@ -76,6 +76,8 @@ function(baton_precompile target)
   endif()
   string(JOIN "_" group ${group})
   if(group MATCHES "^test")
+    # g++ 12 crashes when a source has other optimisations than its precompiled header.
+    baton_test_flags(${target})
     baton_precompiled_group(${group} GTest::gtest)
   else()
     baton_precompiled_group(${group})

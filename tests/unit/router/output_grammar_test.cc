@@ -179,6 +179,9 @@ TEST(OutputGrammar, StrictToolsAreEnforcedWithoutForce) {
   EXPECT_THAT(Chat(strict).spec, HasSubstr("triggered_tags"));
   for (int format = 1; format <= static_cast<int>(kLastToolCallFormat); ++format) {
     const ChatFormats formats = {.calls = static_cast<ToolCallFormat>(format)};
+    if (formats.calls == ToolCallFormat::kGemma || formats.calls == ToolCallFormat::kMiniMaxM3) {
+      continue;  // see FormatsWithoutAGrammarRefuseForcedAndStrictCalls
+    }
     const Made made = Chat(strict, formats);
     EXPECT_EQ(made.status, OkStatus()) << format;
     EXPECT_NE(made.spec, "") << format;
