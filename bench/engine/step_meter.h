@@ -65,6 +65,12 @@ class StepMeter final : public Executor {
     if (decodes) decode_rows_ += static_cast<int64_t>(input.tokens.size());
     return issued;
   }
+  bool samples_later() const override { return executor_.samples_later(); }
+  Status IssueSampling(std::span<const SamplingRow> sampling,
+                       std::span<SampledToken> out) override {
+    return executor_.IssueSampling(sampling, out);
+  }
+  bool has_late_rows() const override { return executor_.has_late_rows(); }
   bool StepEnded() const override { return executor_.StepEnded(); }
   Status Await() override {
     --under_way_;

@@ -47,12 +47,10 @@ class Executor {
                        std::span<const SamplingRow> sampling,
                        std::span<SampledToken> out,
                        const LayerWatch& watch) = 0;
-  virtual bool samples_later() const { return false; }
-  virtual Status IssueSampling(std::span<const SamplingRow> /*sampling*/,
-                               std::span<SampledToken> /*out*/) {
-    return MakeStatus(StatusCode::kUnimplemented, "this executor does not sample later");
-  }
-  virtual bool has_late_rows() const { return false; }
+  virtual bool samples_later() const = 0;
+  virtual Status IssueSampling(std::span<const SamplingRow> sampling,
+                               std::span<SampledToken> out) = 0;
+  virtual bool has_late_rows() const = 0;
   virtual bool StepEnded() const = 0;
   virtual Status Await() = 0;
   virtual Status CopyBlocks(std::span<const BlockCopy> copies) = 0;

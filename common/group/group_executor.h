@@ -57,6 +57,13 @@ class GroupExecutor final : public Executor {
                std::span<SampledToken> out,
                const LayerWatch& watch) override;
   // Whether every rank has ended the oldest step under way.
+  // The followers get a step whole.
+  bool samples_later() const override { return false; }
+  Status IssueSampling(std::span<const SamplingRow> /*sampling*/,
+                       std::span<SampledToken> /*out*/) override {
+    return MakeStatus(StatusCode::kUnimplemented, "a group does not sample later");
+  }
+  bool has_late_rows() const override { return false; }
   bool StepEnded() const override;
   Status Await() override;
   Status CopyBlocks(std::span<const BlockCopy> copies) override;

@@ -182,6 +182,12 @@ class QueuingExecutor final : public Executor {
   int32_t stages() const override { return 1; }
   Duration bubble() const override { return {}; }
   std::vector<RankTimes> rank_times() const override { return {{.steps = awaited_}}; }
+  bool samples_later() const override { return false; }
+  Status IssueSampling(std::span<const SamplingRow> /*sampling*/,
+                       std::span<SampledToken> /*out*/) override {
+    return MakeStatus(StatusCode::kUnimplemented, "not in this test");
+  }
+  bool has_late_rows() const override { return false; }
   bool StepEnded() const override { return awaited_ < may_end; }
   Status Issue(const StepInput& /*input*/,
                std::span<const SamplingRow> /*sampling*/,
