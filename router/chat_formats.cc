@@ -149,7 +149,7 @@ class Prober {
     StatusOr<Json> context = TemplateContext(
         {.chat = chat, .names = {}, .tokenizer = tokenizer_, .source = template_.source()});
     if (!context.ok()) return std::nullopt;
-    const auto segments = RenderChat(template_, *std::move(context), {});
+    const auto segments = RenderChat(template_, *context, {});
     if (!segments.ok()) return std::nullopt;
     std::string prompt;
     for (const TextSegment& segment : *segments) prompt += segment.text;

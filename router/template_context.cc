@@ -227,7 +227,7 @@ StatusOr<Json> TemplateContext(const TemplateInput& input) {
 }
 
 StatusOr<std::vector<TextSegment>> RenderChat(const ChatTemplate& chat_template,
-                                              Json context,
+                                              Json& context,
                                               const RenderOptions& options) {
   StatusOr<std::vector<TextSegment>> prompt = chat_template.RenderSegments(context, options);
   for (const auto adapt : {EmptyNullContents, WriteCallArguments}) {

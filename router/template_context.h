@@ -26,11 +26,11 @@ struct TemplateInput {
 // InvalidArgument naming the member at fault.
 StatusOr<nlohmann::ordered_json> TemplateContext(const TemplateInput& input);
 
-// Renders the prompt. Where the template fails, renders it again with what older templates expect:
-// without null contents, which clients send with messages that only call tools, and with the
-// arguments of calls as JSON text. Errors: as ChatTemplate::RenderSegments.
+// Renders the prompt. Where the template fails, renders it again with what older templates expect,
+// to which `context` is changed: no null contents, which clients send with messages that only call
+// tools, and the arguments of calls as JSON text. Errors: as ChatTemplate::RenderSegments.
 StatusOr<std::vector<TextSegment>> RenderChat(const ChatTemplate& chat_template,
-                                              nlohmann::ordered_json context,
+                                              nlohmann::ordered_json& context,
                                               const RenderOptions& options);
 
 // For a chat with continue_final_message: removes the text that the template wrote after the
