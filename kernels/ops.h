@@ -171,6 +171,8 @@ class Ops {
                        const Vector& weight,
                        float epsilon,
                        const Tensor& out) = 0;
+  // residual += delta.
+  virtual void Add(const Tensor& residual, const Tensor& delta) = 0;
   // residual += delta; out = RmsNorm(residual).
   virtual void AddRmsNorm(const Tensor& residual,
                           const Tensor& delta,

@@ -1,8 +1,9 @@
 #include "common/model/activations.h"
 
 #include <algorithm>
-#include <span>
-#include <vector>
+#include <array>
+#include <cstddef>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -11,75 +12,63 @@ namespace {
 // lines.
 constexpr int64_t kRowMultiple = 16;
 
-// An activation buffer to be allocated.
-struct WantedActivation {
-  Activation& to;
-  DType dtype;
-  int64_t rows;
-  int64_t cols;
+// The most rows that a value in each buffer has.
+std::vector<int64_t> RowsOfBuffers(const DecoderGraphs& graphs, int64_t rows, int64_t logit_rows) {
+  std::vector<int64_t> most(graphs.buffers.size(), 0);
+  for (const StepGraphs* kind : {&graphs.with_logits, &graphs.without_logits}) {
+    for (const graph::StepGraph* graph : {&kind->stage, &kind->answer}) {
+      for (const graph::Value& value : graph->values()) {
+        const std::array<int64_t, 3> counts = {rows, logit_rows, 1};
+        int64_t& room = most[static_cast<size_t>(value.buffer)];
+        room = std::max(room, counts[static_cast<size_t>(value.rows)]);
+      }
+    }
+  }
+  return most;
+}
 
-  int64_t stride() const { return (cols + kRowMultiple - 1) / kRowMultiple * kRowMultiple; }
-  size_t bytes() const { return static_cast<size_t>(rows * stride()) * ShapeOf(dtype).bytes; }
-};
+size_t BytesOf(const Tensor& tensor) {
+  return static_cast<size_t>(tensor.rows * tensor.stride) * ShapeOf(tensor.dtype).bytes;
+}
 
 // Host memory is committed only when it is first touched, so the total is checked before the first
 // allocation.
-Status AllocateAll(std::span<const WantedActivation> wanted, int32_t max_rows, Device& device) {
+Status CheckRoom(const std::vector<Tensor>& tensors, int32_t max_rows, Device& device) {
   size_t bytes = 0;
-  for (const WantedActivation& one : wanted) bytes += one.bytes();
+  for (const Tensor& one : tensors) bytes += BytesOf(one);
   const size_t free_bytes = device.free_bytes();
-  if (bytes > free_bytes) {
-    return MakeStatus(StatusCode::kResourceExhausted,
-                      "activations of steps of {} tokens (engine.max_step_tokens) take {} bytes on "
-                      "{}; {} bytes are free beside the weights",
-                      max_rows,
-                      bytes,
-                      device.name(),
-                      free_bytes);
-  }
-  for (const WantedActivation& one : wanted) {
-    BATON_ASSIGN_OR_RETURN(one.to.buffer, device.Allocate(one.bytes(), Sharing::kPrivate));
-    one.to.tensor = {one.to.buffer->data(), one.dtype, one.rows, one.cols, one.stride()};
-  }
-  return OkStatus();
+  if (bytes <= free_bytes) return OkStatus();
+  return MakeStatus(StatusCode::kResourceExhausted,
+                    "activations of steps of {} tokens (engine.max_step_tokens) take {} bytes on "
+                    "{}; {} bytes are free beside the weights",
+                    max_rows,
+                    bytes,
+                    device.name(),
+                    free_bytes);
 }
 
 }  // namespace
 
-StatusOr<Activations> Activations::Allocate(const ModelSpec& spec,
-                                            const RankPlan& plan,
+StatusOr<Activations> Activations::Allocate(const DecoderGraphs& graphs,
                                             int32_t max_rows,
                                             int32_t max_logit_rows,
                                             Ops& ops) {
-  const int64_t rows = ops.PaddedRows(max_rows);
-  const int64_t logit_rows = ops.PaddedRows(max_logit_rows);
-  const bool gathers = plan.mode == ExchangeMode::kGather;
-  const int64_t head_dim = spec.head_dim;
-  const int64_t q_cols = (gathers ? spec.heads : plan.heads.q_heads) * head_dim;
-  const int64_t qkv_cols = (plan.heads.q_heads + 2 * plan.heads.kv_heads) * head_dim;
-  const int64_t inner =
-      !gathers && plan.slice.intermediate ? plan.slice.intermediate->size() : spec.intermediate;
-  // The gathered rows of the last layer use the same buffers.
-  const int64_t most = std::max(rows, logit_rows);
-  const DType dtype = ops.activation_dtype();
+  const std::vector<int64_t> rows =
+      RowsOfBuffers(graphs, ops.PaddedRows(max_rows), ops.PaddedRows(max_logit_rows));
   Activations all;
-  std::vector<WantedActivation> wanted = {
-      {all.residual, DType::kF32, rows, spec.hidden},
-      {all.normed, dtype, most, spec.hidden},
-      {all.qkv, dtype, rows, qkv_cols},
-      {all.attention, dtype, rows, q_cols},
-      {all.delta, dtype, most, spec.hidden},
-      {all.feed_forward, dtype, most, std::max<int64_t>(inner, 1)},
-  };
-  if (plan.last_stage()) {
-    wanted.push_back({all.last_attention, dtype, logit_rows, q_cols});
-    wanted.push_back({all.last_residual, DType::kF32, logit_rows, spec.hidden});
-    wanted.push_back({all.last_normed, dtype, logit_rows, spec.hidden});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const graph::BufferShape& shape = graphs.buffers[i];
+    const int64_t stride = (shape.cols + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
+    all.tensors.push_back({nullptr, shape.dtype, rows[i], shape.cols, stride});
   }
-  if (plan.last_stage() || plan.place.leader()) {
-    wanted.push_back({all.logits, DType::kF32, logit_rows, spec.vocab});
+  BATON_RETURN_IF_ERROR(CheckRoom(all.tensors, max_rows, ops.device()));
+  for (Tensor& one : all.tensors) {
+    if (one.rows == 0) continue;
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
+                           ops.device().Allocate(BytesOf(one), Sharing::kPrivate));
+    one.data = buffer->data();
+    all.buffers.push_back(std::move(buffer));
   }
-  BATON_RETURN_IF_ERROR(AllocateAll(wanted, max_rows, ops.device()));
   return all;
 }
 

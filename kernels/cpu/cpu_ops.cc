@@ -204,6 +204,15 @@ void CpuOps::RmsNorm(const Tensor& residual,
   });
 }
 
+void CpuOps::Add(const Tensor& residual, const Tensor& delta) {
+  BATON_CHECK(residual.cols == delta.cols, "sum of {} and {}", residual.cols, delta.cols);
+  ForRows(pool_, residual.rows, residual.cols / 4, [&](int64_t row) {
+    float* const to = FloatRow(residual, row);
+    const float* const from = FloatRow(delta, row);
+    for (int64_t i = 0; i < residual.cols; ++i) to[i] += from[i];
+  });
+}
+
 void CpuOps::AddRmsNorm(const Tensor& residual,
                         const Tensor& delta,
                         const Vector& weight,

@@ -57,6 +57,7 @@ class CpuOps final : public Ops {
                const Vector& weight,
                float epsilon,
                const Tensor& out) override;
+  void Add(const Tensor& residual, const Tensor& delta) override;
   void AddRmsNorm(const Tensor& residual,
                   const Tensor& delta,
                   const Vector& weight,

@@ -58,6 +58,7 @@ class LateSampling final : public Ops {
                const Tensor& out) override {
     ops_->RmsNorm(residual, weight, epsilon, out);
   }
+  void Add(const Tensor& residual, const Tensor& delta) override { ops_->Add(residual, delta); }
   void AddRmsNorm(const Tensor& residual,
                   const Tensor& delta,
                   const Vector& weight,

@@ -49,6 +49,17 @@ void CheckNorm(Ops& ops, const Tolerance& tolerance, int64_t rows, int64_t cols,
   }
 }
 
+void CheckAdd(Ops& ops, int64_t rows, int64_t cols) {
+  const auto x = RandomFloats(static_cast<size_t>(rows * cols), 44, 3.0f);
+  const auto delta = RandomActivations(ops, static_cast<size_t>(rows * cols), 45);
+  DeviceTensor residual(ops, DType::kF32, rows, cols);
+  residual.Write(x);
+  const DeviceTensor extra(ops, rows, cols, delta);
+  InStep(ops, [&] { ops.Add(residual.view(), extra.view()); });
+  const auto got = residual.Read();
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], x[i] + delta[i]) << i;
+}
+
 void CheckEmbed(Ops& ops, const Tolerance& tolerance, DType dtype) {
   const HostWeights table = HeldBy(ops, RandomWeights(dtype, 70, 256, 51));
   const HostMatrix host = table.matrix();
@@ -95,6 +106,10 @@ std::vector<Case> RowCases() {
                          CheckNorm(ops, tolerance, 13, cols, add);
                        }});
     }
+  }
+  for (const int64_t cols : {1, 37, 576, 4096}) {
+    cases.push_back({fmt::format("Add_{}", cols),
+                     [=](Ops& ops, const Tolerance&) { CheckAdd(ops, 13, cols); }});
   }
   for (const DType dtype : kWeightTypes) {
     cases.push_back(

@@ -68,6 +68,28 @@ __global__ void SiluMulKernel(const __nv_bfloat16* gate_up,
   }
 }
 
+__global__ void AddKernel(
+    float* residual, int64_t stride, const __nv_bfloat16* delta, int64_t delta_stride, int cols) {
+  ReleaseSuccessor();
+  WaitForPredecessor();
+  const int64_t row = blockIdx.y;
+  const int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * 8;
+  if (at >= cols) return;
+  float* const to = residual + row * stride;
+  const __nv_bfloat16* const from = delta + row * delta_stride;
+  if (cols % 8 == 0) {
+    float sum[8];
+    float added[8];
+    Read8(to + at, sum);
+    Read8(from + at, added);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum[i] += added[i];
+    Write8(to + at, sum);
+    return;
+  }
+  for (int i = at; i < min(at + 8, cols); ++i) to[i] += __bfloat162float(from[i]);
+}
+
 __global__ void RoundKernel(
     const float* x, int64_t stride, __nv_bfloat16* out, int64_t out_stride, int cols) {
   ReleaseSuccessor();
@@ -144,6 +166,21 @@ cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t
                           Out(out),
                           out.stride,
                           static_cast<int>(out.cols));
+}
+
+cudaError_t LaunchAdd(const Tensor& residual, const Tensor& delta, cudaStream_t stream) {
+  constexpr unsigned kThreads = 256;
+  if (residual.rows == 0) return cudaSuccess;
+  return LaunchOverlapped(AddKernel,
+                          dim3(CeilDiv(CeilDiv(residual.cols, 8), kThreads), Rows(residual)),
+                          dim3(kThreads),
+                          0,
+                          stream,
+                          Floats(residual),
+                          residual.stride,
+                          In(delta),
+                          delta.stride,
+                          static_cast<int>(residual.cols));
 }
 
 cudaError_t LaunchRound(const Tensor& x, const Tensor& out, cudaStream_t stream) {

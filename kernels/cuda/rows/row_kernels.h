@@ -22,6 +22,9 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
                         const Tensor& out,
                         cudaStream_t stream);
 
+// residual += delta; both have the same rows and columns.
+cudaError_t LaunchAdd(const Tensor& residual, const Tensor& delta, cudaStream_t stream);
+
 // out = silu(gate) · up, with gate_up = [gate | up].
 cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream);
 

@@ -48,6 +48,10 @@ void CudaOps::RmsNorm(const Tensor& residual,
                                 .out = Padded(out)});
 }
 
+void CudaOps::Add(const Tensor& residual, const Tensor& delta) {
+  ops_list_.emplace_back(AddOp{Padded(residual), Padded(delta)});
+}
+
 void CudaOps::AddRmsNorm(const Tensor& residual,
                          const Tensor& delta,
                          const Vector& weight,

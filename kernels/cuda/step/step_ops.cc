@@ -384,6 +384,7 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
                  .fp8_out = c.fp8_out},
                 stream);
           },
+          [&](const AddOp& c) { return LaunchAdd(c.residual, c.delta, stream); },
           [&](const QuantizeOp& c) { return LaunchQuantize(c.x, c.out, stream); },
           [&](const RescaleOp& c) { return LaunchRescale(c.x, c.scales, c.bias, stream); },
           [&](const MatMulOp& c) { return context.gemm.Launch(c.problem, stream); },

@@ -36,6 +36,13 @@ struct EmbedOp {
   bool operator==(const EmbedOp&) const = default;
 };
 
+// residual += delta.
+struct AddOp {
+  Tensor residual;
+  Tensor delta;
+  bool operator==(const AddOp&) const = default;
+};
+
 // out = x in FP8.
 struct QuantizeOp {
   Tensor x;
@@ -157,6 +164,7 @@ struct NotifyOp {
 };
 
 using StepOp = std::variant<EmbedOp,
+                            AddOp,
                             QuantizeOp,
                             RescaleOp,
                             NormOp,

@@ -49,6 +49,7 @@ class RefusingOps final : public Ops {
   Status IssueStep() override { return NotReached(); }
   void Embed(const Matrix&, int32_t, const Tensor&) override {}
   void RmsNorm(const Tensor&, const Vector&, float, const Tensor&) override {}
+  void Add(const Tensor&, const Tensor&) override {}
   void AddRmsNorm(const Tensor&, const Tensor&, const Vector&, float, const Tensor&) override {}
   void MatMul(const Tensor&, const Matrix&, const Vector*, const Tensor&) override {}
   void MatMulSiluMul(const Tensor&, const Matrix&, const Vector*, const Tensor&) override {}

@@ -1,0 +1,94 @@
+#include "kernels/graph/place_exchanges.h"
+
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace baton::graph {
+namespace {
+
+// Whether an op reads only what this rank has computed of its operand.
+bool ReadsShare(const Op& op) {
+  return std::holds_alternative<GatherRowsOp>(op);
+}
+
+class Placer {
+ public:
+  explicit Placer(StepGraph& graph)
+      : graph_(graph),
+        exchanged_(graph.values().size()),
+        read_whole_(graph.values().size(), false) {
+    for (size_t i = 0; i < exchanged_.size(); ++i) exchanged_[i] = static_cast<ValueId>(i);
+  }
+
+  void Run() {
+    std::vector<Op> ops = graph_.TakeOps();
+    for (const Op& op : ops) {
+      if (ReadsShare(op)) continue;
+      for (const ValueId id : ReadBy(op)) read_whole_[static_cast<size_t>(id)] = true;
+    }
+    for (Op& op : ops) Append(std::move(op));
+    AwaitKv();
+    if (const auto result = graph_.result()) graph_.set_result(NowOf(*result));
+  }
+
+ private:
+  // The value that has all of `id`.
+  ValueId NowOf(ValueId id) const { return exchanged_[static_cast<size_t>(id)]; }
+
+  void Append(Op op) {
+    if (const auto* const written = std::get_if<KvWrittenOp>(&op)) {
+      written_.push_back(*written);
+      return;
+    }
+    // What is sent may be the last op of a step, and the next layer has a KvWrittenOp of its own.
+    if (std::holds_alternative<RopeAndWriteKvOp>(op) || std::holds_alternative<SendOp>(op) ||
+        std::holds_alternative<SignalOp>(op)) {
+      AwaitKv();
+    }
+    for (const ValueId id : ReadBy(op)) ReplaceReads(op, id, NowOf(id));
+    const std::vector<ValueId> outs = WrittenBy(op);
+    graph_.Append(std::move(op));
+    for (const ValueId id : outs) Exchange(id);
+  }
+
+  void Exchange(ValueId id) {
+    const bool is_result = graph_.result() == id;
+    if (!read_whole_[static_cast<size_t>(id)] && !is_result) return;
+    const Value value = graph_.value(id);
+    if (std::holds_alternative<Whole>(value.share)) return;
+    const ValueId all = graph_.Add(
+        {.buffer = value.buffer, .rows = value.rows, .cols = value.cols, .share = Whole{}});
+    exchanged_[static_cast<size_t>(id)] = all;
+    if (std::holds_alternative<Summand>(value.share)) {
+      graph_.Append(AllReduceOp{.x = id, .out = all});
+    } else {
+      graph_.Append(GatherColumnsOp{.x = id, .to_all = !is_result, .out = all});
+    }
+    ReportKv();
+  }
+
+  void ReportKv() {
+    for (const KvWrittenOp& op : written_) graph_.Append(op);
+    written_.clear();
+  }
+
+  void AwaitKv() {
+    if (written_.empty()) return;
+    graph_.Append(BarrierOp{});
+    ReportKv();
+  }
+
+  StepGraph& graph_;
+  std::vector<ValueId> exchanged_;  // by value: NowOf
+  std::vector<bool> read_whole_;    // by value
+  std::vector<KvWrittenOp> written_;
+};
+
+}  // namespace
+
+void PlaceExchanges(StepGraph& graph) {
+  Placer(graph).Run();
+}
+
+}  // namespace baton::graph

@@ -1,0 +1,332 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/base/status.h"
+#include "kernels/ops.h"
+#include "kernels/tensor.h"
+
+// A step as a graph: ops over values. Each op states which values it reads and which one it writes,
+// so that passes can see who reads a value, whatever memory the value is in. A decoder builds its
+// graphs once, for any number of rows; RunGraph runs one with the rows of a step.
+namespace baton::graph {
+
+// Index into StepGraph::values(). Each value is written by one op (static single assignment).
+using ValueId = int32_t;
+// Index into Buffers.
+using BufferId = int32_t;
+
+// How many rows a value has.
+enum class RowCount : uint8_t {
+  kStep,    // the rows of the step
+  kLogits,  // the rows for which logits are computed
+  kOne,
+};
+
+// What this tensor rank computes of a value.
+struct Whole {
+  bool operator==(const Whole&) const = default;
+};
+// Tensor rank r computes columns ends[r − 1] … ends[r] − 1 (from 0 on for rank 0).
+struct Columns {
+  std::vector<int64_t> ends;
+  bool operator==(const Columns&) const = default;
+};
+// The value is the sum of what the tensor ranks compute.
+struct Summand {
+  bool operator==(const Summand&) const = default;
+};
+using Share = std::variant<Whole, Columns, Summand>;
+
+// Memory for values, with room for `cols` columns of each row.
+struct BufferShape {
+  std::string_view name;  // for messages; a literal
+  DType dtype = DType::kF32;
+  int64_t cols = 0;
+};
+using Buffers = std::vector<BufferShape>;
+
+// Values in the same buffer overwrite each other: a value may be read until the next value of its
+// buffer is written.
+struct Value {
+  BufferId buffer = 0;
+  RowCount rows = RowCount::kStep;
+  int64_t cols = 0;
+  Share share = Whole{};
+};
+
+// The operands of an op, as the names of its members.
+template <class Op, size_t n>
+using Members = std::array<ValueId Op::*, n>;
+
+// The ops. `out` is the value that an op writes. Where a comment says "in place", `out` is in the
+// buffer of the value that it replaces.
+
+// As Ops::Embed.
+struct EmbedOp {
+  static constexpr std::string_view kName = "Embed";
+
+  const Matrix* table = nullptr;
+  int32_t first_token = 0;
+  ValueId out = 0;
+
+  static constexpr Members<EmbedOp, 0> kReads = {};
+  static constexpr Members<EmbedOp, 1> kWrites = {&EmbedOp::out};
+};
+
+// out = residual + delta, in place of the residual.
+struct AddOp {
+  static constexpr std::string_view kName = "Add";
+
+  ValueId residual = 0;
+  ValueId delta = 0;
+  ValueId out = 0;
+
+  static constexpr Members<AddOp, 2> kReads = {&AddOp::residual, &AddOp::delta};
+  static constexpr Members<AddOp, 1> kWrites = {&AddOp::out};
+};
+
+// out = RmsNorm(x), as Ops::RmsNorm.
+struct NormOp {
+  static constexpr std::string_view kName = "Norm";
+
+  ValueId x = 0;
+  const Vector* weight = nullptr;
+  float epsilon = 0;
+  ValueId out = 0;
+
+  static constexpr Members<NormOp, 1> kReads = {&NormOp::x};
+  static constexpr Members<NormOp, 1> kWrites = {&NormOp::out};
+};
+
+// sum = residual + delta, in place of the residual; out = RmsNorm(sum). FuseAddNorm makes it of an
+// AddOp and a NormOp.
+struct AddNormOp {
+  static constexpr std::string_view kName = "AddNorm";
+
+  ValueId residual = 0;
+  ValueId delta = 0;
+  ValueId sum = 0;
+  const Vector* weight = nullptr;
+  float epsilon = 0;
+  ValueId out = 0;
+
+  static constexpr Members<AddNormOp, 2> kReads = {&AddNormOp::residual, &AddNormOp::delta};
+  static constexpr Members<AddNormOp, 2> kWrites = {&AddNormOp::sum, &AddNormOp::out};
+};
+
+// out = W x + bias.
+struct MatMulOp {
+  static constexpr std::string_view kName = "MatMul";
+
+  ValueId x = 0;
+  const Matrix* weight = nullptr;
+  const Vector* bias = nullptr;  // null: none
+  ValueId out = 0;
+
+  static constexpr Members<MatMulOp, 1> kReads = {&MatMulOp::x};
+  static constexpr Members<MatMulOp, 1> kWrites = {&MatMulOp::out};
+};
+
+// out = silu(Wgate x + bgate) · (Wup x + bup), as Ops::MatMulSiluMul.
+struct GatedMatMulOp {
+  static constexpr std::string_view kName = "GatedMatMul";
+
+  ValueId x = 0;
+  const Matrix* gate_up = nullptr;
+  const Vector* bias = nullptr;  // null: none
+  ValueId out = 0;
+
+  static constexpr Members<GatedMatMulOp, 1> kReads = {&GatedMatMulOp::x};
+  static constexpr Members<GatedMatMulOp, 1> kWrites = {&GatedMatMulOp::out};
+};
+
+// As Ops::Experts, which exchanges the ranks' sums.
+struct ExpertsOp {
+  static constexpr std::string_view kName = "Experts";
+
+  ValueId x = 0;
+  ExpertArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<ExpertsOp, 1> kReads = {&ExpertsOp::x};
+  static constexpr Members<ExpertsOp, 1> kWrites = {&ExpertsOp::out};
+};
+
+// As Ops::RopeAndWriteKv, in place of `qkv`.
+struct RopeAndWriteKvOp {
+  static constexpr std::string_view kName = "RopeAndWriteKv";
+
+  ValueId qkv = 0;
+  HeadShape heads = {};
+  RopeArgs args = {};
+  int32_t layer = 0;
+  ValueId out = 0;
+
+  static constexpr Members<RopeAndWriteKvOp, 1> kReads = {&RopeAndWriteKvOp::qkv};
+  static constexpr Members<RopeAndWriteKvOp, 1> kWrites = {&RopeAndWriteKvOp::out};
+};
+
+struct AttentionOp {
+  static constexpr std::string_view kName = "Attention";
+
+  ValueId qkv = 0;
+  AttentionArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<AttentionOp, 1> kReads = {&AttentionOp::qkv};
+  static constexpr Members<AttentionOp, 1> kWrites = {&AttentionOp::out};
+};
+
+// out = the logit rows of x.
+struct GatherRowsOp {
+  static constexpr std::string_view kName = "GatherRows";
+
+  ValueId x = 0;
+  ValueId out = 0;
+
+  static constexpr Members<GatherRowsOp, 1> kReads = {&GatherRowsOp::x};
+  static constexpr Members<GatherRowsOp, 1> kWrites = {&GatherRowsOp::out};
+};
+
+// The exchanges between tensor ranks (PlaceExchanges), all in place.
+struct AllReduceOp {
+  static constexpr std::string_view kName = "AllReduce";
+
+  ValueId x = 0;  // a Summand
+  ValueId out = 0;
+
+  static constexpr Members<AllReduceOp, 1> kReads = {&AllReduceOp::x};
+  static constexpr Members<AllReduceOp, 1> kWrites = {&AllReduceOp::out};
+};
+struct GatherColumnsOp {
+  static constexpr std::string_view kName = "GatherColumns";
+
+  ValueId x = 0;       // Columns
+  bool to_all = true;  // false: to tensor rank 0
+  ValueId out = 0;
+
+  static constexpr Members<GatherColumnsOp, 1> kReads = {&GatherColumnsOp::x};
+  static constexpr Members<GatherColumnsOp, 1> kWrites = {&GatherColumnsOp::out};
+};
+struct BarrierOp {
+  static constexpr std::string_view kName = "Barrier";
+
+  static constexpr Members<BarrierOp, 0> kReads = {};
+  static constexpr Members<BarrierOp, 0> kWrites = {};
+};
+
+// Messages between the stages of a pipeline.
+struct SendOp {
+  static constexpr std::string_view kName = "Send";
+
+  ValueId x = 0;
+  int32_t stage = 0;
+
+  static constexpr Members<SendOp, 1> kReads = {&SendOp::x};
+  static constexpr Members<SendOp, 0> kWrites = {};
+};
+// Tells another stage that all earlier ops have finished: sends one element, no matter which.
+struct SignalOp {
+  static constexpr std::string_view kName = "Signal";
+
+  int32_t stage = 0;
+  ValueId out = 0;  // what is sent
+
+  static constexpr Members<SignalOp, 0> kReads = {};
+  static constexpr Members<SignalOp, 1> kWrites = {&SignalOp::out};
+};
+
+struct ReceiveOp {
+  static constexpr std::string_view kName = "Receive";
+
+  int32_t stage = 0;
+  ValueId out = 0;
+
+  static constexpr Members<ReceiveOp, 0> kReads = {};
+  static constexpr Members<ReceiveOp, 1> kWrites = {&ReceiveOp::out};
+};
+
+// All tensor ranks have written the KV of `layer` for all rows. The layer is counted from the first
+// one of the model.
+struct KvWrittenOp {
+  static constexpr std::string_view kName = "KvWritten";
+
+  int32_t layer = 0;
+
+  static constexpr Members<KvWrittenOp, 0> kReads = {};
+  static constexpr Members<KvWrittenOp, 0> kWrites = {};
+};
+
+using Op = std::variant<EmbedOp,
+                        AddOp,
+                        NormOp,
+                        AddNormOp,
+                        MatMulOp,
+                        GatedMatMulOp,
+                        ExpertsOp,
+                        RopeAndWriteKvOp,
+                        AttentionOp,
+                        GatherRowsOp,
+                        AllReduceOp,
+                        GatherColumnsOp,
+                        BarrierOp,
+                        SendOp,
+                        SignalOp,
+                        ReceiveOp,
+                        KvWrittenOp>;
+
+// The values that `op` reads, in a fixed order.
+std::vector<ValueId> ReadBy(const Op& op);
+// Lets `op` read `to` wherever it reads `from`.
+void ReplaceReads(Op& op, ValueId from, ValueId to);
+// The values that `op` writes.
+std::vector<ValueId> WrittenBy(const Op& op);
+std::string_view Name(const Op& op);
+
+// Values, and ops in the order in which they run.
+class StepGraph {
+ public:
+  ValueId Add(Value value) {
+    values_.push_back(std::move(value));
+    return static_cast<ValueId>(values_.size()) - 1;
+  }
+  void Append(Op op) { ops_.push_back(std::move(op)); }
+
+  const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
+  const std::vector<Value>& values() const { return values_; }
+  const std::vector<Op>& ops() const { return ops_; }
+  // Takes the ops out of the graph, for a pass that appends others.
+  std::vector<Op> TakeOps() { return std::exchange(ops_, {}); }
+
+  // The logits, which only the leader reads; nothing in a graph without them.
+  std::optional<ValueId> result() const { return result_; }
+  void set_result(ValueId id) { result_ = id; }
+
+  // For each value, how many ops read it. The result counts as read once.
+  std::vector<int32_t> CountReaders() const;
+
+ private:
+  std::vector<Value> values_;
+  std::vector<Op> ops_;
+  std::optional<ValueId> result_;
+};
+
+// Checks that each value is written once and before it is read, that no value is read after another
+// value was written to its buffer, and that the columns of values fit their buffers. Errors:
+// FailedPrecondition, naming the op and the value.
+Status Check(const StepGraph& graph, std::span<const BufferShape> buffers);
+
+// A line for each op, for example "v3:delta = MatMul v2".
+std::string ToString(const StepGraph& graph, std::span<const BufferShape> buffers);
+
+}  // namespace baton::graph

@@ -1,0 +1,139 @@
+#include "kernels/graph/place_exchanges.h"
+
+#include <gtest/gtest.h>
+
+namespace baton::graph {
+namespace {
+
+const Buffers kBuffers = {{"residual", DType::kF32, 8},
+                          {"qkv", DType::kF32, 8},
+                          {"attention", DType::kF32, 8},
+                          {"rows", DType::kF32, 8},
+                          {"delta", DType::kF32, 8}};
+
+// A layer of one of two ranks, up to the sum of attention and residual.
+class Layer {
+ public:
+  Layer(Share attention, Share delta)
+      : attention_(std::move(attention)), delta_(std::move(delta)) {}
+
+  StepGraph Build(bool of_logit_rows) {
+    const ValueId embedded = Value(0, Summand{});
+    graph_.Append(EmbedOp{.out = embedded});
+    const ValueId qkv = Value(1);
+    graph_.Append(NormOp{.x = embedded, .out = qkv});
+    const ValueId rotated = Value(1);
+    graph_.Append(RopeAndWriteKvOp{.qkv = qkv, .out = rotated});
+    graph_.Append(KvWrittenOp{7});
+    ValueId attention = Value(2, attention_);
+    graph_.Append(AttentionOp{.qkv = rotated, .out = attention});
+    if (of_logit_rows) {
+      const ValueId rows = Value(3, attention_);
+      graph_.Append(GatherRowsOp{.x = attention, .out = rows});
+      attention = rows;
+    }
+    const ValueId delta = Value(4, delta_);
+    graph_.Append(MatMulOp{.x = attention, .out = delta});
+    graph_.Append(AddOp{.residual = embedded, .delta = delta, .out = Value(0)});
+    PlaceExchanges(graph_);
+    EXPECT_TRUE(Check(graph_, kBuffers).ok()) << Check(graph_, kBuffers);
+    return graph_;
+  }
+
+ private:
+  ValueId Value(BufferId buffer, Share share = Whole{}) {
+    return graph_.Add({.buffer = buffer, .cols = 8, .share = std::move(share)});
+  }
+
+  const Share attention_;
+  const Share delta_;
+  StepGraph graph_;
+};
+
+TEST(PlaceExchangesTest, GathersColumnsWhereAnOpReadsAllOfThem) {
+  const Columns halves = {{4, 8}};
+  EXPECT_EQ(ToString(Layer(halves, halves).Build(false), kBuffers),
+            "v0:residual = Embed\n"
+            "v6:residual = AllReduce v0\n"
+            "v1:qkv = Norm v6\n"
+            "v2:qkv = RopeAndWriteKv v1\n"
+            "v3:attention = Attention v2\n"
+            "v7:attention = GatherColumns v3\n"
+            "KvWritten\n"
+            "v4:delta = MatMul v7\n"
+            "v8:delta = GatherColumns v4\n"
+            "v5:residual = Add v6 v8\n");
+}
+
+TEST(PlaceExchangesTest, AddsUpSummands) {
+  EXPECT_EQ(ToString(Layer(Whole{}, Summand{}).Build(false), kBuffers),
+            "v0:residual = Embed\n"
+            "v6:residual = AllReduce v0\n"
+            "v1:qkv = Norm v6\n"
+            "v2:qkv = RopeAndWriteKv v1\n"
+            "v3:attention = Attention v2\n"
+            "v4:delta = MatMul v3\n"
+            "v7:delta = AllReduce v4\n"
+            "KvWritten\n"
+            "v5:residual = Add v6 v7\n");
+}
+
+TEST(PlaceExchangesTest, RowsAreGatheredBeforeColumns) {
+  const Columns halves = {{4, 8}};
+  EXPECT_EQ(ToString(Layer(halves, Summand{}).Build(true), kBuffers),
+            "v0:residual = Embed\n"
+            "v7:residual = AllReduce v0\n"
+            "v1:qkv = Norm v7\n"
+            "v2:qkv = RopeAndWriteKv v1\n"
+            "v3:attention = Attention v2\n"
+            "v4:rows = GatherRows v3\n"
+            "v8:rows = GatherColumns v4\n"
+            "KvWritten\n"
+            "v5:delta = MatMul v8\n"
+            "v9:delta = AllReduce v5\n"
+            "v6:residual = Add v7 v9\n");
+}
+
+// Without an exchange after it, only a barrier shows that the other ranks have written their KV.
+TEST(PlaceExchangesTest, KvIsAwaitedByABarrierWhereNoExchangeFollows) {
+  StepGraph graph;
+  for (int i = 0; i < 3; ++i) graph.Add({.buffer = 1, .cols = 8});
+  graph.Append(EmbedOp{.out = 0});
+  for (const ValueId layer : {0, 1}) {
+    graph.Append(RopeAndWriteKvOp{.qkv = layer, .out = layer + 1});
+    graph.Append(KvWrittenOp{layer});
+  }
+  graph.Append(SendOp{.x = 2, .stage = 1});
+  PlaceExchanges(graph);
+  EXPECT_EQ(ToString(graph, kBuffers),
+            "v0:qkv = Embed\n"
+            "v1:qkv = RopeAndWriteKv v0\n"
+            "Barrier\n"
+            "KvWritten\n"
+            "v2:qkv = RopeAndWriteKv v1\n"
+            "Barrier\n"
+            "KvWritten\n"
+            "Send v2\n");
+}
+
+// The logits are gathered on the first rank alone, and that rank may send them on.
+TEST(PlaceExchangesTest, TheResultIsGatheredOnTheFirstRank) {
+  StepGraph graph;
+  graph.Add({.buffer = 0, .cols = 8});
+  graph.Add({.buffer = 4, .cols = 8, .share = Columns{{4, 8}}});
+  graph.Append(EmbedOp{.out = 0});
+  graph.Append(MatMulOp{.x = 0, .out = 1});
+  graph.Append(SendOp{.x = 1, .stage = 0});
+  graph.set_result(1);
+  PlaceExchanges(graph);
+  EXPECT_EQ(ToString(graph, kBuffers),
+            "v0:residual = Embed\n"
+            "v1:delta = MatMul v0\n"
+            "v2:delta = GatherColumns v1\n"
+            "Send v2\n");
+  EXPECT_EQ(graph.result(), 2);
+  EXPECT_FALSE(std::get<GatherColumnsOp>(graph.ops()[2]).to_all);
+}
+
+}  // namespace
+}  // namespace baton::graph
