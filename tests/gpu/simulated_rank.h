@@ -153,7 +153,7 @@ class Rank {
   StepOp NormOf(const Tensor& added) const {
     NormOp norm;
     norm.residual = residual;
-    norm.delta = added;
+    if (added.data != nullptr) norm.input = DeltaInput{added};
     norm.out = normed;
     return norm;
   }
@@ -228,30 +228,38 @@ class Rank {
     for (int64_t row = 0; row < c.residual.rows; ++row) {
       for (int64_t col = 0; col < kCols; ++col) {
         float value = Get(c.residual, row, col);
-        value += DeltaOf(c, row, col);
+        value += InputOf(c, row, col);
         Set(c.residual, row, col, value);
         Set(out, row, col, std::fmod(value, 47.0f));
       }
     }
   }
-  static float DeltaOf(const NormOp& c, int64_t row, int64_t col) {
-    const auto part = [&](size_t rank, int64_t first, int64_t cols) {
-      Tensor one = c.delta;
-      one.data += c.part_offsets[rank] * 2;
-      one.cols = one.stride = cols;
-      return Get(one, row, col - first);
+  static float InputOf(const NormOp& c, int64_t row, int64_t col) {
+    // An element of a tensor without gaps that begins `offset` elements after `first`.
+    const auto part = [&](Tensor first, int64_t offset, int64_t column, int64_t cols) {
+      first.data += offset * 2;
+      first.cols = first.stride = cols;
+      return Get(first, row, column);
     };
-    float sum = 0;
-    if (c.delta_ends[0] > 0) {
-      size_t rank = 0;
-      while (col >= c.delta_ends[rank]) ++rank;
-      const int64_t first = rank == 0 ? 0 : c.delta_ends[rank - 1];
-      return part(rank, first, c.delta_ends[rank] - first);
-    }
-    for (int32_t i = 0; c.delta.data != nullptr && i < c.delta_parts; ++i) {
-      sum += part(static_cast<size_t>(i), 0, kCols);
-    }
-    return sum;
+    return std::visit(
+        Overloaded{
+            [&](const DeltaInput& one) { return Get(one.delta, row, col); },
+            [&](const PartsInput& sum) {
+              float total = 0;
+              for (int32_t i = 0; i < sum.parts; ++i) {
+                total += part(sum.first, sum.offsets[static_cast<size_t>(i)], col, kCols);
+              }
+              return total;
+            },
+            [&](const PackedColumnsInput& columns) {
+              size_t rank = 0;
+              while (col >= columns.ends[rank]) ++rank;
+              const int64_t first = rank == 0 ? 0 : columns.ends[rank - 1];
+              return part(
+                  columns.mine, columns.offsets[rank], col - first, columns.ends[rank] - first);
+            },
+            [](const auto& /*other*/) { return 0.0f; }},
+        c.input);
   }
   // A row's scale tells from which row the numbers are.
   static void Quantize(const QuantizeOp& c) {

@@ -64,7 +64,7 @@ class SplitRowsTest : public testing::Test {
   StepOp Norm(int64_t rows = kRows) {
     NormOp norm;
     norm.residual = residual().Rows(0, rows);
-    norm.delta = delta().Rows(0, rows);
+    norm.input = DeltaInput{delta().Rows(0, rows)};
     norm.out = normed().Rows(0, rows);
     return norm;
   }
@@ -109,7 +109,8 @@ class SplitRowsTest : public testing::Test {
                        return "gemm " + Name(c.problem.x) + " of " + std::to_string(c.problem.rows);
                      },
                      [&](const NormOp& c) {
-                       return "norm " + Name(c.delta.data) + " of " + std::to_string(c.delta.rows) +
+                       const Tensor& input = *TensorIn(c.input);
+                       return "norm " + Name(input.data) + " of " + std::to_string(input.rows) +
                               " to " + Name(c.out.data);
                      },
                      [&](const NotifyOp& c) { return "notify " + std::to_string(c.index); },
@@ -186,10 +187,9 @@ TEST_F(SplitRowsTest, ANormAddsThePartsOfASlice) {
     EXPECT_EQ(second->residual, residual().Rows(first, kSlice));
     const std::byte* const own = delta().Rows(first, 1).data;
     const std::byte* const received = split_.places[2];
-    const auto part = [&](size_t of) {
-      return second->delta.data + second->part_offsets[of] * kBytes;
-    };
-    EXPECT_EQ(second->delta_parts, 2);
+    const auto& sum = std::get<PartsInput>(second->input);
+    const auto part = [&](size_t of) { return sum.first.data + sum.offsets[of] * kBytes; };
+    EXPECT_EQ(sum.parts, 2);
     EXPECT_EQ(part(rank == 0 ? 0 : 1), own);
     EXPECT_EQ(part(rank == 0 ? 1 : 0), received);
   }

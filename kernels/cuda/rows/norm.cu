@@ -1,5 +1,6 @@
 #include <cuda_bf16.h>
 
+#include "common/base/overloaded.h"
 #include "kernels/cuda/primitives/block_reduce.cuh"
 #include "kernels/cuda/primitives/expert_results.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
@@ -288,42 +289,82 @@ NormFunction NormFor(Delta delta, bool quantize) {
   return nullptr;
 }
 
-Delta DeltaOf(const NormLaunch& launch) {
-  if (launch.expert_results.results != nullptr) return Delta::kExperts;
-  if (launch.delta.data == nullptr) return Delta::kNone;
-  if (launch.delta_ends[0] > 0) {
-    return launch.peers.slots != nullptr ? Delta::kColumns : Delta::kPackedColumns;
+Delta KindOf(const NormLaunch& launch) {
+  return std::visit(Overloaded{[](const NoInput&) { return Delta::kNone; },
+                               [](const DeltaInput&) { return Delta::kOne; },
+                               [](const PartsInput&) { return Delta::kParts; },
+                               [](const PackedColumnsInput&) { return Delta::kPackedColumns; },
+                               [&](const PeerSumInput&) {
+                                 if (launch.peers.ranks == 2) return Delta::kTwoRanks;
+                                 return launch.peers.ranks <= 4 ? Delta::kFourRanks : Delta::kRanks;
+                               },
+                               [](const PeerColumnsInput&) { return Delta::kColumns; },
+                               [](const ExpertsInput&) { return Delta::kExperts; }},
+                    launch.input);
+}
+
+// Sets what the kernels read of `input`.
+void SetInput(const NormInput& input, NormArguments& to) {
+  if (const Tensor* const delta = TensorIn(input); delta != nullptr) {
+    to.delta = reinterpret_cast<const __nv_bfloat16*>(delta->data);
+    to.delta_stride = delta->stride;
   }
-  if (launch.peers.slots != nullptr) {
-    if (launch.peers.ranks == 2) return Delta::kTwoRanks;
-    return launch.peers.ranks <= 4 ? Delta::kFourRanks : Delta::kRanks;
-  }
-  return launch.delta_parts > 1 ? Delta::kParts : Delta::kOne;
+  std::visit(Overloaded{[&](const DeltaInput& one) { to.delta_scales = one.scales; },
+                        [&](const PartsInput& sum) {
+                          to.delta_parts = sum.parts;
+                          to.part_offsets = sum.offsets;
+                        },
+                        [&](const PackedColumnsInput& columns) {
+                          to.delta_ends = columns.ends;
+                          to.part_offsets = columns.offsets;
+                        },
+                        [&](const PeerColumnsInput& columns) { to.delta_ends = columns.ends; },
+                        [&](const ExpertsInput& experts) { to.expert_results = experts.results; },
+                        [](const auto& /*other*/) {}},
+             input);
 }
 
 }  // namespace
 
-bool NormReadsWholeRows(const Tensor& residual, const Tensor& delta) {
+const Tensor* TensorIn(const NormInput& input) {
+  return std::visit(
+      Overloaded{[](const DeltaInput& one) { return &one.delta; },
+                 [](const PartsInput& sum) { return &sum.first; },
+                 [](const PackedColumnsInput& columns) { return &columns.mine; },
+                 [](const PeerSumInput& sum) { return &sum.mine; },
+                 [](const PeerColumnsInput& columns) { return &columns.whole; },
+                 [](const auto& /*other*/) { return static_cast<const Tensor*>(nullptr); }},
+      input);
+}
+
+std::optional<int32_t> HalfOf(const NormInput& input) {
+  if (const auto* const sum = std::get_if<PeerSumInput>(&input)) return sum->half;
+  if (const auto* const columns = std::get_if<PeerColumnsInput>(&input)) return columns->half;
+  return std::nullopt;
+}
+
+bool NormReadsWholeRows(const Tensor& residual, const NormInput& input) {
+  const Tensor* const delta = TensorIn(input);
   return residual.cols % 8 == 0 && residual.cols <= kMaxFp8Columns && residual.stride % 8 == 0 &&
-         (delta.data == nullptr || delta.stride % 8 == 0);
+         (delta == nullptr || delta->stride % 8 == 0);
 }
 
 cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
   const Tensor& residual = launch.residual;
-  const Delta delta = DeltaOf(launch);
+  const Delta delta = KindOf(launch);
   const bool quantize = launch.fp8_out.data != nullptr;
-  const NormArguments arguments = {
+  NormArguments arguments = {
       .residual = reinterpret_cast<float*>(residual.data),
       .residual_stride = residual.stride,
-      .delta = reinterpret_cast<const __nv_bfloat16*>(launch.delta.data),
-      .expert_results = launch.expert_results,
-      .delta_stride = launch.delta.stride,
-      .delta_parts = launch.delta_parts,
-      .part_offsets = launch.part_offsets,
-      .delta_ends = launch.delta_ends,
+      .delta = nullptr,
+      .expert_results = {},
+      .delta_stride = 0,
+      .delta_parts = 1,
+      .part_offsets = {},
+      .delta_ends = {},
       .peers = launch.peers,
       .to = launch.to,
-      .delta_scales = launch.delta_scales,
+      .delta_scales = {},
       .weight = launch.weight,
       .epsilon = launch.epsilon,
       .out = reinterpret_cast<__nv_bfloat16*>(launch.out.data),
@@ -332,8 +373,9 @@ cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream) {
       .scales = launch.fp8_out.scales,
       .cols = static_cast<int>(residual.cols),
   };
+  SetInput(launch.input, arguments);
   if (residual.rows == 0) return cudaSuccess;
-  const bool whole = NormReadsWholeRows(residual, launch.delta) && launch.out.stride % 8 == 0;
+  const bool whole = NormReadsWholeRows(residual, launch.input) && launch.out.stride % 8 == 0;
   const auto launch_rows = [&](NormFunction kernel, unsigned threads) {
     return LaunchOverlapped(
         kernel, dim3(static_cast<unsigned>(residual.rows)), dim3(threads), 0, stream, arguments);

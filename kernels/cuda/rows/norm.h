@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <variant>
 
 #include "kernels/cuda/primitives/expert_results.h"
 #include "kernels/cuda/primitives/peer_parts.h"
@@ -14,30 +16,73 @@
 // ranks. The residual stream is float32, other tensors are bf16. Strides are multiples of 8.
 namespace baton::cuda {
 
-// residual += delta · delta_scales, if `delta` has data; then
-// out = residual / √(mean(residual²) + epsilon) · weight. The result goes to `fp8_out` instead of
-// `out` if `fp8_out` has data. What is added is rounded to bf16 first, as separate ops would store
-// it. Instead of one tensor it may be:
-// - the sum of `delta_parts` tensors without gaps, as LaunchRankSum would store it. Part i begins
-//   `part_offsets[i]` numbers behind `delta`.
-// - with slots in `peers`, the sum of all ranks' parts. `delta` is this rank's part, without gaps:
-//   the kernel pushes it to `to`, and adds the parts of the other ranks when they have arrived.
-// - with `delta_ends` as well, the columns of all ranks, in whole vectors. Rank r has the columns
-//   delta_ends[r - 1] … delta_ends[r] - 1 of `delta`: the kernel pushes its own ones, and takes
-//   those of the other ranks from the slots.
-// - with `delta_ends` and without slots, the same. The columns of rank r are a tensor without gaps
-//   that begins `part_offsets[r]` numbers behind `delta`.
-// - the sum of `expert_results`, if it has results. `delta` has no data then.
+// What a norm adds to the residual first. It is rounded to bf16, as separate ops would store it.
+// Nothing:
+struct NoInput {
+  bool operator==(const NoInput&) const = default;
+};
+// delta · scales.
+struct DeltaInput {
+  Tensor delta;
+  OutputScales scales{};
+  bool operator==(const DeltaInput&) const = default;
+};
+// The sum of `parts` tensors without gaps, as LaunchRankSum would store it. Part i begins
+// offsets[i] elements after `first`.
+struct PartsInput {
+  Tensor first;
+  int32_t parts = 0;
+  std::array<int64_t, kMaxPeerRanks> offsets{};
+  bool operator==(const PartsInput&) const = default;
+};
+// The columns of all ranks, in whole vectors. Rank r has columns ends[r − 1] … ends[r] − 1 of the
+// sum, as a tensor without gaps that begins offsets[r] elements after `mine`, this rank's columns.
+struct PackedColumnsInput {
+  Tensor mine;
+  std::array<int32_t, kMaxPeerRanks> ends{};
+  std::array<int64_t, kMaxPeerRanks> offsets{};
+  bool operator==(const PackedColumnsInput&) const = default;
+};
+// The sum of all ranks' parts. The kernel pushes `mine`, this rank's part without gaps, to half
+// `half` of the other ranks' slots, and adds their parts when they have arrived in its own.
+struct PeerSumInput {
+  Tensor mine;
+  int32_t half = 0;
+  bool operator==(const PeerSumInput&) const = default;
+};
+// The columns of all ranks, as in PackedColumnsInput. The kernel pushes this rank's columns of
+// `whole`, and takes those of the other ranks from the slots.
+struct PeerColumnsInput {
+  Tensor whole;
+  std::array<int32_t, kMaxPeerRanks> ends{};
+  int32_t half = 0;
+  bool operator==(const PeerColumnsInput&) const = default;
+};
+// The sum of the results of the experts of each row.
+struct ExpertsInput {
+  ExpertResults results;
+  bool operator==(const ExpertsInput&) const = default;
+};
+using NormInput = std::variant<NoInput,
+                               DeltaInput,
+                               PartsInput,
+                               PackedColumnsInput,
+                               PeerSumInput,
+                               PeerColumnsInput,
+                               ExpertsInput>;
+// The tensor of `input` that this rank has in memory; null when there is none.
+const Tensor* TensorIn(const NormInput& input);
+// The half of the slots through which the kernel exchanges `input`; nothing when it does not.
+std::optional<int32_t> HalfOf(const NormInput& input);
+
+// residual += input; then out = residual / √(mean(residual²) + epsilon) · weight. The result goes
+// to `fp8_out` instead of `out` if `fp8_out` has data.
 struct NormLaunch {
   Tensor residual;
-  Tensor delta;
-  ExpertResults expert_results{};
-  int32_t delta_parts = 1;
-  std::array<int64_t, kMaxPeerRanks> part_offsets{};
-  std::array<int32_t, kMaxPeerRanks> delta_ends{};
+  NormInput input = NoInput{};
+  // The slots of half HalfOf(input), when it has a value.
   PeerParts peers{};
   PeerTargets to{};
-  OutputScales delta_scales{};
   const float* weight = nullptr;
   float epsilon = 0;
   Tensor out;
@@ -45,6 +90,6 @@ struct NormLaunch {
 };
 cudaError_t LaunchNorm(const NormLaunch& launch, cudaStream_t stream);
 // Whether LaunchNorm can write rows like these in FP8, and add parts of other ranks to them.
-bool NormReadsWholeRows(const Tensor& residual, const Tensor& delta);
+bool NormReadsWholeRows(const Tensor& residual, const NormInput& input);
 
 }  // namespace baton::cuda

@@ -42,7 +42,6 @@ void CudaOps::RmsNorm(const Tensor& residual,
                       float epsilon,
                       const Tensor& out) {
   ops_list_.emplace_back(NormOp{.residual = Padded(residual),
-                                .delta = {},
                                 .weight = DataOf(&weight),
                                 .epsilon = epsilon,
                                 .out = Padded(out)});
@@ -58,7 +57,7 @@ void CudaOps::AddRmsNorm(const Tensor& residual,
                          float epsilon,
                          const Tensor& out) {
   ops_list_.emplace_back(NormOp{.residual = Padded(residual),
-                                .delta = Padded(delta),
+                                .input = DeltaInput{Padded(delta)},
                                 .weight = DataOf(&weight),
                                 .epsilon = epsilon,
                                 .out = Padded(out)});

@@ -13,6 +13,12 @@ OutputScales Cut(OutputScales scales, const RowRange& range) {
   return scales;
 }
 
+// What a norm adds to the rows of `range`, before ops are fused.
+NormInput Cut(const NormInput& input, const RowRange& range) {
+  const auto* const one = std::get_if<DeltaInput>(&input);
+  return one == nullptr ? input : DeltaInput{Cut(one->delta, range), Cut(one->scales, range)};
+}
+
 template <class Op>
 StepOp CutOne(Op op, const RowRange& range) {
   if constexpr (requires { op.problem; }) op.problem = RowsOf(op.problem, range.first, range.count);
@@ -21,7 +27,7 @@ StepOp CutOne(Op op, const RowRange& range) {
   if constexpr (requires { op.scales; }) op.scales = Cut(op.scales, range);
   if constexpr (requires { op.gate_up; }) op.gate_up = Cut(op.gate_up, range);
   if constexpr (requires { op.residual; }) op.residual = Cut(op.residual, range);
-  if constexpr (requires { op.delta; }) op.delta = Cut(op.delta, range);
+  if constexpr (requires { op.input; }) op.input = Cut(op.input, range);
   return op;
 }
 
@@ -110,7 +116,9 @@ bool RowStages::TakeSum(const Tensor& sum, const std::vector<int64_t>& ends) {
 
 bool RowStages::TakeNorm(const NormOp& norm) {
   const Tensor& sum = stages_.back().sum;
-  if (sum.data == nullptr || norm.delta.data != sum.data || sum.rows != rows_) return false;
+  const Tensor* const delta = TensorIn(norm.input);
+  const bool reads = sum.data != nullptr && delta != nullptr && delta->data == sum.data;
+  if (!reads || sum.rows != rows_) return false;
   if (stages_.size() > 1 && norm.residual.data != stages_[1].norm->residual.data) return false;
   stages_.emplace_back().norm = norm;
   sum_ops_ = 0;

@@ -32,7 +32,7 @@ bool HasExperts(const RowStage& stage) {
 
 // Whether the kernel of a norm can read columns of several ranks.
 bool CanGatherColumns(const NormOp& norm) {
-  return NormReadsWholeRows(norm.residual, norm.delta) && norm.out.stride % 8 == 0;
+  return NormReadsWholeRows(norm.residual, norm.input) && norm.out.stride % 8 == 0;
 }
 
 // A half of the rows.
@@ -345,21 +345,24 @@ void Splitter::Pack(const RowStage& stage, const RowRange& rows, StepOp& op) con
 
 // Lets the norm read this rank's part and those that it received, by rank.
 void Splitter::AddParts(const RowStage& stage, const Half& half, NormOp& norm) const {
-  norm.delta = PartOf(stage, mine(half));
-  if (stage.ends.empty()) {
-    norm.delta_parts = split_.ranks;
-  } else {
-    for (size_t rank = 0; rank < stage.ends.size(); ++rank) {
-      norm.delta_ends[rank] = static_cast<int32_t>(stage.ends[rank]);
-    }
-  }
+  const Tensor own = PartOf(stage, mine(half));
+  std::array<int64_t, kMaxPeerRanks> offsets = {};
   for (int32_t rank = 0; rank < split_.ranks; ++rank) {
     if (rank == split_.rank) continue;
     const std::byte* const received =
         place(half.parts_place) + BytesBefore(stage, half, rank, split_.rank);
-    norm.part_offsets[static_cast<size_t>(rank)] =
-        (received - norm.delta.data) / static_cast<int64_t>(ShapeOf(norm.delta.dtype).bytes);
+    offsets[static_cast<size_t>(rank)] =
+        (received - own.data) / static_cast<int64_t>(ShapeOf(own.dtype).bytes);
   }
+  if (stage.ends.empty()) {
+    norm.input = PartsInput{own, split_.ranks, offsets};
+    return;
+  }
+  PackedColumnsInput columns = {.mine = own, .offsets = offsets};
+  for (size_t rank = 0; rank < stage.ends.size(); ++rank) {
+    columns.ends[rank] = static_cast<int32_t>(stage.ends[rank]);
+  }
+  norm.input = columns;
 }
 
 // The slices leave behind the last split op, and are awaited here or before another exchange. They

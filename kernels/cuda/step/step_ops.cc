@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "common/base/overloaded.h"
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/rows/norm.h"
 #include "kernels/cuda/rows/rope.h"
 #include "kernels/cuda/rows/row_kernels.h"
 
@@ -26,28 +26,27 @@ constexpr int32_t kMinRowsToFuseResidual = 1024;
 // only normalises.
 bool FusesResidual(MatMulOp& multiply, NormOp& norm, const GemmFusions& gemm) {
   GemmProblem& problem = multiply.problem;
-  if (norm.peers_half != kThroughNccl) return false;
+  const auto* const input = std::get_if<DeltaInput>(&norm.input);
   // cuBLASLt supports a bf16 bias only with a bf16 result.
   const bool pays = gemm.SupportsFused(problem) ||
                     (problem.rows >= kMinRowsToFuseResidual && problem.bias == nullptr);
-  const bool fits = pays && norm.delta.data != nullptr && norm.delta_scales.rows == nullptr &&
-                    SamePlace(problem.out, norm.delta) && !problem.accumulate &&
+  const bool fits = pays && input != nullptr && input->scales.rows == nullptr &&
+                    SamePlace(problem.out, input->delta) && !problem.accumulate &&
                     problem.rows == norm.residual.rows && problem.n == norm.residual.cols;
   if (!fits) return false;
   problem.out = norm.residual.data;
   problem.out_dtype = norm.residual.dtype;
   problem.out_stride = norm.residual.stride;
   problem.accumulate = true;
-  norm.delta = {};
+  norm.input = NoInput{};
   return true;
 }
 
 // Lets a GEMM normalise its input. Only GEMVs (one row) support this.
 bool FusesNorm(const NormOp& norm, MatMulOp& multiply, const GemmFusions& gemm) {
   GemmProblem problem = multiply.problem;
-  const bool adds = norm.delta.data != nullptr || norm.expert_results.results != nullptr;
-  if (adds || problem.norm_weight != nullptr || !SamePlace(problem.x, norm.out) ||
-      problem.k != norm.residual.cols) {
+  if (!std::holds_alternative<NoInput>(norm.input) || problem.norm_weight != nullptr ||
+      !SamePlace(problem.x, norm.out) || problem.k != norm.residual.cols) {
     return false;
   }
   problem.residual = reinterpret_cast<const float*>(norm.residual.data);
@@ -107,7 +106,7 @@ bool FusesQuantize(std::vector<StepOp>& ops, const QuantizeOp& quantize) {
   if (ops.empty()) return false;
   if (auto* norm = std::get_if<NormOp>(&ops.back())) {
     if (!SamePlace(quantize.x.data, norm->out) || norm->fp8_out.data != nullptr ||
-        norm->out.rows != quantize.x.rows || !NormReadsWholeRows(norm->residual, norm->delta)) {
+        norm->out.rows != quantize.x.rows || !NormReadsWholeRows(norm->residual, norm->input)) {
       return false;
     }
     norm->fp8_out = quantize.out;
@@ -143,8 +142,14 @@ Op* LastExchange(std::vector<StepOp>& ops) {
 }
 
 // Whether the kernel of a norm can compute what it adds to the residual.
-bool CanComputeDelta(const NormOp& norm) {
-  return NormReadsWholeRows(norm.residual, norm.delta) && norm.out.stride % 8 == 0;
+bool CanComputeInput(const NormOp& norm) {
+  return NormReadsWholeRows(norm.residual, norm.input) && norm.out.stride % 8 == 0;
+}
+
+// The tensor that a norm adds as it is; null when there is none.
+const Tensor* DeltaOf(const NormOp& norm) {
+  const auto* const input = std::get_if<DeltaInput>(&norm.input);
+  return input == nullptr || input->scales.rows != nullptr ? nullptr : &input->delta;
 }
 
 // Of larger sums through slots, a kernel adds the first numbers while it pushes the last ones.
@@ -153,24 +158,26 @@ constexpr int64_t kMaxNumbersInNorm = int64_t{1} << 20;
 // Lets a norm add up the parts of all ranks, and push this rank's part.
 void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
   auto* const reduce = LastExchange<ReduceOp>(ops);
-  if (reduce == nullptr || reduce->two_shot || norm.delta.data == nullptr ||
-      !SamePlace(norm.delta.data, reduce->x) || reduce->x.dtype != DType::kBF16 ||
-      reduce->x.rows != norm.delta.rows || reduce->x.stride != reduce->x.cols) {
+  const Tensor* const delta = DeltaOf(norm);
+  if (reduce == nullptr || reduce->two_shot || delta == nullptr ||
+      !SamePlace(delta->data, reduce->x) || reduce->x.dtype != DType::kBF16 ||
+      reduce->x.rows != delta->rows || reduce->x.stride != reduce->x.cols) {
     return;
   }
   if (reduce->half != kThroughNccl) {
-    if (!CanComputeDelta(norm) || reduce->x.rows * reduce->x.cols > kMaxNumbersInNorm) return;
-    norm.peers_half = reduce->half;
+    if (!CanComputeInput(norm) || reduce->x.rows * reduce->x.cols > kMaxNumbersInNorm) return;
+    norm.input = PeerSumInput{*delta, reduce->half};
     ops.pop_back();
     return;
   }
   if (reduce->ranks > kMaxPeerRanks) return;
   reduce->gather_only = true;
-  norm.delta.data = reduce->parts;
-  norm.delta_parts = reduce->ranks;
+  PartsInput sum = {.first = *delta, .parts = reduce->ranks};
+  sum.first.data = reduce->parts;
   for (int32_t rank = 0; rank < reduce->ranks; ++rank) {
-    norm.part_offsets[static_cast<size_t>(rank)] = rank * norm.delta.rows * norm.delta.cols;
+    sum.offsets[static_cast<size_t>(rank)] = rank * delta->rows * delta->cols;
   }
+  norm.input = sum;
 }
 
 // Whether columns that end at `ends` are whole vectors.
@@ -181,15 +188,17 @@ bool AreVectors(const std::vector<int64_t>& ends) {
 // Lets a norm exchange the columns that it reads.
 void FusesGather(std::vector<StepOp>& ops, NormOp& norm) {
   auto* const gather = LastExchange<GatherColumnsOp>(ops);
-  if (gather == nullptr || gather->half == kThroughNccl || !gather->to_all ||
-      norm.delta.data == nullptr || !SamePlace(norm.delta.data, gather->whole) ||
-      gather->whole.dtype != DType::kBF16 || gather->whole.rows != norm.delta.rows ||
+  const Tensor* const delta = DeltaOf(norm);
+  if (gather == nullptr || gather->half == kThroughNccl || !gather->to_all || delta == nullptr ||
+      !SamePlace(delta->data, gather->whole) || gather->whole.dtype != DType::kBF16 ||
+      gather->whole.rows != delta->rows ||
       gather->whole.rows * gather->whole.cols > kMaxNumbersInNorm || !AreVectors(gather->ends) ||
-      !CanComputeDelta(norm)) {
+      !CanComputeInput(norm)) {
     return;
   }
-  norm.peers_half = gather->half;
-  std::ranges::copy(gather->ends, norm.delta_ends.begin());
+  PeerColumnsInput columns = {.whole = *delta, .half = gather->half};
+  std::ranges::copy(gather->ends, columns.ends.begin());
+  norm.input = columns;
   ops.pop_back();
 }
 
@@ -213,16 +222,15 @@ void FusesPacked(std::vector<StepOp>& ops, ExchangeOp& exchange) {
 // Lets a norm add up the results of the experts.
 void FusesCombine(std::vector<StepOp>& ops, NormOp& norm) {
   auto* const experts = ops.empty() ? nullptr : std::get_if<ExpertsOp>(&ops.back());
-  if (experts == nullptr || norm.delta.data == nullptr || norm.peers_half != kThroughNccl ||
-      !SamePlace(norm.delta.data, experts->out) || experts->out.rows != norm.residual.rows ||
-      !CanComputeDelta(norm)) {
+  const Tensor* const delta = DeltaOf(norm);
+  if (experts == nullptr || delta == nullptr || !SamePlace(delta->data, experts->out) ||
+      experts->out.rows != norm.residual.rows || !CanComputeInput(norm)) {
     return;
   }
   const ExpertResults results = Experts::ResultsOf(experts->experts, experts->out.rows);
   if (results.results == nullptr || results.cols != norm.residual.cols) return;
   experts->out = {};
-  norm.delta = {};
-  norm.expert_results = results;
+  norm.input = ExpertsInput{results};
 }
 
 RopeLaunch LaunchOf(const RopeOp& call, const StepLayout& step) {
@@ -327,7 +335,9 @@ void FuseOps(std::vector<StepOp>& ops, const GemmFusions& gemm) {
       if (FusesQuantize(fused, *quantize)) continue;
     }
     if (auto* norm = std::get_if<NormOp>(&call)) {
-      FuseScales(fused, norm->delta, norm->delta_scales);
+      if (auto* input = std::get_if<DeltaInput>(&norm->input)) {
+        FuseScales(fused, input->delta, input->scales);
+      }
       FusesReduce(fused, *norm);
       FusesGather(fused, *norm);
       FusesCombine(fused, *norm);
@@ -366,23 +376,17 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
                                stream);
           },
           [&](const NormOp& c) {
-            return LaunchNorm(
-                {.residual = c.residual,
-                 .delta = c.delta,
-                 .expert_results = c.expert_results,
-                 .delta_parts = c.delta_parts,
-                 .part_offsets = c.part_offsets,
-                 .delta_ends = c.delta_ends,
-                 .peers = c.peers_half < 0 ? PeerParts{}
-                                           : context.exchange->peers()->Parts(c.peers_half),
-                 .to = c.peers_half < 0 ? PeerTargets{}
-                                        : context.exchange->peers()->Targets(c.peers_half),
-                 .delta_scales = c.delta_scales,
-                 .weight = c.weight,
-                 .epsilon = c.epsilon,
-                 .out = c.out,
-                 .fp8_out = c.fp8_out},
-                stream);
+            NormLaunch norm = {.residual = c.residual,
+                               .input = c.input,
+                               .weight = c.weight,
+                               .epsilon = c.epsilon,
+                               .out = c.out,
+                               .fp8_out = c.fp8_out};
+            if (const std::optional<int32_t> half = HalfOf(c.input)) {
+              norm.peers = context.exchange->peers()->Parts(*half);
+              norm.to = context.exchange->peers()->Targets(*half);
+            }
+            return LaunchNorm(norm, stream);
           },
           [&](const AddOp& c) { return LaunchAdd(c.residual, c.delta, stream); },
           [&](const QuantizeOp& c) { return LaunchQuantize(c.x, c.out, stream); },

@@ -2,7 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
 #include "kernels/cuda/input/step_layout.h"
+#include "kernels/cuda/rows/norm.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/cuda/sampling/sampling.h"
 #include "kernels/step_input.h"
@@ -58,17 +58,11 @@ struct RescaleOp {
   bool operator==(const RescaleOp&) const = default;
 };
 
-// First residual += delta · delta_scales, if `delta` has data. Then the RMS norm of `residual` is
-// written to `fp8_out` if `fp8_out` has data, else to `out`.
+// First residual += input. Then the RMS norm of `residual` is written to `fp8_out` if `fp8_out` has
+// data, else to `out`.
 struct NormOp {
   Tensor residual;
-  Tensor delta;                                       // without data: none
-  ExpertResults expert_results{};                     // as NormLaunch::expert_results
-  int32_t delta_parts = 1;                            // as NormLaunch::delta_parts
-  std::array<int64_t, kMaxPeerRanks> part_offsets{};  // as NormLaunch::part_offsets
-  int32_t peers_half = kThroughNccl;  // the half of the slots for the other ranks' parts or columns
-  std::array<int32_t, kMaxPeerRanks> delta_ends{};  // as NormLaunch::delta_ends
-  OutputScales delta_scales{};
+  NormInput input = NoInput{};
   const float* weight = nullptr;
   float epsilon = 0;
   Tensor out;
