@@ -1,4 +1,4 @@
-#include "kvtransfer/layer_units.h"
+#include "kvtransfer/session/layer_units.h"
 
 #include <chrono>
 #include <vector>
