@@ -192,7 +192,7 @@ int32_t KvSender::Impl::LayersToSend(const Session& session, size_t blocks, int3
   const double group_seconds = ToSeconds(writer->GroupTime());
   if (group_seconds == 0 || compute_.seconds_per_layer() == 0) return layers;
   const auto count = static_cast<double>(blocks);
-  LayerCosts costs;
+  ChunkCosts costs;
   costs.compute_seconds = count * compute_.seconds_per_layer();
   costs.send_seconds = count * group_seconds * layout.layer_groups() / layout.layers();
   costs.unit_seconds = kUnitSeconds;

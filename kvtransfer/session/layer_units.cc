@@ -15,7 +15,7 @@ constexpr double kNew = 0.2;
 
 }  // namespace
 
-double ExposedSeconds(std::span<const int32_t> ends, const LayerCosts& costs) {
+double ExposedSeconds(std::span<const int32_t> ends, const ChunkCosts& costs) {
   double sent = 0;
   int32_t begin = 0;
   for (const int32_t end : ends) {
@@ -26,7 +26,7 @@ double ExposedSeconds(std::span<const int32_t> ends, const LayerCosts& costs) {
   return sent - begin * costs.compute_seconds;
 }
 
-std::vector<int32_t> ChooseUnits(std::span<const int32_t> group_ends, const LayerCosts& costs) {
+std::vector<int32_t> ChooseUnits(std::span<const int32_t> group_ends, const ChunkCosts& costs) {
   BATON_CHECK(!group_ends.empty() && group_ends.size() <= kMaxGroups,
               "{} layer groups; there must be 1 to {}",
               group_ends.size(),

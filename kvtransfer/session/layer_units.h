@@ -12,7 +12,7 @@
 namespace baton {
 
 // What the layers of one chunk of a prompt cost.
-struct LayerCosts {
+struct ChunkCosts {
   double compute_seconds = 0;  // of one layer
   double send_seconds = 0;     // of one layer
   double unit_seconds = 0;     // besides its layers, of each unit
@@ -21,11 +21,11 @@ struct LayerCosts {
 // The time from the end of the computation until everything is sent, if the layers up to each of
 // `ends` (ascending; the last one is all layers) are sent together, as soon as they are computed
 // and the units before them are sent.
-double ExposedSeconds(std::span<const int32_t> ends, const LayerCosts& costs);
+double ExposedSeconds(std::span<const int32_t> ends, const ChunkCosts& costs);
 
 // The ends of the units, a subset of `group_ends` that contains the last one: those with the least
 // exposed time and, among equals, the fewest units. `group_ends` has at most 16 entries.
-std::vector<int32_t> ChooseUnits(std::span<const int32_t> group_ends, const LayerCosts& costs);
+std::vector<int32_t> ChooseUnits(std::span<const int32_t> group_ends, const ChunkCosts& costs);
 
 // Measures how fast prompts are computed, from the reports of their layers.
 class ComputeMeter final {

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from cmake_targets import GENERATED, Targets
+from type_names import defined_types
 
 SOURCES = (".h", ".cc", ".cu", ".cuh")
 TEXTS = (".proto", ".md", ".txt", ".cmake", ".yaml", ".sh")
@@ -144,6 +145,21 @@ def circles_between_folders(texts):
     return circles
 
 
+def check_types(texts):
+    """Checks that no two definitions in the product have the same qualified name."""
+    first = {}  # path and line, by name
+    for path, lines in texts.items():
+        if not path.endswith(SOURCES) or path.startswith(("tests/", "bench/")):
+            continue
+        types = defined_types(lines)
+        if types is None:
+            complain(path, 1, "the braces do not match, so that the types in this file are unknown")
+        for name, line in types or []:
+            if name in first:
+                complain(path, line, f"{first[name]} defines another {name}; one program may link both: rename one")
+            first.setdefault(name, f"{path}:{line}")
+
+
 def check_words(path, lines):
     for number, line in enumerate(lines, 1):
         found = WORDS.search(line)
@@ -232,6 +248,7 @@ def main():
         if folder_lines.get(folder, 0) > WORKER_FOLDER_LINES:
             complain(folder, 1, f"has {folder_lines[folder]} lines; the cap is {WORKER_FOLDER_LINES}")
     check_metric_names(texts)
+    check_types(texts)
     for path, circle in circles_between_folders(texts):
         complain(path, 1, f"folders include each other in a circle: {circle}")
     if sources == 0:

@@ -1,4 +1,4 @@
-#include "cli/secret_file.h"
+#include "cli/temporary_secret_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 namespace baton {
 
-StatusOr<std::unique_ptr<SecretFile>> SecretFile::Create() {
+StatusOr<std::unique_ptr<TemporarySecretFile>> TemporarySecretFile::Create() {
   std::error_code error;
   std::string path = (std::filesystem::temp_directory_path(error) / "baton-secret-XXXXXX").string();
   if (error) return MakeStatus(StatusCode::kUnavailable, "temporary folder: {}", error.message());
@@ -21,7 +21,7 @@ StatusOr<std::unique_ptr<SecretFile>> SecretFile::Create() {
   if (!file.valid()) {
     return MakeStatus(StatusCode::kUnavailable, "create {}: {}", path, std::strerror(errno));
   }
-  std::unique_ptr<SecretFile> secret(new SecretFile(path));
+  std::unique_ptr<TemporarySecretFile> secret(new TemporarySecretFile(path));
   const std::string text = ClusterSecret::Generate();
   if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return MakeStatus(StatusCode::kUnavailable, "write {}: {}", path, std::strerror(errno));
@@ -29,7 +29,7 @@ StatusOr<std::unique_ptr<SecretFile>> SecretFile::Create() {
   return secret;
 }
 
-SecretFile::~SecretFile() {
+TemporarySecretFile::~TemporarySecretFile() {
   ::unlink(path_.c_str());
 }
 
