@@ -44,7 +44,7 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const LocalClusterOp
   const Time deadline = Now() + limit;
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options));
   if (options.secret_file.empty()) {
-    BATON_ASSIGN_OR_RETURN(cluster->own_secret_, SecretFile::Create());
+    BATON_ASSIGN_OR_RETURN(cluster->own_secret_, TemporarySecretFile::Create());
   }
   BATON_RETURN_IF_ERROR(cluster->LaunchRouter());
   BATON_RETURN_IF_ERROR(cluster->WaitReady(cluster->router(), deadline));

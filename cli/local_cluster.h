@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/secret_file.h"
+#include "cli/temporary_secret_file.h"
 #include "cli/worker_plan.h"
 #include "common/app/child_process.h"
 #include "common/base/clock.h"
@@ -82,7 +82,7 @@ class LocalCluster final {
   Status Explain(const ClusterMember& member, const Status& status) const;
 
   const LocalClusterOptions options_;
-  std::unique_ptr<SecretFile> own_secret_;
+  std::unique_ptr<TemporarySecretFile> own_secret_;
   std::vector<ClusterMember> members_;  // the router first
   std::map<std::string, bool> reported_;
 };

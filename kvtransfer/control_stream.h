@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kvtransfer/messages.h"
+#include "kvtransfer/messages/messages.h"
 
 namespace baton {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "kvtransfer/receiver_impl.h"
+#include "kvtransfer/handoff/receiver_impl.h"
 
 namespace baton {
 

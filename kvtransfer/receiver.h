@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kvtransfer/control_stream.h"
-#include "kvtransfer/messages.h"
+#include "kvtransfer/messages/messages.h"
 #include "kvtransfer/options.h"
 #include "kvtransfer/transfer_stats.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "kvtransfer/sender_impl.h"
+#include "kvtransfer/handoff/sender_impl.h"
 
 namespace baton {
 

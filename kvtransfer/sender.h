@@ -6,7 +6,7 @@
 #include <string>
 
 #include "kvtransfer/control_stream.h"
-#include "kvtransfer/messages.h"
+#include "kvtransfer/messages/messages.h"
 #include "kvtransfer/options.h"
 #include "kvtransfer/transfer_stats.h"
 

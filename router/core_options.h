@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "common/base/clock.h"
-#include "router/join_check.h"
-#include "router/routing_policy.h"
+#include "router/routing/policies/routing_policy.h"
+#include "router/workers/join_check.h"
 
 namespace baton::router {
 

@@ -11,7 +11,7 @@
 #include "common/base/status.h"
 #include "common/metrics/metrics.h"
 #include "common/metrics/request_outcome.h"
-#include "router/replay_result.h"
+#include "router/core/replay_result.h"
 #include "router/types.h"
 
 namespace baton::router {

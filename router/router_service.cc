@@ -18,14 +18,14 @@
 #include "common/model/model_identity.h"
 #include "common/rpc/reflection_service.h"
 #include "common/rpc/rpc_server.h"
-#include "router/admin_service.h"
 #include "router/api/http_api.h"
 #include "router/api/openai_answer.h"
-#include "router/generation_service.h"
-#include "router/model_text.h"
-#include "router/request_frontend.h"
-#include "router/status_page.h"
-#include "router/worker_link_service.h"
+#include "router/frontend/request_frontend.h"
+#include "router/grpc/generation_service.h"
+#include "router/links/worker_link_service.h"
+#include "router/operators/admin_service.h"
+#include "router/operators/status_page.h"
+#include "router/text/model_text.h"
 
 namespace baton::router {
 namespace {

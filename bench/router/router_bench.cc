@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "common/kvcache/block_hash.h"
-#include "router/router_core.h"
+#include "router/core/router_core.h"
 
 namespace baton::router {
 namespace {

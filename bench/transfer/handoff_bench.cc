@@ -18,8 +18,8 @@
 #include "common/base/check.h"
 #include "common/base/take_front.h"
 #include "kernels/dma.h"
-#include "kvtransfer/epoll.h"
-#include "kvtransfer/local_data_plane.h"
+#include "kvtransfer/data_plane/local_data_plane.h"
+#include "kvtransfer/loop/epoll.h"
 
 namespace baton {
 namespace {

@@ -5,7 +5,7 @@
 #include <benchmark/benchmark.h>
 
 #include "common/base/check.h"
-#include "kvtransfer/planner.h"
+#include "kvtransfer/data_plane/planner.h"
 
 namespace baton {
 namespace {

@@ -28,7 +28,7 @@ inline Begins TakeNoArguments(std::string_view& text) {
 
 // Reads the arguments of a call that has begun, a JSON object, and ends the call with them. Not
 // thread-safe.
-class CallArguments final {
+class ArgumentsReader final {
  public:
   CallReader::State Read(std::string_view& text, ChatEvents& out) {
     const size_t length = scanner_.Scan(text);

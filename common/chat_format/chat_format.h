@@ -55,7 +55,7 @@ std::string_view NameOf(ToolCallFormat format);
 std::string_view NameOf(ReasoningFormat format);
 
 // The format of calls that a chat template describes to the model, found by its words. For
-// templates that print no calls: of others, what they print counts (see router/chat_formats.h).
+// templates that print no calls: of others, what they print counts (router/text/chat_formats.h).
 ToolCallFormat DescribedCallFormat(std::string_view chat_template);
 // The format of reasoning whose markers the chat template writes or mentions.
 ReasoningFormat ReasoningFormatOf(std::string_view chat_template);

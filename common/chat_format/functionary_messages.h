@@ -35,7 +35,7 @@ class FunctionaryMessages final : public CallReader {
   const std::string next_;
   Phase phase_ = Phase::kRecipient;
   std::string recipient_;
-  CallArguments arguments_;
+  ArgumentsReader arguments_;
 };
 
 }  // namespace baton

@@ -45,7 +45,7 @@ class MarkedCalls final : public CallReader {
   const CallNames names_;
   const bool header_is_id_;
   Phase phase_ = Phase::kHeader;
-  CallArguments arguments_;
+  ArgumentsReader arguments_;
   std::string header_;
   std::string line_;        // the name below the header
   size_t fence_bytes_ = 0;  // of the line of the fence

@@ -44,7 +44,7 @@ class MistralCalls final : public CallReader {
   const std::string call_id_;
   Phase phase_ = Phase::kStart;
   std::optional<JsonCallList> list_;
-  CallArguments arguments_;
+  ArgumentsReader arguments_;
   std::string name_;
   std::string id_;
 };

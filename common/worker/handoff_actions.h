@@ -5,7 +5,7 @@
 #include "common/cluster/reports.h"
 #include "common/cluster/request.h"
 #include "common/worker/router_key.h"
-#include "kvtransfer/messages.h"
+#include "kvtransfer/messages/messages.h"
 
 // The actions that the machines of both roles request: PrefillHandoffs and DecodeHandoffs.
 namespace baton {

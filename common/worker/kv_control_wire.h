@@ -8,8 +8,8 @@
 #include "common/base/status.h"
 #include "common/rpc/duplex_stream.h"
 #include "kernels/sampling.h"
-#include "kvtransfer/codec.h"
 #include "kvtransfer/control_stream.h"
+#include "kvtransfer/messages/codec.h"
 #include "proto/kv.pb.h"
 
 // The code that both ends of a KvControl stream share.

@@ -9,8 +9,8 @@
 
 #include "common/group/remote_leader.h"
 #include "common/group/remote_ranks.h"
-#include "kvtransfer/shard_port.h"
-#include "kvtransfer/shard_server.h"
+#include "kvtransfer/group/shard_port.h"
+#include "kvtransfer/group/shard_server.h"
 
 // The data plane between the hosts of a group: the messages of kvtransfer as letters of the group.
 // The shard of a rank has the rank's number.

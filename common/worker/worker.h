@@ -20,7 +20,7 @@
 #include "common/worker/worker_probe.h"
 #include "common/worker/worker_role.h"
 #include "kernels/dma.h"
-#include "kvtransfer/shard_port.h"
+#include "kvtransfer/group/shard_port.h"
 
 namespace baton {
 

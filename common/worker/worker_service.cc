@@ -18,7 +18,7 @@
 #include "common/model/tokenizer_source.h"
 #include "common/worker/rank_config_wire.h"
 #include "common/worker/transfer_config_wire.h"
-#include "kvtransfer/group_data_plane.h"
+#include "kvtransfer/group/group_data_plane.h"
 
 namespace baton {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "kvtransfer/nccl/staged_pair.h"
 #include "kvtransfer/one_sided/grant_table.h"
-#include "kvtransfer/recent_progress.h"
 #include "kvtransfer/sideband/frame_socket.h"
+#include "kvtransfer/sideband/recent_progress.h"
 #include "kvtransfer/wire/frame.h"
 #include "kvtransfer/wire/peer_connection.h"
 #include "kvtransfer/wire/window_table.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/packed_runs.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 
 namespace baton {
 namespace {

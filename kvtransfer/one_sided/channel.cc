@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 #include "kvtransfer/sideband/copy_id.h"
 #include "kvtransfer/wire/byte_ranges.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 #include "kvtransfer/wire/frame.h"
 
 namespace baton {

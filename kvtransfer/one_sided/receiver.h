@@ -14,7 +14,7 @@
 #include "kvtransfer/one_sided/connection.h"
 #include "kvtransfer/one_sided/grant_table.h"
 #include "kvtransfer/one_sided/remote_access.h"
-#include "kvtransfer/recent_progress.h"
+#include "kvtransfer/sideband/recent_progress.h"
 #include "kvtransfer/wire/frame_server.h"
 #include "kvtransfer/wire/window_table.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/take_front.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 #include "kvtransfer/wire/byte_ranges.h"
 
 namespace baton {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "kvtransfer/recent_progress.h"
 #include "kvtransfer/sideband/frame_socket.h"
+#include "kvtransfer/sideband/recent_progress.h"
 #include "kvtransfer/transport.h"
 #include "kvtransfer/wire/frame.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 
 namespace baton {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 #include "kvtransfer/verbs/write_mark.h"
 
 namespace baton {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 
 namespace baton {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 
 namespace baton {
 namespace {

@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include "common/base/check.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 
 namespace baton {
 namespace {

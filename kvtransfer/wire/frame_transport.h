@@ -4,7 +4,7 @@
 #include <string>
 
 #include "common/base/unique_fd.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 #include "kvtransfer/options.h"
 #include "kvtransfer/wire/frame_channel.h"
 #include "kvtransfer/wire/frame_server.h"

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 
 namespace baton {
 

@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 #include "kernels/packed_runs.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 
 namespace baton {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/http/http_server.h"
 #include "router/api/api_answer.h"
 #include "router/api/api_request.h"
-#include "router/request_frontend.h"
+#include "router/frontend/request_frontend.h"
 
 namespace baton::router {
 

@@ -16,7 +16,7 @@
 #include "router/api/cors.h"
 #include "router/api/keep_alive.h"
 #include "router/api/openai_request.h"
-#include "router/request_frontend.h"
+#include "router/frontend/request_frontend.h"
 
 namespace baton::router {
 

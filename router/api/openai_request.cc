@@ -10,7 +10,7 @@
 #include "router/api/json_members.h"
 #include "router/api/openai_members.h"
 #include "router/api/tool_members.h"
-#include "router/request_check.h"
+#include "router/frontend/request_check.h"
 #include "router/request_error.h"
 
 namespace baton::router {

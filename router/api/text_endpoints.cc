@@ -15,7 +15,7 @@
 #include "router/api/openai_answer.h"
 #include "router/api/openai_request.h"
 #include "router/api/responses_request.h"
-#include "router/request_check.h"
+#include "router/frontend/request_check.h"
 #include "router/request_error.h"
 
 namespace baton::router {

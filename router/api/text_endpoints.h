@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "common/http/http_server.h"
-#include "router/request_frontend.h"
+#include "router/frontend/request_frontend.h"
 
 namespace baton::router {
 

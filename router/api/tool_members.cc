@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "router/api/json_members.h"
-#include "router/chat_tools.h"
 #include "router/request_error.h"
+#include "router/text/chat_tools.h"
 
 namespace baton::router {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kvtransfer/make_transport.h"
+#include "kvtransfer/data_plane/make_transport.h"
 #include "tests/conformance/memory_transport.h"
 #include "tests/conformance/transport_conformance.h"
 #include "tests/fakes/fake_gpu.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "kvtransfer/group_data_plane.h"
+#include "kvtransfer/group/group_data_plane.h"
 
 namespace baton {
 

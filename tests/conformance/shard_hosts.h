@@ -5,9 +5,9 @@
 #include <mutex>
 #include <vector>
 
+#include "kvtransfer/group/shard_port.h"
+#include "kvtransfer/group/shard_server.h"
 #include "kvtransfer/options.h"
-#include "kvtransfer/shard_port.h"
-#include "kvtransfer/shard_server.h"
 
 namespace baton {
 

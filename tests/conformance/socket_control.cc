@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/thread.h"
-#include "kvtransfer/codec.h"
+#include "kvtransfer/messages/codec.h"
 
 namespace baton {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "common/cluster/commands.h"
 #include "decode_worker/decode_handoffs.h"
-#include "kvtransfer/receiver_session.h"
-#include "kvtransfer/sender_session.h"
-#include "kvtransfer/session_table.h"
+#include "kvtransfer/session/receiver_session.h"
+#include "kvtransfer/session/sender_session.h"
+#include "kvtransfer/session/session_table.h"
 #include "prefill_worker/prefill_handoffs.h"
 
 namespace baton {

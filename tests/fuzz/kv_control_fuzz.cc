@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "kvtransfer/codec.h"
-#include "kvtransfer/receiver_session.h"
-#include "kvtransfer/sender_session.h"
+#include "kvtransfer/messages/codec.h"
+#include "kvtransfer/session/receiver_session.h"
+#include "kvtransfer/session/sender_session.h"
 
 namespace baton {
 namespace {

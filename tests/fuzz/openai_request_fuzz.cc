@@ -10,8 +10,8 @@
 #include "router/api/messages_request.h"
 #include "router/api/openai_request.h"
 #include "router/api/responses_request.h"
-#include "router/model_text.h"
-#include "router/request_check.h"
+#include "router/frontend/request_check.h"
+#include "router/text/model_text.h"
 
 namespace baton::router {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "common/base/check.h"
-#include "kvtransfer/shard_messages.h"
+#include "kvtransfer/group/shard_messages.h"
 
 namespace {
 

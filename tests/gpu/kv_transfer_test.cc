@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
-#include "kvtransfer/make_transport.h"
+#include "kvtransfer/data_plane/make_transport.h"
 #include "tests/conformance/handoff_pair.h"
 #include "tests/conformance/layout_order.h"
 #include "tests/conformance/process_fault.h"

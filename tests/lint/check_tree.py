@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from cmake_targets import GENERATED, Targets
+from type_names import defined_types
 
 SOURCES = (".h", ".cc", ".cu", ".cuh")
 TEXTS = (".proto", ".md", ".txt", ".cmake", ".yaml", ".sh")
@@ -42,8 +43,9 @@ RIDDLES = [
     (re.compile(r"\b[Ss]o many\b"), "the number, or \"too many\""),
 ]
 # In these parts of the tree, the folders must not include each other in a circle. The part's own folder counts
-# as one of them, or not: kvtransfer/ has both the interfaces below the transports and the sessions above.
-LAYERED = {"kernels/cuda": True, "kvtransfer": False}
+# as one of them, or not: kvtransfer/ has both the contract below the transports and the interface of the whole,
+# and router/ both the vocabulary below all folders and the service above them.
+LAYERED = {"kernels/cuda": True, "kvtransfer": False, "router": False}
 CELL_LENGTH = 160  # of a table in Markdown
 CONFLICT = re.compile(r"^(<<<<<<<|>>>>>>>) ")
 FILE_NAMES = re.compile(r"(utils?|helpers?|misc|common)\.(h|cc|cu|cuh)$")
@@ -143,6 +145,21 @@ def circles_between_folders(texts):
     return circles
 
 
+def check_types(texts):
+    """Checks that no two definitions in the product have the same qualified name."""
+    first = {}  # path and line, by name
+    for path, lines in texts.items():
+        if not path.endswith(SOURCES) or path.startswith(("tests/", "bench/")):
+            continue
+        types = defined_types(lines)
+        if types is None:
+            complain(path, 1, "the braces do not match, so that the types in this file are unknown")
+        for name, line in types or []:
+            if name in first:
+                complain(path, line, f"{first[name]} defines another {name}; one program may link both: rename one")
+            first.setdefault(name, f"{path}:{line}")
+
+
 def check_words(path, lines):
     for number, line in enumerate(lines, 1):
         found = WORDS.search(line)
@@ -231,6 +248,7 @@ def main():
         if folder_lines.get(folder, 0) > WORKER_FOLDER_LINES:
             complain(folder, 1, f"has {folder_lines[folder]} lines; the cap is {WORKER_FOLDER_LINES}")
     check_metric_names(texts)
+    check_types(texts)
     for path, circle in circles_between_folders(texts):
         complain(path, 1, f"folders include each other in a circle: {circle}")
     if sources == 0:

@@ -71,6 +71,43 @@ echo '#include "kvtransfer/a/a.h"' >"$tree/kvtransfer/b/b.h"
 expect_failure "a circle between folders" "folders include each other in a circle: kvtransfer/a → kvtransfer/b → kvtransfer/a" \
   in_tree python3 tests/lint/check_tree.py
 rm -r "$tree/kvtransfer"
+# Types of one name in an anonymous namespace, or in namespaces of other names, are different types.
+mkdir "$tree"/{lower,upper}
+cat >"$tree/lower/lower.h" <<'CODE'
+#pragma once
+namespace baton {
+struct Part;
+enum class Part : char { kOne = '{' };
+namespace {
+struct Hidden {};
+}  // namespace
+}  // namespace baton
+CODE
+cat >"$tree/upper/upper.h" <<'CODE'
+#pragma once
+namespace baton::upper {
+class Part final {};
+}  // namespace baton::upper
+namespace baton {
+namespace {
+struct Hidden {};
+}  // namespace
+template <class T>
+class [[nodiscard]] Part final : public std::vector<T> {
+};
+}  // namespace baton
+CODE
+expect_failure "two types of one name" \
+  "upper/upper.h:10: lower/lower.h:4 defines another baton::Part; one program may link both: rename one" \
+  in_tree python3 tests/lint/check_tree.py
+output=$(in_tree python3 tests/lint/check_tree.py)
+if [[ $output == *Hidden* || $output == *upper::Part* ]]; then
+  failures=$((failures + 1))
+  printf 'types of one name that differ: expected no problem with them; the output is:\n%s\n' "$output"
+fi
+echo '}' >>"$tree/lower/lower.h"
+expect_failure "braces that do not match" "lower/lower.h:1: the braces do not match" in_tree python3 tests/lint/check_tree.py
+rm -r "$tree"/{lower,upper}
 expect_failure "tidy without files" "no file to look at" in_tree ./dev tidy
 expect_failure "fuzzers without fuzzers" "there is no fuzzer" in_tree ./dev fuzz 1
 expect_failure "fuzzers of a name that none has" "there is no fuzzer" in_tree ./dev fuzz 1 nobody

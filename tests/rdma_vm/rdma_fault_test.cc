@@ -16,7 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kvtransfer/make_transport.h"
+#include "kvtransfer/data_plane/make_transport.h"
 #include "kvtransfer/sideband/stream_socket.h"
 #include "kvtransfer/tcp/tcp_socket.h"
 #include "kvtransfer/verbs/handshake.h"

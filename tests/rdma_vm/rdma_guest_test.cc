@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kvtransfer/make_transport.h"
+#include "kvtransfer/data_plane/make_transport.h"
 #include "tests/conformance/process_fault.h"
 #include "tests/conformance/state_fault.h"
 #include "tests/conformance/transport_conformance.h"

@@ -10,7 +10,7 @@
 #include "common/base/sampling_params.h"
 #include "common/base/status.h"
 #include "common/cluster/request.h"
-#include "kvtransfer/messages.h"
+#include "kvtransfer/messages/messages.h"
 #include "kvtransfer/sender.h"
 #include "tests/unit/handoff/event_queue.h"
 

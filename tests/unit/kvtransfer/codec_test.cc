@@ -1,4 +1,4 @@
-#include "kvtransfer/codec.h"
+#include "kvtransfer/messages/codec.h"
 
 #include <random>
 #include <string>

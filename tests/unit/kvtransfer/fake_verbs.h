@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/base/unique_fd.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 #include "kvtransfer/sideband/stream_socket.h"
 #include "kvtransfer/verbs/verbs_library.h"
 #include "kvtransfer/verbs/verbs_socket.h"

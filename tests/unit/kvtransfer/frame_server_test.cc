@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 #include "kvtransfer/tcp/tcp_socket.h"
 #include "tests/conformance/must.h"
 

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "kvtransfer/receiver_session.h"
-#include "kvtransfer/sender_session.h"
+#include "kvtransfer/session/receiver_session.h"
+#include "kvtransfer/session/sender_session.h"
 
 namespace baton {
 namespace {

@@ -1,4 +1,4 @@
-#include "kvtransfer/group_data_plane.h"
+#include "kvtransfer/group/group_data_plane.h"
 
 #include <memory>
 #include <set>

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "common/base/local_socket.h"
-#include "kvtransfer/codec.h"
 #include "kvtransfer/cuda_ipc/ipc_socket.h"
+#include "kvtransfer/messages/codec.h"
 #include "tests/conformance/handoff_pair.h"
 #include "tests/fakes/fake_gpu.h"
 #include "tests/unit/kvtransfer/one_sided_peer.h"

@@ -1,4 +1,4 @@
-#include "kvtransfer/layer_units.h"
+#include "kvtransfer/session/layer_units.h"
 
 #include <chrono>
 #include <vector>
@@ -16,7 +16,7 @@ using testing::ElementsAre;
 const std::vector<int32_t> kEnds = {9, 18, 28, 32};
 
 TEST(ExposedTimeTest, IsThatOfTheLastUnitWhereTheLinkKeepsUp) {
-  const LayerCosts fast{1.0, 0.25, 0.01};
+  const ChunkCosts fast{1.0, 0.25, 0.01};
   EXPECT_NEAR(ExposedSeconds(kEnds, fast), 4 * 0.25 + 0.01, 1e-9);
   EXPECT_NEAR(ExposedSeconds(std::vector{32}, fast), 32 * 0.25 + 0.01, 1e-9);
 }
@@ -52,7 +52,7 @@ TEST(ChooseUnitsTest, UnitsThatCostMoreThanTheyHideAreNotMade) {
 TEST(ChooseUnitsTest, IsNeverWorseThanEveryGroup) {
   for (double send = 0.01; send < 10; send *= 1.3) {
     for (double unit = 0.0001; unit < 10; unit *= 3) {
-      const LayerCosts costs{1.0, send, unit};
+      const ChunkCosts costs{1.0, send, unit};
       const std::vector<int32_t> units = ChooseUnits(kEnds, costs);
       EXPECT_LE(ExposedSeconds(units, costs), ExposedSeconds(kEnds, costs) * 1.01);
       for (size_t i = 0; i + 1 < units.size(); ++i) {

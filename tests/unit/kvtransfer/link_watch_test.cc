@@ -1,4 +1,4 @@
-#include "kvtransfer/link_watch.h"
+#include "kvtransfer/session/link_watch.h"
 
 #include <vector>
 

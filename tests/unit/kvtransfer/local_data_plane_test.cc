@@ -1,4 +1,4 @@
-#include "kvtransfer/local_data_plane.h"
+#include "kvtransfer/data_plane/local_data_plane.h"
 
 #include <deque>
 #include <map>

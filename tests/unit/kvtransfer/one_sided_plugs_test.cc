@@ -18,7 +18,7 @@
 #include "common/base/hash.h"
 #include "common/base/local_socket.h"
 #include "kvtransfer/cuda_ipc/ipc_socket.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 #include "kvtransfer/one_sided/channel.h"
 #include "kvtransfer/one_sided/receiver.h"
 #include "tests/conformance/host_buffer.h"

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kvtransfer/local_data_plane.h"
+#include "kvtransfer/data_plane/local_data_plane.h"
 #include "tests/conformance/host_buffer.h"
 
 // The order in which the writes to one peer are posted, and the bound on the bytes in flight.

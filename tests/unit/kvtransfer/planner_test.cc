@@ -1,4 +1,4 @@
-#include "kvtransfer/planner.h"
+#include "kvtransfer/data_plane/planner.h"
 
 #include <algorithm>
 #include <map>

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_device.h"
-#include "kvtransfer/data_plane.h"
+#include "kvtransfer/data_plane/data_plane.h"
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/sender.h"
 #include "tests/conformance/test_memory.h"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kvtransfer/receiver_session.h"
-#include "kvtransfer/sender_session.h"
+#include "kvtransfer/session/receiver_session.h"
+#include "kvtransfer/session/sender_session.h"
 
 namespace baton {
 

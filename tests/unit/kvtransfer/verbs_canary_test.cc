@@ -15,7 +15,7 @@
 #include "common/base/hash.h"
 #include "common/base/local_socket.h"
 #include "kvtransfer/cuda_ipc/ipc_socket.h"
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 #include "kvtransfer/one_sided/receiver.h"
 #include "kvtransfer/verbs/rail_choice.h"
 #include "kvtransfer/verbs/verbs_access.h"

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kvtransfer/epoll.h"
+#include "kvtransfer/loop/epoll.h"
 #include "kvtransfer/sideband/stream_socket.h"
 #include "kvtransfer/verbs/rail_choice.h"
 #include "tests/fakes/loopback_verbs.h"

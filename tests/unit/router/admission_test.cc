@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/retry_after.h"
-#include "router/router_core.h"
+#include "router/core/router_core.h"
 
 namespace baton::router {
 namespace {

@@ -1,5 +1,5 @@
 // The states of an attempt, for every order in which the two workers' reports can arrive.
-#include "router/attempt.h"
+#include "router/core/attempt.h"
 
 #include <algorithm>
 #include <array>

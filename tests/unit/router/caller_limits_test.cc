@@ -1,4 +1,4 @@
-#include "router/caller_limits.h"
+#include "router/frontend/caller_limits.h"
 
 #include <string>
 

@@ -1,6 +1,6 @@
 // How the router finds the formats of calls and reasoning in chat templates. What it finds in the
 // templates of published models is in router/README.md (published_templates_test).
-#include "router/chat_formats.h"
+#include "router/text/chat_formats.h"
 
 #include <string>
 #include <string_view>

@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "router/model_text.h"
-#include "router/sample_text.h"
+#include "router/text/model_text.h"
+#include "router/text/sample_text.h"
 #include "tests/unit/chat_format/parsed.h"
 
 namespace baton::router {

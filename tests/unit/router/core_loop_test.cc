@@ -1,4 +1,4 @@
-#include "router/core_loop.h"
+#include "router/loop/core_loop.h"
 
 #include <future>
 #include <memory>

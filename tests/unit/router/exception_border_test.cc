@@ -9,9 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "router/core_loop.h"
-#include "router/fair_threads.h"
-#include "router/keyed_threads.h"
+#include "router/frontend/fair_threads.h"
+#include "router/loop/core_loop.h"
+#include "router/loop/keyed_threads.h"
 #include "tests/unit/router/frontend_harness.h"
 
 namespace baton::router {

@@ -1,4 +1,4 @@
-#include "router/fair_threads.h"
+#include "router/frontend/fair_threads.h"
 
 #include <chrono>
 #include <future>

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/router_core.h"
+#include "router/core/router_core.h"
 
 namespace baton::router {
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "router/core_loop.h"
-#include "router/request_frontend.h"
+#include "router/frontend/request_frontend.h"
+#include "router/loop/core_loop.h"
 #include "tests/fakes/byte_model.h"
 #include "tests/unit/router/idle_worker.h"
 

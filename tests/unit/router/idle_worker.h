@@ -4,7 +4,7 @@
 #include <variant>
 #include <vector>
 
-#include "router/core_loop.h"
+#include "router/loop/core_loop.h"
 
 namespace baton::router {
 

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "common/kvcache/block_hash.h"
-#include "router/refused_joins.h"
-#include "router/router_core.h"
+#include "router/core/router_core.h"
+#include "router/workers/refused_joins.h"
 
 // Which workers may join a cluster.
 namespace baton::router {

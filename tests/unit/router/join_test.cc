@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "router/router_core.h"
+#include "router/core/router_core.h"
 
 namespace baton::router {
 namespace {

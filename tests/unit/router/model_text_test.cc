@@ -1,5 +1,5 @@
 // How requests become prompts: templates, the variables of templates, and the end of the prompt.
-#include "router/model_text.h"
+#include "router/text/model_text.h"
 
 #include <optional>
 #include <string>

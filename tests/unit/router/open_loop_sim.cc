@@ -9,8 +9,8 @@
 
 #include "common/base/check.h"
 #include "common/engine/scheduler.h"
-#include "router/routing_policy.h"
-#include "router/worker_book.h"
+#include "router/routing/policies/routing_policy.h"
+#include "router/workers/worker_book.h"
 
 namespace baton::router {
 namespace {

@@ -1,4 +1,4 @@
-#include "router/output_grammar.h"
+#include "router/text/output_grammar.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "router/placement.h"
+#include "router/routing/placement.h"
 
 #include <optional>
 #include <utility>

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "router/routing_policy.h"
-#include "router/worker_cost.h"
+#include "router/routing/policies/routing_policy.h"
+#include "router/routing/policies/worker_cost.h"
 
 namespace baton::router {
 namespace {

@@ -1,4 +1,4 @@
-#include "router/prefix_index.h"
+#include "router/workers/prefix_index.h"
 
 #include <random>
 #include <set>

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/mapped_file.h"
-#include "router/chat_formats.h"
+#include "router/text/chat_formats.h"
 #include "tests/support/byte_tokenizer.h"
 
 namespace baton::router {

@@ -1,4 +1,4 @@
-#include "router/request_frontend.h"
+#include "router/frontend/request_frontend.h"
 
 #include <future>
 #include <memory>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "router/core_loop.h"
+#include "router/loop/core_loop.h"
 #include "tests/unit/router/frontend_harness.h"
 
 namespace baton::router {

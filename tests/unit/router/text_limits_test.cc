@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "router/model_text.h"
+#include "router/text/model_text.h"
 #include "tests/fakes/byte_model.h"
 
 namespace baton::router {

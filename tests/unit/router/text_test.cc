@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "router/request_check.h"
-#include "router/sample_text.h"
+#include "router/frontend/request_check.h"
+#include "router/text/sample_text.h"
 
 namespace baton::router {
 namespace {

@@ -1,10 +1,10 @@
-#include "router/worker_book.h"
+#include "router/workers/worker_book.h"
 
 #include <optional>
 
 #include <gtest/gtest.h>
 
-#include "router/decode_arenas.h"
+#include "router/workers/decode_arenas.h"
 
 namespace baton::router {
 namespace {

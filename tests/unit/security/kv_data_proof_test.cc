@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "common/log/log.h"
-#include "kvtransfer/make_transport.h"
+#include "kvtransfer/data_plane/make_transport.h"
 #include "kvtransfer/tcp/tcp_address.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 #include "kvtransfer/wire/frame.h"

@@ -1,0 +1,79 @@
+#include "kvtransfer/messages/messages.h"
+
+#include <array>
+
+namespace baton {
+namespace {
+
+Status CheckShards(const Hello& hello) {
+  if (hello.shards.empty()) {
+    return InvalidArgument("worker {} announces no KV shard; it needs at least one", hello.worker);
+  }
+  for (const KvShardInfo& info : hello.shards) {
+    BATON_RETURN_IF_ERROR(
+        Annotate(ValidateShard(hello.layout, info.shard), fmt::format("worker {}", hello.worker)));
+    if (info.block_count == 0) {
+      return InvalidArgument("worker {} announces a KV shard of 0 blocks", hello.worker);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::vector<KvShard> ShardsOf(const Hello& hello) {
+  std::vector<KvShard> shards;
+  shards.reserve(hello.shards.size());
+  for (const KvShardInfo& info : hello.shards) shards.push_back(info.shard);
+  return shards;
+}
+
+std::string_view Name(const ControlMessage& message) {
+  static constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
+      "HELLO",
+      "OFFER",
+      "GRANT",
+      "REFUSE",
+      "SEAL",
+      "RESEND",
+      "ACK",
+      "RENEW",
+      "FAIL",
+      "ABORT",
+      "DRAIN_ACK",
+      "BYE"};
+  return kNames[message.index()];
+}
+
+Status CheckCompatible(const Hello& ours, const Hello& theirs) {
+  const auto differ = [&](std::string_view what, const auto& our_value, const auto& their_value) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "{} differs: worker {} has {}, worker {} has {}",
+                      what,
+                      ours.worker,
+                      our_value,
+                      theirs.worker,
+                      their_value);
+  };
+  if (ours.version != theirs.version) {
+    return differ("KV protocol version", ours.version, theirs.version);
+  }
+  if (ours.model_fingerprint != theirs.model_fingerprint) {
+    return differ("model fingerprint", ours.model_fingerprint, theirs.model_fingerprint);
+  }
+  if (ours.weights != theirs.weights) {
+    return MakeStatus(StatusCode::kFailedPrecondition,
+                      "weights differ: those of worker {} have the hash {}, those of worker {} the "
+                      "hash {}; give both workers the same weight files",
+                      ours.worker,
+                      ours.weights,
+                      theirs.worker,
+                      theirs.weights);
+  }
+  if (ours.layout != theirs.layout) {
+    return differ("KV layout", ours.layout.ToString(), theirs.layout.ToString());
+  }
+  return CheckShards(theirs);
+}
+
+}  // namespace baton

@@ -1,0 +1,385 @@
+#include "kvtransfer/session/sender_session.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+// Held writes are started when the rest of the prompt's computation is expected to take this many
+// times as long as sending them.
+constexpr double kWaitMargin = 3;
+
+}  // namespace
+
+std::string_view Name(SenderState state) {
+  switch (state) {
+    case SenderState::kOffered:
+      return "offered";
+    case SenderState::kRefused:
+      return "refused";
+    case SenderState::kStreaming:
+      return "streaming";
+    case SenderState::kSealed:
+      return "sealed";
+    case SenderState::kDraining:
+      return "draining";
+    case SenderState::kFencing:
+      return "fencing";
+    case SenderState::kQuarantined:
+      return "quarantined";
+    case SenderState::kEnded:
+      return "ended";
+  }
+  return "unknown";
+}
+
+std::optional<ControlMessage> AnswerWithoutSender(const ControlMessage& message) {
+  if (std::holds_alternative<baton::Abort>(message)) return DrainAck{false};
+  if (std::holds_alternative<Grant>(message) || std::holds_alternative<Resend>(message)) {
+    return Fail{MakeStatus(StatusCode::kNotFound, "the sender has no such session")};
+  }
+  return std::nullopt;
+}
+
+SenderSession::SenderSession(const Params& params, const SessionTimes& times, Time now)
+    : params_(params),
+      times_(times),
+      sources_(size_t{params_.block_count} * params_.cache_groups),
+      ready_(params_.block_count),
+      last_heard_(now),
+      last_sent_(now) {
+  deadline_ = now + params_.timeout;
+  SendOffer(now);
+}
+
+void SenderSession::OfferAgain(Duration timeout, Time now) {
+  if (state_ != SenderState::kRefused) return;
+  state_ = SenderState::kOffered;
+  peer_answered_ = false;
+  params_.timeout = timeout;
+  deadline_ = now + timeout;
+  last_heard_ = now;
+  SendOffer(now);
+}
+
+Status SenderSession::AddBlocks(uint32_t first_index,
+                                std::span<const BlockId> blocks,
+                                uint32_t groups,
+                                Time now) {
+  const size_t per_block = params_.cache_groups;
+  const size_t count = blocks.size() / per_block;
+  if (blocks.size() % per_block != 0) {
+    return InvalidArgument(
+        "{} block ids were added; their number must be a multiple of {}, the number of cache "
+        "groups",
+        blocks.size(),
+        per_block);
+  }
+  if (first_index > params_.block_count || count > params_.block_count - first_index) {
+    return InvalidArgument(
+        "blocks {}+{} are outside a prompt of {} blocks", first_index, count, params_.block_count);
+  }
+  if (seal_wanted_) return InvalidArgument("blocks {}+{} came after Seal", first_index, count);
+  groups = std::min(groups, params_.layer_groups);
+  uint64_t added = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    uint32_t& ready = ready_[first_index + i];
+    if (groups <= ready) continue;
+    std::ranges::copy(blocks.subspan(i * per_block, per_block),
+                      sources_.begin() + static_cast<ptrdiff_t>((first_index + i) * per_block));
+    added += groups - ready;
+    ready = groups;
+    if (ready == params_.layer_groups) ++ready_count_;
+  }
+  if (added == 0) return OkStatus();
+  if (ready_groups_ == 0) {
+    first_ready_ = now;
+    first_groups_ = added;
+  }
+  ready_groups_ += added;
+  last_groups_ = added;
+  if (!live()) return OkStatus();
+  if (holds_back_ && !CanWait(now)) {
+    holds_back_ = false;
+    actions_.emplace_back(StartWrites{});
+  }
+  PostReady(first_index, first_index + static_cast<uint32_t>(count));
+  return OkStatus();
+}
+
+// Decides whether to wait until the next AddBlocks, which is expected to add as much as the last
+// one.
+bool SenderSession::CanWait(Time now) const {
+  const uint64_t groups = uint64_t{params_.block_count} * params_.layer_groups;
+  const uint64_t then_ready = ready_groups_ + last_groups_;
+  if (then_ready >= groups) return false;
+  const uint64_t computed = ready_groups_ - first_groups_;
+  if (computed == 0) return true;  // speed unknown; at least two more calls will come
+  const double group_compute = ToSeconds(now - first_ready_) / static_cast<double>(computed);
+  return static_cast<double>(groups - then_ready) * group_compute >
+         kWaitMargin * static_cast<double>(then_ready) * ToSeconds(group_time_);
+}
+
+void SenderSession::Seal(std::string payload, Time now) {
+  if (seal_wanted_ || state_ >= SenderState::kDraining) return;
+  if (ready_count_ != params_.block_count) {
+    return Abort(
+        InvalidArgument("Seal was called when {} of {} blocks were added; it needs all of them",
+                        ready_count_,
+                        params_.block_count),
+        now);
+  }
+  seal_wanted_ = true;
+  seal_.payload = std::move(payload);
+  SendSealWhenPosted(now);
+}
+
+void SenderSession::Abort(Status reason, Time now) {
+  if (state_ >= SenderState::kDraining) return;
+  if (state_ != SenderState::kRefused) Send(Fail{reason}, now);
+  Drain(std::move(reason), now);
+}
+
+void SenderSession::OnMessage(const ControlMessage& message, Time now) {
+  last_heard_ = now;
+  if (const auto* grant = std::get_if<Grant>(&message)) return OnGrant(*grant, now);
+  if (const auto* ack = std::get_if<Ack>(&message)) return OnAck(*ack, now);
+  if (const auto* resend = std::get_if<Resend>(&message)) return OnResend(*resend, now);
+  if (std::holds_alternative<Renew>(message)) {
+    peer_answered_ = true;
+  } else if (const auto* refuse = std::get_if<Refuse>(&message)) {
+    if (state_ == SenderState::kOffered) Park(refuse->status);
+  } else if (const auto* abort = std::get_if<baton::Abort>(&message)) {
+    if (state_ == SenderState::kRefused) return Send(DrainAck{}, now);
+    drain_asked_ = true;
+    if (state_ < SenderState::kDraining) Drain(abort->status, now);
+  }
+}
+
+void SenderSession::OnGrant(const Grant& grant, Time now) {
+  if (state_ == SenderState::kRefused || state_ >= SenderState::kDraining) {
+    // The session does not wait for this grant any more: FAIL makes the peer release its blocks.
+    return Send(Fail{MakeStatus(StatusCode::kCancelled,
+                                "the sender does not wait for this grant any more")},
+                now);
+  }
+  if (state_ != SenderState::kOffered) {
+    if (grant == grant_) return;
+    return Abort(MakeStatus(StatusCode::kFailedPrecondition, "a second, different GRANT came"),
+                 now);
+  }
+  if (grant.cached_blocks > params_.block_count ||
+      grant.blocks.size() !=
+          size_t{params_.block_count - grant.cached_blocks} * params_.cache_groups) {
+    return Abort(InvalidArgument("GRANT has {} cached and {} granted blocks for a prompt of {} in "
+                                 "{} cache groups",
+                                 grant.cached_blocks,
+                                 grant.blocks.size(),
+                                 params_.block_count,
+                                 params_.cache_groups),
+                 now);
+  }
+  grant_ = grant;
+  state_ = SenderState::kStreaming;
+  // Links without a known layer group are written when every layer is ready.
+  if (link_groups_.size() != grant_.links) {
+    link_groups_.assign(grant_.links, params_.layer_groups - 1);
+  }
+  const uint32_t needed = params_.block_count - grant_.cached_blocks;
+  posted_.assign(needed, 0);
+  to_post_ = uint64_t{needed} * grant_.links;
+  seal_.blocks = needed;
+  if (grant_.checksums) seal_.checksums.assign(to_post_, 0);
+  actions_.emplace_back(ReportGranted{});
+  holds_back_ = group_time_ > Duration{} && (ready_groups_ == 0 || CanWait(now));
+  PostReady(0, params_.block_count);
+  SendSealWhenPosted(now);
+}
+
+uint32_t SenderSession::LinksOf(uint32_t first_group, uint32_t end_group) const {
+  return static_cast<uint32_t>(
+      std::count_if(link_groups_.begin(), link_groups_.end(), [&](uint32_t group) {
+        return group >= first_group && group < end_group;
+      }));
+}
+
+void SenderSession::PostReady(uint32_t first, uint32_t end) {
+  // Groups the blocks by the layer groups that they lack: (posted, ready).
+  std::map<std::pair<uint32_t, uint32_t>, PostBlocks> posts;
+  for (uint32_t block = std::max(first, grant_.cached_blocks); block < end; ++block) {
+    const uint32_t index = block - grant_.cached_blocks;
+    if (ready_[block] <= posted_[index]) continue;
+    posts[{posted_[index], ready_[block]}].blocks.push_back(index);
+    posted_[index] = ready_[block];
+  }
+  for (auto& [groups, post] : posts) {
+    std::tie(post.first_group, post.end_group) = groups;
+    post.pieces =
+        static_cast<uint32_t>(post.blocks.size()) * LinksOf(post.first_group, post.end_group);
+    if (post.pieces == 0) continue;
+    post.held = holds_back_;
+    post.urgent = ready_count_ == params_.block_count;
+    to_post_ -= post.pieces;
+    unposted_ += post.pieces;
+    outstanding_ += post.pieces;
+    actions_.emplace_back(std::move(post));
+  }
+}
+
+void SenderSession::OnPosted(
+    uint32_t link, uint32_t first, std::span<const uint64_t> checksums, uint64_t bytes, Time now) {
+  BATON_CHECK(
+      unposted_ >= checksums.size(), "{} pieces posted, {} expected", checksums.size(), unposted_);
+  unposted_ -= checksums.size();
+  if (state_ == SenderState::kStreaming) seal_.bytes += bytes;
+  if (grant_.checksums) {
+    std::copy(checksums.begin(),
+              checksums.end(),
+              seal_.checksums.begin() + static_cast<ptrdiff_t>(link * posted_.size() + first));
+  }
+  SendSealWhenPosted(now);
+}
+
+void SenderSession::SendSealWhenPosted(Time now) {
+  if (state_ != SenderState::kStreaming || !seal_wanted_ || to_post_ != 0 || unposted_ != 0) return;
+  state_ = SenderState::kSealed;
+  Send(seal_, now);
+}
+
+void SenderSession::OnResend(const Resend& resend, Time now) {
+  // One repair is allowed. A repeated RESEND of the same attempt is not a second repair.
+  if (state_ != SenderState::kSealed || resend.attempt != resend_attempt_ + 1) return;
+  ++resend_attempt_;
+  for (const uint32_t block : resend.blocks) {
+    if (block >= posted_.size()) {
+      return Abort(InvalidArgument("RESEND asks for block {} of {}", block, posted_.size()), now);
+    }
+    if (posted_[block] == 0) continue;
+    posted_[block] = 0;
+    to_post_ += grant_.links;
+    ++resent_;
+  }
+  PostReady(0, params_.block_count);
+}
+
+void SenderSession::OnWritten(uint32_t pieces, uint64_t bytes, Time now) {
+  BATON_CHECK(outstanding_ >= pieces, "{} pieces written, {} outstanding", pieces, outstanding_);
+  outstanding_ -= pieces;
+  bytes_ += bytes;
+  last_heard_ = now;
+  EndWhenDrained(now);
+}
+
+void SenderSession::OnWriteLost(uint32_t pieces, const Status& reason, Time now) {
+  BATON_CHECK(outstanding_ >= pieces, "{} pieces lost, {} outstanding", pieces, outstanding_);
+  outstanding_ -= pieces;
+  if (state_ < SenderState::kDraining) return Abort(reason, now);
+  EndWhenDrained(now);
+}
+
+void SenderSession::OnAck(const Ack&, Time now) {
+  if (state_ == SenderState::kSealed) Drain(OkStatus(), now);
+}
+
+void SenderSession::OnPeerLost(Status reason, Time now) {
+  if (state_ == SenderState::kOffered) return Park(std::move(reason));
+  if (live()) Drain(std::move(reason), now);
+}
+
+void SenderSession::Park(Status reason) {
+  state_ = SenderState::kRefused;
+  actions_.emplace_back(ReportRefused{std::move(reason)});
+}
+
+void SenderSession::Drain(Status outcome, Time now) {
+  state_ = SenderState::kDraining;
+  outcome_ = std::move(outcome);
+  drain_until_ = now + times_.drain;
+  if (outstanding_ > 0 && !outcome_.ok()) actions_.emplace_back(StopWrites{});
+  EndWhenDrained(now);
+}
+
+void SenderSession::EndWhenDrained(Time now) {
+  if (state_ < SenderState::kDraining || state_ == SenderState::kEnded || outstanding_ > 0) return;
+  state_ = SenderState::kEnded;
+  if (drain_asked_) Send(DrainAck{}, now);
+  actions_.emplace_back(ReportEnd{outcome_});
+}
+
+void SenderSession::OnTime(Time now) {
+  switch (state_) {
+    case SenderState::kQuarantined:
+    case SenderState::kEnded:
+      return;
+    case SenderState::kDraining:
+      if (now < drain_until_) return;
+      state_ = SenderState::kFencing;
+      drain_until_ = now + times_.fence;
+      actions_.emplace_back(FenceWrites{});
+      return;
+    case SenderState::kFencing:
+      if (now < drain_until_) return;
+      state_ = SenderState::kQuarantined;
+      actions_.emplace_back(ReportQuarantined{});
+      return;
+    default:
+      break;
+  }
+  if (now >= deadline_) {
+    return Abort(MakeStatus(StatusCode::kDeadlineExceeded,
+                            "KV hand-off not finished after {:.3f} s, {}",
+                            ToSeconds(params_.timeout),
+                            Name(state_)),
+                 now);
+  }
+  if (state_ == SenderState::kRefused) return;
+  if (now >= last_heard_ + times_.lease) {
+    Status silent = MakeStatus(
+        StatusCode::kUnavailable, "peer silent for {:.3f} s", ToSeconds(now - last_heard_));
+    if (state_ != SenderState::kOffered) return Abort(std::move(silent), now);
+    Send(Fail{silent}, now);
+    return Park(std::move(silent));
+  }
+  if (now >= last_sent_ + times_.renew) SendStateAgain(now);
+}
+
+void SenderSession::SendStateAgain(Time now) {
+  if (state_ == SenderState::kOffered && !peer_answered_) return SendOffer(now);
+  if (state_ == SenderState::kSealed) return Send(seal_, now);
+  const uint64_t pieces = uint64_t{posted_.size()} * grant_.links;
+  Send(Renew{live(), static_cast<uint32_t>(pieces - to_post_)}, now);
+}
+
+Time SenderSession::wake_time() const {
+  switch (state_) {
+    case SenderState::kQuarantined:
+    case SenderState::kEnded:
+      return kNever;
+    case SenderState::kDraining:
+    case SenderState::kFencing:
+      return drain_until_;
+    case SenderState::kRefused:
+      return deadline_;
+    default:
+      return std::min({deadline_, last_heard_ + times_.lease, last_sent_ + times_.renew});
+  }
+}
+
+double SenderSession::unwritten_blocks() const {
+  return static_cast<double>(to_post_ + outstanding_) / std::max(1u, grant_.links);
+}
+
+void SenderSession::SendOffer(Time now) {
+  Send(Offer{params_.total_tokens, deadline_ - now}, now);
+}
+
+void SenderSession::Send(ControlMessage message, Time now) {
+  last_sent_ = now;
+  actions_.emplace_back(SendControl{std::move(message)});
+}
+
+}  // namespace baton
