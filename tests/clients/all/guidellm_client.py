@@ -7,6 +7,8 @@ from flows import equal, flow, main, not_offered
 from load_generator import OFFLINE, read_json, run_command
 
 REQUESTS = 4
+# Each process of guidellm takes seconds to start: one is enough to send both streams.
+ENVIRONMENT = {**OFFLINE, "GUIDELLM__MAX_WORKER_PROCESSES": "1"}
 TOOLS = [{"type": "function", "function": {"name": "clock", "description": "The time.", "parameters": {
     "type": "object", "properties": {"zone": {"enum": ["CET", "UTC"]}}, "required": ["zone"]}}}]
 
@@ -20,11 +22,12 @@ def measure(servers, path, stream, **data):
             "profile": {"kind": "concurrent", "streams": [2]},
             "constraints": [{"kind": "max_requests", "count": REQUESTS}],
             "tokenizer": {"kind": "huggingface_auto", "model": servers.scripted_model},
+            "data_loader": {"kind": "pytorch", "prefetch_factor": REQUESTS},
             "data": [{"kind": "synthetic_text", "prompt_tokens": 48, "output_tokens": 8, **data}],
             "outputs": [{"kind": "json", "path": "report.json"}]}}
         pathlib.Path(folder, "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
         run_command(folder, "guidellm", "run", "--config", "scenario.json", "--disable-console-interactive",
-                    environment=OFFLINE)
+                    environment=ENVIRONMENT)
         requests = read_json(pathlib.Path(folder, "report.json"))["benchmarks"][0]["requests"]
     equal(requests["errored"], [])
     equal(len(requests["successful"]), REQUESTS)
