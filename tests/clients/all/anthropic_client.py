@@ -1,8 +1,8 @@
 """The official client of Anthropic."""
 import anthropic
 
-from flows import (AFTER_TOOL, ASK_ANIMAL, ASK_TOOL, PARAMETERS, QUESTION, TOM, Animal, called_once, equal, flow, main,
-                   not_offered, weather)
+from flows import (AFTER_TOOL, ASK_ANIMAL, ASK_TOOL, CHOICES, PARAMETERS, QUESTION, TOM, Animal, called_once, equal,
+                   flow, main, not_offered, tool_flows, weather)
 
 TOOLS = [{"name": "weather", "description": "The weather of a city.", "input_schema": PARAMETERS}]
 
@@ -51,21 +51,6 @@ def round_trip(servers, choice):
     equal(client.messages.create(**options).content[0].text, AFTER_TOOL)
 
 
-@flow("messages", "auto")
-def auto(servers):
-    round_trip(servers, {"type": "auto"})
-
-
-@flow("messages", "required")
-def required(servers):
-    round_trip(servers, {"type": "any"})
-
-
-@flow("messages", "named")
-def named(servers):
-    round_trip(servers, {"type": "tool", "name": "weather"})
-
-
 @flow("messages", "structured")
 def structured(servers):
     client, options = client_of(servers.scripted), options_of(servers.scripted, ASK_ANIMAL)
@@ -90,6 +75,7 @@ def runner_stream(servers):
     called_once()
 
 
+tool_flows("messages", round_trip, **CHOICES["messages"])
 not_offered("messages", "Anthropic's API has no logprobs", "logprobs")
 not_offered("tool runner", "the same requests as above", "plain", "required", "named", "structured", "logprobs")
 

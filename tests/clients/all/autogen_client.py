@@ -1,4 +1,5 @@
 """AutoGen: the model clients for OpenAI's chat API and Anthropic's, and an agent on top of each."""
+import functools
 import json
 
 from autogen_agentchat.agents import AssistantAgent
@@ -9,7 +10,7 @@ from autogen_ext.models.anthropic import AnthropicChatCompletionClient
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from flows import (AFTER_TOOL, ASK_ANIMAL, ASK_TOOL, QUESTION, TOM, Animal, called_once, equal, flow, main, not_offered,
-                   weather)
+                   tool_flows, weather)
 
 TOOL = FunctionTool(weather, description="The weather of a city.")
 ABILITIES = {"vision": False, "function_calling": True, "json_output": True, "structured_output": True,
@@ -54,10 +55,7 @@ def declare(api):
         assert parts[-1].content, parts
         equal("".join(parts[:-1]), parts[-1].content)
 
-    for name, choice in (("auto", "auto"), ("required", "required"), ("named", TOOL)):
-        @flow(api, name)
-        async def tools(servers, choice=choice):
-            await round_trip(api, servers, choice)
+    tool_flows(api, functools.partial(round_trip, api), auto="auto", required="required", named=TOOL)
 
     @flow("agent, " + api, "auto")
     async def agent(servers):

@@ -1,9 +1,10 @@
 """What the scripts of all clients share: the tool, the texts, and how flows are run and reported.
 
-A script declares the flows of its client with `flow` and `not_offered`, and calls `main`. It runs with the packages of
-its client, which all include pydantic."""
+A script declares the flows of its client with `flow`, `tool_flows` and `not_offered`, and calls `main`. It runs with
+the packages of its client, which all include pydantic."""
 import argparse
 import asyncio
+import functools
 import inspect
 import json
 import signal
@@ -18,7 +19,7 @@ from pydantic import BaseModel
 import scripted_model
 from table import LINE
 
-FLOW_SECONDS = 300
+FLOW_SECONDS = 600  # for a load generator on a machine that also compiles; other flows need a few seconds
 
 QUESTION = "What is the capital of France? Answer in one word."  # so that the answer ends
 ARGUMENTS = {"city": "Bern", "days": 2}
@@ -27,6 +28,11 @@ PARAMETERS = {
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
     "required": ["city", "days"],
     "additionalProperties": False,
+}
+CHOICES = {  # how each API writes the tool choice of a flow
+    "chat": {"auto": "auto", "required": "required", "named": {"type": "function", "function": {"name": "weather"}}},
+    "responses": {"auto": "auto", "required": "required", "named": {"type": "function", "name": "weather"}},
+    "messages": {"auto": {"type": "auto"}, "required": {"type": "any"}, "named": {"type": "tool", "name": "weather"}},
 }
 NO_TOOLS = "completions have no tools and no response format"
 AFTER_TOOL = scripted_model.DEFAULT_ANSWER
@@ -109,6 +115,12 @@ def flow(api, name):
         _declared.append((api, name, function, ""))
         return function
     return declare
+
+
+def tool_flows(api, round_trip, **choices):
+    """Declares `round_trip(servers, choice)` as the flow of each name with its tool choice, such as auto="auto"."""
+    for name, choice in choices.items():
+        flow(api, name)(functools.partial(round_trip, choice=choice))
 
 
 def not_offered(api, reason, *names):

@@ -1,4 +1,5 @@
 """Haystack: the chat generators for the three APIs, and agents on top of them."""
+import functools
 import os
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
@@ -10,15 +11,10 @@ from haystack.tools import create_tool_from_function
 from haystack.utils import Secret
 from haystack_integrations.components.generators.anthropic import AnthropicChatGenerator
 
-from flows import (AFTER_TOOL, ASK_ANIMAL, ASK_TOOL, QUESTION, TOM, Animal, called_once, equal, flow, main, not_offered,
-                   weather)
+from flows import (AFTER_TOOL, ASK_ANIMAL, ASK_TOOL, CHOICES, QUESTION, TOM, Animal, called_once, equal, flow, main,
+                   not_offered, tool_flows, weather)
 
 TOOL = create_tool_from_function(weather)
-CHOICES = {
-    "chat": {"auto": "auto", "required": "required", "named": {"type": "function", "function": {"name": "weather"}}},
-    "responses": {"auto": "auto", "required": "required", "named": {"type": "function", "name": "weather"}},
-    "messages": {"auto": {"type": "auto"}, "required": {"type": "any"}, "named": {"type": "tool", "name": "weather"}},
-}
 LIMITS = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
 
 
@@ -66,10 +62,7 @@ def declare(api):
         assert text, reply
         equal(text, reply.text)
 
-    for name, choice in CHOICES[api].items():
-        @flow(api, name)
-        def tools(servers, choice=choice):
-            round_trip(api, servers, choice)
+    tool_flows(api, functools.partial(round_trip, api), **CHOICES[api])
 
     @flow(api, "structured")
     def structured(servers):

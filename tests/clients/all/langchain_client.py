@@ -1,4 +1,6 @@
 """LangChain: ChatOpenAI for two APIs of OpenAI, OpenAI for completions, ChatAnthropic, and agents on top of them."""
+import functools
+
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_anthropic import ChatAnthropic
@@ -6,8 +8,8 @@ from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
 
-from flows import (AFTER_TOOL, ARGUMENTS, ASK_ANIMAL, ASK_TOOL, ASK_TOOL_THEN_ANIMAL, NO_TOOLS, QUESTION, TOM,
-                   Animal, call, called_once, equal, flow, main, not_offered, say, weather)
+from flows import (AFTER_TOOL, ARGUMENTS, ASK_ANIMAL, ASK_TOOL, ASK_TOOL_THEN_ANIMAL, NO_TOOLS, QUESTION, TOM, Animal,
+                   call, called_once, equal, flow, main, not_offered, say, tool_flows, weather)
 
 TOOL = tool(weather)
 ASK_TOOL_ANIMAL = "Describe a cat. " + say(call("Animal", TOM.model_dump()))
@@ -53,10 +55,7 @@ def declare(api):
         assert total.text, total
         assert total.usage_metadata["output_tokens"] > 0, total
 
-    for name, choice in (("auto", "auto"), ("required", "any"), ("named", "weather")):
-        @flow(api, name)
-        def tools(servers, choice=choice):
-            round_trip(api, servers, choice)
+    tool_flows(api, functools.partial(round_trip, api), auto="auto", required="any", named="weather")
 
     @flow(api, "structured")
     def structured(servers):

@@ -1,4 +1,6 @@
 """LlamaIndex: OpenAILike for chats and completions, OpenAILikeResponses, and an agent on top of OpenAILike."""
+import functools
+
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.prompts import PromptTemplate
@@ -6,7 +8,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike, OpenAILikeResponses
 
 from flows import (AFTER_TOOL, ASK_ANIMAL, ASK_TOOL, NO_TOOLS, QUESTION, TOM, Animal, call, called_once, equal, flow,
-                   main, not_offered, say, weather)
+                   main, not_offered, say, tool_flows, weather)
 
 TOOL = FunctionTool.from_defaults(weather)
 ASK_TOOL_ANIMAL = "Describe a cat. " + say(call("Animal", TOM.model_dump()))
@@ -41,7 +43,7 @@ def round_trip(api, servers, choice):
           [one.tool_kwargs for one in calls])
 
 
-def declare(api):
+def declare(api, **choices):
     @flow(api, "plain")
     def plain(servers):
         assert model_of(api, servers.real).chat(user(QUESTION)).message.content
@@ -52,13 +54,7 @@ def declare(api):
         text = "".join(part.delta or "" for part in model.stream_chat(user(QUESTION)))
         equal(text, model.chat(user(QUESTION)).message.content)
 
-    for name, choice in (("auto", "auto"), ("required", "required"), ("named", "weather")):
-        if (api, name) == ("responses", "named"):
-            continue
-
-        @flow(api, name)
-        def tools(servers, choice=choice):
-            round_trip(api, servers, choice)
+    tool_flows(api, functools.partial(round_trip, api), **choices)
 
 
 @flow("chat", "structured")
@@ -105,8 +101,8 @@ async def agent_auto(servers):
     called_once()
 
 
-declare("chat")
-declare("responses")
+declare("chat", auto="auto", required="required", named="weather")
+declare("responses", auto="auto", required="required")
 not_offered("responses", "the client names the tool in the form of the chat API, which OpenAI refuses here", "named")
 not_offered("responses", "OpenAILikeResponses has no logprobs", "logprobs")
 not_offered("completions", NO_TOOLS, "auto", "required", "named", "structured")

@@ -1,7 +1,9 @@
 """Runs the command of a load generator against an endpoint, in a folder of its own."""
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -10,13 +12,25 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFL
 
 
 def run_command(folder, name, *arguments, environment=None):
-    """Runs the console command `name` of this environment in `folder`. Raises an error with the end of its output."""
+    """Runs the console command `name` of this environment in `folder`. Raises an error with the end of its output.
+
+    When the flow takes too long, all processes of the command end with it."""
     command = [str(pathlib.Path(sys.executable).with_name(name)), *arguments]
-    done = subprocess.run(command, cwd=folder, env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False)
-    print(done.stdout, file=sys.stderr)
-    if done.returncode != 0:
-        raise AssertionError(f"{name} ended with status {done.returncode}: {done.stdout[-1500:]}")
+    path = pathlib.Path(folder, "output.txt")
+    with open(path, "wb") as output:
+        process = subprocess.Popen(command, cwd=folder, env={**os.environ, **(environment or {})},
+                                   stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                   start_new_session=True)
+    try:
+        status = process.wait()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        text = path.read_text(encoding="utf-8", errors="replace")
+        print(text, file=sys.stderr)
+    if status != 0:
+        raise AssertionError(f"{name} ended with status {status}: {text[-1500:]}")
 
 
 def read_json(path):

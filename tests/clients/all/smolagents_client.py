@@ -1,8 +1,8 @@
 """smolagents: the model for OpenAI-compatible servers, and its two agents."""
 from smolagents import CodeAgent, OpenAIModel, ToolCallingAgent, tool
 
-from flows import (AFTER_TOOL, ARGUMENTS, ASK_TOOL, QUESTION, call, called_once, equal, flow, main, not_offered, say,
-                   weather)
+from flows import (AFTER_TOOL, ARGUMENTS, ASK_TOOL, CHOICES, QUESTION, call, called_once, equal, flow, main,
+                   not_offered, say, tool_flows, weather)
 
 TOOL = tool(weather)
 # Each step of a ToolCallingAgent must be a call, also the last one.
@@ -43,21 +43,6 @@ def one_call(servers, choice):
     assert deltas, "no call was streamed"
 
 
-@flow("chat", "auto")
-def auto(servers):
-    one_call(servers, "auto")
-
-
-@flow("chat", "required")
-def required(servers):
-    one_call(servers, "required")
-
-
-@flow("chat", "named")
-def named(servers):
-    one_call(servers, {"type": "function", "function": {"name": "weather"}})
-
-
 @flow("tool agent", "required")
 def tool_agent(servers):
     equal(ToolCallingAgent(tools=[TOOL], model=model_of(servers.scripted)).run(ASK_AGENT), AFTER_TOOL)
@@ -93,6 +78,7 @@ def code_agent_structured(servers):
     run_code(servers, text, use_structured_outputs_internally=True)
 
 
+tool_flows("chat", one_call, **CHOICES["chat"])
 not_offered("chat", "the model has no structured output of its own: see the agents", "structured")
 not_offered("chat", "messages have no logprobs", "logprobs")
 not_offered("tool agent", "the agent demands calls", "plain", "auto", "named", "structured", "logprobs")

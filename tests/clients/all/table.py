@@ -19,6 +19,10 @@ class Row:
     def outcome(self, flow):
         return self.reports[flow]["outcome"] if flow in self.reports else "MISSING"
 
+    def slowest(self):
+        """The seconds of the slowest flow."""
+        return max((report["seconds"] for report in self.reports.values()), default=0)
+
     def failed(self):
         return bool(self.problem) or any(self.outcome(flow) not in ("ok", "-") for flow in FLOWS)
 
