@@ -72,6 +72,8 @@ function(baton_test name)
   endif()
   if(BATON_SANITIZE)
     math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")  # code with sanitizers is several times slower
+  elseif(CMAKE_CROSSCOMPILING)
+    math(EXPR ARG_TIMEOUT "20 * ${ARG_TIMEOUT}")  # so is code in QEMU
   endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)

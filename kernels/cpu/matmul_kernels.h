@@ -353,15 +353,10 @@ struct MatMulKernels {
   // Calls body(Layout) with the layout of `w`.
   template <PanelKind kKind, class Body>
   [[gnu::always_inline]] static void WithLayout(const PanelView& w, const Body& body) {
-    if (w.half_groups) {
-      body(Layout<kKind, true, false, true>());
-    } else if (w.has_min && w.wide_scales) {
-      body(Layout<kKind, true, true, false>());
-    } else if (w.has_min) {
-      body(Layout<kKind, false, true, false>());
-    } else {
-      body(Layout<kKind, false, false, false>());
-    }
+    if (w.half_groups) return body(Layout<kKind, true, false, true>());
+    if (w.has_min && w.wide_scales) return body(Layout<kKind, true, true, false>());
+    if (w.has_min) return body(Layout<kKind, false, true, false>());
+    return body(Layout<kKind, false, false, false>());
   }
 
   template <PanelKind kKind>
