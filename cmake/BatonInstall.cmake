@@ -15,8 +15,9 @@ foreach(program IN LISTS BATON_PROGRAMS)
     OUTPUT ${man} ${completion}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/documents
     # The manual states defaults for any user, not those of whoever builds.
-    COMMAND ${CMAKE_COMMAND} -E env "BATON_HOME=~/.cache/baton" $<TARGET_FILE:${program}> --man-page > ${man}
-    COMMAND $<TARGET_FILE:${program}> --bash-completion > ${completion}
+    COMMAND ${CMAKE_COMMAND} -E env "BATON_HOME=~/.cache/baton" ${CMAKE_CROSSCOMPILING_EMULATOR}
+            $<TARGET_FILE:${program}> --man-page > ${man}
+    COMMAND ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:${program}> --bash-completion > ${completion}
     DEPENDS ${program}
     VERBATIM)
   list(APPEND BATON_DOCUMENTS ${man} ${completion})
@@ -53,6 +54,10 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION net)
 # The dependencies are the packages of the libraries that the programs are linked with.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+if(CMAKE_CROSSCOMPILING)
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS OFF)  # deploy/package.sh states them
+endif()
 # Opened at run time by the KV transport verbs.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libibverbs1, ibverbs-providers")
 include(CPack)

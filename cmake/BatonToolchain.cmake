@@ -15,6 +15,11 @@ endif()
 find_program(BATON_MOLD mold)
 if(BATON_MOLD AND NOT BATON_SANITIZE)
   add_link_options(-fuse-ld=mold)
+  if(CMAKE_CROSSCOMPILING)
+    # A cross compiler finds ld.mold only in the folder of its own tools and in those of -B.
+    get_filename_component(mold_folder ${BATON_MOLD} DIRECTORY)
+    add_link_options(-B${mold_folder})
+  endif()
 endif()
 
 # Flags for our own targets only, not for generated and third-party code.

@@ -17,7 +17,7 @@ struct BackendOptions {
   std::string device{kCpu};  // "cpu" or "cuda:N"
   int threads = 1;           // threads of the CPU backend; on a GPU, threads that load weights
   // The instruction set of the CPU backend's kernels: "auto" (the best one that the processor has),
-  // "avx512", "avx_vnni", "avx2" or "portable". All compute the same bits.
+  // "portable", or one of those of the processor (Name(CpuIsa)). All compute the same bits.
   std::string cpu_isa = "auto";
   // GPU: a row's bits do not depend on which other rows are in the step. On the CPU they never do.
   bool deterministic = false;

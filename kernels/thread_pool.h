@@ -59,7 +59,9 @@ class ThreadPool final {
   void Work(int thread);
   void WorkerLoop(const std::stop_token& stop, int thread);
 
-  // generation (32 bits) | items (16 bits) | next item to claim (16 bits)
+  // generation (32 bits) | items (16 bits) | next item to claim (16 bits). Its store releases the
+  // fields of the job to the threads that load it. Every end of items is a release in done_, whose
+  // acquire lets the caller read the results and change the fields (docs/memory_ordering.md).
   alignas(64) std::atomic<uint64_t> ticket_{0};
   alignas(64) std::atomic<int32_t> done_{0};
   alignas(64) std::atomic<int32_t> wake_{0};

@@ -35,7 +35,8 @@ class TokenMask final {
 
  private:
   std::vector<uint32_t> words_;
-  // 1: computed. A futex, accessed through std::atomic_ref.
+  // 1: computed. A futex, accessed through std::atomic_ref. Finish releases the words, WaitUntil
+  // acquires them. Begin needs no order: the computation starts after it.
   alignas(4) mutable uint32_t ready_ = 0;
 };
 

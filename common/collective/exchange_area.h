@@ -11,7 +11,8 @@ inline constexpr size_t kCacheLine = 64;
 
 // Words in shared memory are plain integers that every access treats as atomic. Sequential
 // consistency, because a sleeping rank and the rank that wakes it each store one word and then load
-// the other's.
+// the other's. A store of `turn` or `received` also releases what was written to, or read from, a
+// slot before it, and the load that sees the word acquires it (docs/memory_ordering.md).
 inline uint32_t LoadWord(const uint32_t& word) {
   return std::atomic_ref(const_cast<uint32_t&>(word)).load(std::memory_order_seq_cst);
 }

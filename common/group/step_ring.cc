@@ -73,7 +73,9 @@ Status WaitFor(const StepRing::Waiting& waiting,
 }  // namespace
 
 // The start of the shared memory. `Ended` of every follower and the slots follow. Words that
-// different sides write are in cache lines of their own.
+// different sides write are in cache lines of their own. `published` releases a slot to the
+// followers, which acquire it; Ended::count releases the slot to the leader, which acquires it
+// before it writes another message there (docs/memory_ordering.md).
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
 struct StepRing::Shared {
   uint64_t magic = 0;
@@ -177,6 +179,8 @@ StatusOr<std::span<std::byte>> StepRing::Prepare(size_t bytes,
 
 void StepRing::Publish() {
   ++published_;
+  // All sequentially consistent: either this sees a sleeper, or the sleeper sees the turn, and with
+  // it the message.
   shared_.published.store(published_);
   std::atomic_ref(shared_.turn).store(static_cast<uint32_t>(published_));
   if (shared_.sleepers.load() > 0) FutexWake(shared_.turn);

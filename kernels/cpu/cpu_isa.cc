@@ -10,6 +10,9 @@
 
 #if defined(BATON_KERNELS_X86)
 #include <cpuid.h>
+#elif defined(BATON_KERNELS_ARM64)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace baton {
@@ -31,6 +34,18 @@ bool HasAvx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vnni");
 }
+#elif defined(BATON_KERNELS_ARM64)
+// Whether the kernel reports all features of `mask` in entry `type` of the auxiliary vector.
+bool HasAll(uint64_t type, uint64_t mask) {
+  return (::getauxval(type) & mask) == mask;
+}
+bool HasDotProd() {
+  // The first three are those of Armv8.2 that a compiler may use.
+  return HasAll(AT_HWCAP, HWCAP_CRC32 | HWCAP_ATOMICS | HWCAP_ASIMDRDM | HWCAP_ASIMDDP);
+}
+bool HasI8mm() {
+  return HasDotProd() && HasAll(AT_HWCAP2, HWCAP2_I8MM | HWCAP2_BF16);
+}
 #endif
 
 }  // namespace
@@ -45,6 +60,12 @@ std::string_view Name(CpuIsa isa) {
       return "avx_vnni";
     case CpuIsa::kAvx512:
       return "avx512";
+    case CpuIsa::kNeon:
+      return "neon";
+    case CpuIsa::kNeonDotProd:
+      return "neon_dotprod";
+    case CpuIsa::kNeonI8mm:
+      return "neon_i8mm";
   }
   return "unknown";
 }
@@ -55,6 +76,10 @@ bool Supported(CpuIsa isa) {
   if (isa == CpuIsa::kAvx2) return HasAvx2();
   if (isa == CpuIsa::kAvxVnni) return HasAvxVnni();
   if (isa == CpuIsa::kAvx512) return HasAvx512();
+#elif defined(BATON_KERNELS_ARM64)
+  if (isa == CpuIsa::kNeon) return true;
+  if (isa == CpuIsa::kNeonDotProd) return HasDotProd();
+  if (isa == CpuIsa::kNeonI8mm) return HasI8mm();
 #endif
   return false;
 }
@@ -93,6 +118,10 @@ const KernelTable& Kernels(CpuIsa isa) {
   if (isa == CpuIsa::kAvx512) return Avx512Kernels();
   if (isa == CpuIsa::kAvxVnni) return AvxVnniKernels();
   if (isa == CpuIsa::kAvx2) return Avx2Kernels();
+#elif defined(BATON_KERNELS_ARM64)
+  if (isa == CpuIsa::kNeonI8mm) return NeonI8mmKernels();
+  if (isa == CpuIsa::kNeonDotProd) return NeonDotProdKernels();
+  if (isa == CpuIsa::kNeon) return NeonKernels();
 #endif
   return PortableKernels();
 }

@@ -143,5 +143,8 @@ const KernelTable& PortableKernels();
 const KernelTable& Avx2Kernels();
 const KernelTable& AvxVnniKernels();
 const KernelTable& Avx512Kernels();
+const KernelTable& NeonKernels();
+const KernelTable& NeonDotProdKernels();
+const KernelTable& NeonI8mmKernels();
 
 }  // namespace baton::cpu

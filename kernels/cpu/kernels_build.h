@@ -7,16 +7,17 @@
 
 namespace baton::cpu {
 
-// Builds the kernel table for instruction set S.
-template <class S>
+// Builds the kernel table for instruction set S. GEMMs of quantised panels are those of Quantised.
+template <class S, template <class> class Quantised = MatMulKernels>
 constexpr KernelTable BuildKernels() {
   using M = MatMulKernels<S>;
   using V = VectorKernels<S>;
   KernelTable table{};
   table.quantize = M::Quantize;
   table.panels[static_cast<int>(PanelKind::kNibble)] =
-      M::template QuantisedPanels<PanelKind::kNibble>;
-  table.panels[static_cast<int>(PanelKind::kByte)] = M::template QuantisedPanels<PanelKind::kByte>;
+      Quantised<S>::template QuantisedPanels<PanelKind::kNibble>;
+  table.panels[static_cast<int>(PanelKind::kByte)] =
+      Quantised<S>::template QuantisedPanels<PanelKind::kByte>;
   table.panels[static_cast<int>(PanelKind::kF32)] = M::template FloatPanels<PanelKind::kF32>;
   table.panels[static_cast<int>(PanelKind::kF16)] = M::template FloatPanels<PanelKind::kF16>;
   table.panels[static_cast<int>(PanelKind::kBF16)] = M::template FloatPanels<PanelKind::kBF16>;

@@ -350,18 +350,20 @@ struct MatMulKernels {
     }
   }
 
+  // Calls body(Layout) with the layout of `w`.
+  template <PanelKind kKind, class Body>
+  [[gnu::always_inline]] static void WithLayout(const PanelView& w, const Body& body) {
+    if (w.half_groups) return body(Layout<kKind, true, false, true>());
+    if (w.has_min && w.wide_scales) return body(Layout<kKind, true, true, false>());
+    if (w.has_min) return body(Layout<kKind, false, true, false>());
+    return body(Layout<kKind, false, false, false>());
+  }
+
   template <PanelKind kKind>
   static void QuantisedPanels(
       const PanelView& w, const TileView& x, int64_t panel, int32_t count, float* acc) {
-    if (w.half_groups) {
-      QuantisedGroup<Layout<kKind, true, false, true>>(w, x, panel, count, acc);
-    } else if (w.has_min && w.wide_scales) {
-      QuantisedGroup<Layout<kKind, true, true, false>>(w, x, panel, count, acc);
-    } else if (w.has_min) {
-      QuantisedGroup<Layout<kKind, false, true, false>>(w, x, panel, count, acc);
-    } else {
-      QuantisedGroup<Layout<kKind, false, false, false>>(w, x, panel, count, acc);
-    }
+    WithLayout<kKind>(
+        w, [&](auto layout) { QuantisedGroup<decltype(layout)>(w, x, panel, count, acc); });
   }
 
   template <PanelKind kKind>

@@ -37,7 +37,9 @@ StatusOr<UniqueFd> MakeSealedMemory(const char* name, size_t bytes);
 // The state of a channel's outstanding kMapped operations (frame.h), in memory that both processes
 // map. Each side settles an operation with one compare-and-swap, so exactly one side succeeds: the
 // sender, which takes the operation back, or the receiver, which counts it after reading its last
-// byte. An operation that was taken back is never counted, however late the receiver reads.
+// byte. An operation that was taken back is never counted, however late the receiver reads. The
+// receiver's compare-and-swap releases its reads, and the sender's acquires them, before the sender
+// writes over the bytes (docs/memory_ordering.md).
 class SlotTable final {
  public:
   static constexpr size_t kSlots = 4096;

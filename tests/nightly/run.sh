@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 readonly LOGS=build/nightly MUTATION_PARTS=6
 
 parts() {
-  printf '%s\n' tests checks asan tsan fuzz soak clients
+  printf '%s\n' tests checks arm64 asan tsan fuzz soak clients
   seq -f "mutate-%g" "$MUTATION_PARTS"
 }
 
@@ -21,6 +21,7 @@ run_part() {
   case $1 in
     tests) ./dev test && ./dev test -L rdma ;;
     checks) ./dev lint && ./dev tidy && ./dev package && manifests && ./dev cuda ;;
+    arm64) ./dev arm64 ;;
     asan) ./dev asan ;;
     tsan) ./dev tsan ;;
     fuzz) ./dev fuzz 240 ;;

@@ -38,7 +38,8 @@ __device__ __forceinline__ void WaitForOtherEnd(const StageEnd& end, uint32_t me
 }
 
 // Moves one message. Each thread block waits for itself; the last one that is done tells the other
-// end.
+// end. The fence before the count and the release of `tell` order the message of all thread blocks
+// before the acquire of the other end (docs/memory_ordering.md).
 template <bool kSends, class Unit>
 __global__ void __launch_bounds__(kThreads)
     StageKernel(const UnitRows<Unit> x, const StageEnd end) {

@@ -40,7 +40,8 @@ TEST(OpenBackend, RunsEachInstructionSetThatTheProcessorHas) {
 TEST(OpenBackend, NamesAnInstructionSetThatIsNone) {
   const auto cpu = OpenBackend({.cpu_isa = "avx9", .cuda_library = {}});
   EXPECT_EQ(Message(cpu.status()),
-            "cpu_isa is 'avx9'; it must be one of auto, portable, avx2, avx_vnni, avx512");
+            "cpu_isa is 'avx9'; it must be one of auto, portable, avx2, avx_vnni, avx512, neon, "
+            "neon_dotprod, neon_i8mm");
 }
 
 TEST(OpenBackend, ARankOfAGroupHasAnExchange) {
