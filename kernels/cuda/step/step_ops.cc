@@ -26,7 +26,7 @@ constexpr int32_t kMinRowsToFuseResidual = 1024;
 // only normalises.
 bool FusesResidual(MatMulOp& multiply, NormOp& norm, const GemmFusions& gemm) {
   GemmProblem& problem = multiply.problem;
-  if (norm.peers_half != kThroughNccl) return false;
+  if (norm.slot_buffer != kThroughNccl) return false;
   // cuBLASLt supports a bf16 bias only with a bf16 result.
   const bool pays = gemm.SupportsFused(problem) ||
                     (problem.rows >= kMinRowsToFuseResidual && problem.bias == nullptr);
@@ -147,8 +147,9 @@ bool CanComputeDelta(const NormOp& norm) {
   return NormReadsWholeRows(norm.residual, norm.delta) && norm.out.stride % 8 == 0;
 }
 
-// Of larger sums through slots, a kernel adds the first numbers while it pushes the last ones.
-constexpr int64_t kMaxNumbersInNorm = int64_t{1} << 20;
+// A norm itself exchanges a sum of up to this many elements. A larger sum runs as a ReduceOp, whose
+// kernel adds the first elements while it pushes the last ones.
+constexpr int64_t kMaxElementsInNorm = int64_t{1} << 20;
 
 // Lets a norm add up the parts of all ranks, and push this rank's part.
 void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
@@ -158,9 +159,9 @@ void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
       reduce->x.rows != norm.delta.rows || reduce->x.stride != reduce->x.cols) {
     return;
   }
-  if (reduce->half != kThroughNccl) {
-    if (!CanComputeDelta(norm) || reduce->x.rows * reduce->x.cols > kMaxNumbersInNorm) return;
-    norm.peers_half = reduce->half;
+  if (reduce->slot_buffer != kThroughNccl) {
+    if (!CanComputeDelta(norm) || reduce->x.rows * reduce->x.cols > kMaxElementsInNorm) return;
+    norm.slot_buffer = reduce->slot_buffer;
     ops.pop_back();
     return;
   }
@@ -181,14 +182,14 @@ bool AreVectors(const std::vector<int64_t>& ends) {
 // Lets a norm exchange the columns that it reads.
 void FusesGather(std::vector<StepOp>& ops, NormOp& norm) {
   auto* const gather = LastExchange<GatherColumnsOp>(ops);
-  if (gather == nullptr || gather->half == kThroughNccl || !gather->to_all ||
+  if (gather == nullptr || gather->slot_buffer == kThroughNccl || !gather->to_all ||
       norm.delta.data == nullptr || !SamePlace(norm.delta.data, gather->whole) ||
       gather->whole.dtype != DType::kBF16 || gather->whole.rows != norm.delta.rows ||
-      gather->whole.rows * gather->whole.cols > kMaxNumbersInNorm || !AreVectors(gather->ends) ||
+      gather->whole.rows * gather->whole.cols > kMaxElementsInNorm || !AreVectors(gather->ends) ||
       !CanComputeDelta(norm)) {
     return;
   }
-  norm.peers_half = gather->half;
+  norm.slot_buffer = gather->slot_buffer;
   std::ranges::copy(gather->ends, norm.delta_ends.begin());
   ops.pop_back();
 }
@@ -197,7 +198,7 @@ void FusesGather(std::vector<StepOp>& ops, NormOp& norm) {
 void FusesPacked(std::vector<StepOp>& ops, ExchangeOp& exchange) {
   auto* const gather = std::get_if<GatherColumnsOp>(&exchange);
   auto* const attend = ops.empty() ? nullptr : std::get_if<AttentionOp>(&ops.back());
-  if (gather == nullptr || gather->half == kThroughNccl || attend == nullptr ||
+  if (gather == nullptr || gather->slot_buffer == kThroughNccl || attend == nullptr ||
       attend->packed.data == nullptr || attend->out.rows != gather->whole.rows ||
       attend->out.stride != gather->whole.stride) {
     return;
@@ -213,7 +214,7 @@ void FusesPacked(std::vector<StepOp>& ops, ExchangeOp& exchange) {
 // Lets a norm add up the results of the experts.
 void FusesCombine(std::vector<StepOp>& ops, NormOp& norm) {
   auto* const experts = ops.empty() ? nullptr : std::get_if<ExpertsOp>(&ops.back());
-  if (experts == nullptr || norm.delta.data == nullptr || norm.peers_half != kThroughNccl ||
+  if (experts == nullptr || norm.delta.data == nullptr || norm.slot_buffer != kThroughNccl ||
       !SamePlace(norm.delta.data, experts->out) || experts->out.rows != norm.residual.rows ||
       !CanComputeDelta(norm)) {
     return;
@@ -253,7 +254,7 @@ cudaError_t Attend(const AttentionOp& call, const OpContext& context) {
                                                       .fp8_out = call.fp8_out,
                                                       .stream = context.stream});
   if (error != cudaSuccess || !gaps) return error;
-  const auto bytes = [](int64_t numbers) { return static_cast<size_t>(numbers) * 2; };
+  const auto bytes = [](int64_t elements) { return static_cast<size_t>(elements) * 2; };
   return cudaMemcpy2DAsync(call.out.data,
                            bytes(call.out.stride),
                            to.data,
@@ -373,10 +374,10 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
                  .delta_parts = c.delta_parts,
                  .part_offsets = c.part_offsets,
                  .delta_ends = c.delta_ends,
-                 .peers = c.peers_half < 0 ? PeerParts{}
-                                           : context.exchange->peers()->Parts(c.peers_half),
-                 .to = c.peers_half < 0 ? PeerTargets{}
-                                        : context.exchange->peers()->Targets(c.peers_half),
+                 .peers = c.slot_buffer < 0 ? PeerParts{}
+                                            : context.exchange->peers()->Parts(c.slot_buffer),
+                 .to = c.slot_buffer < 0 ? PeerTargets{}
+                                         : context.exchange->peers()->Targets(c.slot_buffer),
                  .delta_scales = c.delta_scales,
                  .weight = c.weight,
                  .epsilon = c.epsilon,

@@ -59,7 +59,8 @@ struct NormOp {
   ExpertResults expert_results{};                     // as NormLaunch::expert_results
   int32_t delta_parts = 1;                            // as NormLaunch::delta_parts
   std::array<int64_t, kMaxPeerRanks> part_offsets{};  // as NormLaunch::part_offsets
-  int32_t peers_half = kThroughNccl;  // the half of the slots for the other ranks' parts or columns
+  // The slot buffer that receives the other ranks' parts or columns.
+  int32_t slot_buffer = kThroughNccl;
   std::array<int32_t, kMaxPeerRanks> delta_ends{};  // as NormLaunch::delta_ends
   OutputScales delta_scales{};
   const float* weight = nullptr;
