@@ -71,6 +71,13 @@ echo '#include "kvtransfer/a/a.h"' >"$tree/kvtransfer/b/b.h"
 expect_failure "a circle between folders" "folders include each other in a circle: kvtransfer/a → kvtransfer/b → kvtransfer/a" \
   in_tree python3 tests/lint/check_tree.py
 rm -r "$tree/kvtransfer"
+mkdir -p "$tree/kernels/cuda/exchange"
+echo '// While a copy is under way, the rank adds the numbers of its slice.' >"$tree/kernels/cuda/exchange/slots.h"
+expect_failure "a word of our own in the exchange" 'slots.h:1: "under way": write "in flight"' \
+  in_tree python3 tests/lint/check_tree.py
+expect_failure "numbers that are elements" 'slots.h:1: "numbers": write "elements"' \
+  in_tree python3 tests/lint/check_tree.py
+rm -r "$tree/kernels"
 expect_failure "tidy without files" "no file to look at" in_tree ./dev tidy
 expect_failure "fuzzers without fuzzers" "there is no fuzzer" in_tree ./dev fuzz 1
 expect_failure "fuzzers of a name that none has" "there is no fuzzer" in_tree ./dev fuzz 1 nobody
