@@ -7,16 +7,30 @@ namespace baton {
 // Instruction sets beyond the architecture's first that a compiler may use for a whole program,
 // where the flags of the build ask for them (-march=native). Kernels choose theirs at run time
 // instead.
+enum class BuildFeature {
 #if defined(__x86_64__)
-enum class BuildFeature { kSse42, kAvx, kAvx2, kFma, kBmi2, kAvx512F, kAvx512Bw, kAvx512Vnni };
-inline constexpr size_t kBuildFeatures = 8;
+  kSse42,
+  kAvx,
+  kAvx2,
+  kFma,
+  kBmi2,
+  kAvx512F,
+  kAvx512Bw,
+  kAvx512Vnni,
 #elif defined(__aarch64__)
-enum class BuildFeature { kAtomics, kDotProd, kHalf, kI8mm, kBf16, kSve, kSve2 };
-inline constexpr size_t kBuildFeatures = 7;
+  kAtomics,
+  kDotProd,
+  kHalf,
+  kI8mm,
+  kBf16,
+  kSve,
+  kSve2,
 #else
-enum class BuildFeature { kNone };
-inline constexpr size_t kBuildFeatures = 1;
+  kNone,
 #endif
+  kCount
+};
+inline constexpr auto kBuildFeatures = static_cast<size_t>(BuildFeature::kCount);
 
 struct FeatureSet {
   bool has[kBuildFeatures];  // by BuildFeature

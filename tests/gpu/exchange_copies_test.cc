@@ -66,11 +66,12 @@ TEST_P(GpuExchangeCopies, GathersColumns) {
         if (OwnerOf(ends, static_cast<int64_t>(i) % kStride) != rank) own[i] = -1;
       }
       BATON_RETURN_IF_ERROR(mine->Write(own));
-      const GatherColumnsOp op = {.whole = mine->tensor(),
-                                  .ends = ends,
-                                  .to_all = to_all,
-                                  .half = slots ? round % PeerSlots::kHalves : kThroughNccl,
-                                  .packed = mine->scratch()};
+      const GatherColumnsOp op = {
+          .whole = mine->tensor(),
+          .ends = ends,
+          .to_all = to_all,
+          .slot_buffer = slots ? round % PeerSlots::kSlotBuffers : kThroughNccl,
+          .packed = mine->scratch()};
       BATON_RETURN_IF_ERROR(Launch(rank, {op}, graph));
       BATON_ASSIGN_OR_RETURN(at(got, rank), mine->Read());
       return OkStatus();
@@ -92,13 +93,14 @@ TEST_P(GpuExchangeCopies, SharesTokensAndMeetsAtBarriers) {
     ForRanks([&](int rank) -> Status {
       BATON_ASSIGN_OR_RETURN(
           Rows* const mine,
-          Allocate(rank, DType::kF32, 1, 64, 64, kMarkBytes * static_cast<size_t>(ranks())));
+          Allocate(rank, DType::kF32, 1, 64, 64, kFlagBytes * static_cast<size_t>(ranks())));
       BATON_RETURN_IF_ERROR(mine->Write(std::vector<float>(64, static_cast<float>(7 + rank))));
       auto* const tokens = reinterpret_cast<int32_t*>(mine->tensor().data);
       // The first token is kNoToken.
       if (rank == 0) BATON_RETURN_IF_ERROR(Rows::Empty(mine->tensor().data));
-      const BarrierOp barrier = {.half = slots ? 0 : kThroughNccl, .marks = mine->scratch()};
-      const ShareTokensOp share = {.tokens = tokens, .count = 33, .half = slots ? 1 : kThroughNccl};
+      const BarrierOp barrier = {.slot_buffer = slots ? 0 : kThroughNccl, .flags = mine->scratch()};
+      const ShareTokensOp share = {
+          .tokens = tokens, .count = 33, .slot_buffer = slots ? 1 : kThroughNccl};
       BATON_RETURN_IF_ERROR(Launch(rank, {barrier}, true));
       BATON_RETURN_IF_ERROR(Launch(rank, {share}, true));
       BATON_ASSIGN_OR_RETURN(at(got, rank), mine->Read());

@@ -52,7 +52,7 @@ class ListedExchangeTest : public testing::Test {
     for (const ExchangeOp& op : ops_) {
       halves.push_back(std::visit(
           [](const auto& one) {
-            if constexpr (requires { one.half; }) return one.half;
+            if constexpr (requires { one.slot_buffer; }) return one.slot_buffer;
             return int32_t{9};
           },
           op));
@@ -110,10 +110,10 @@ TEST_F(ListedExchangeTest, SumsLargerThanASlotAreListedAsRangesOfRows) {
     next += reduce.x.rows;
   }
   two.EndStep(nullptr, 0);
-  EXPECT_EQ(last<BarrierOp>().half, 1);
+  EXPECT_EQ(last<BarrierOp>().slot_buffer, 1);
   // A row does not fit.
   two.AllReduce(Rows(1, 65536, 65536));
-  EXPECT_EQ(last<ReduceOp>().half, kThroughNccl);
+  EXPECT_EQ(last<ReduceOp>().slot_buffer, kThroughNccl);
 }
 
 TEST_F(ListedExchangeTest, LargeSumsOfMoreRanksThroughSlotsAreTwoShot) {
@@ -121,7 +121,7 @@ TEST_F(ListedExchangeTest, LargeSumsOfMoreRanksThroughSlotsAreTwoShot) {
   const auto is_two_shot = [&](int32_t ranks, int64_t rows) {
     auto listed = Make(RankPlace::Of(ranks, 1, 0), kSlot);
     listed.AllReduce(Rows(rows, 4096, 4096));  // rows of 8 KiB
-    EXPECT_NE(last<ReduceOp>().half, kThroughNccl);
+    EXPECT_NE(last<ReduceOp>().slot_buffer, kThroughNccl);
     return last<ReduceOp>().two_shot;
   };
   EXPECT_FALSE(is_two_shot(2, 8192));
@@ -178,7 +178,7 @@ TEST_F(ListedExchangeTest, AnEvenNumberOfExchangesNeedsNoOther) {
   two.EndStep(tokens, 3);
   ASSERT_EQ(ops_.size(), 2u);
   EXPECT_EQ(last<ShareTokensOp>().count, 3);
-  EXPECT_EQ(last<ShareTokensOp>().half, 1);
+  EXPECT_EQ(last<ShareTokensOp>().slot_buffer, 1);
 }
 
 TEST_F(ListedExchangeTest, SmallSumsAndThoseOfTwoRanksGatherAllParts) {
@@ -287,7 +287,7 @@ TEST_F(ListedExchangeTest, ListsNothingWithoutMemory) {
 
 struct Watched {
   explicit Watched(Duration limit, Duration first_limit = std::chrono::minutes(1))
-      : watch({.broken =
+      : watch({.group_status =
                    [this] {
                      return broken ? Status(StatusCode::kDeadlineExceeded, "rank 1 is late")
                                    : OkStatus();

@@ -82,7 +82,7 @@ TEST_P(GpuExchangeSums, AllReduceAddsInFloat32AndRoundsOnce) {
 }
 
 // Every bit pattern may be pushed, also the one that marks an empty slot; sums of different kinds
-// and sizes follow each other, and each half is used again and again.
+// and sizes follow each other, and each slot buffer is used again and again.
 TEST_P(GpuExchangeSums, SumsThroughSlotsGiveTheSameBits) {
   Open(/*pipeline=*/false);
   ASSERT_NE(at(exchanges_, 0)->peers(), nullptr) << at(exchanges_, 0)->description();
@@ -99,7 +99,7 @@ TEST_P(GpuExchangeSums, SumsThroughSlotsGiveTheSameBits) {
                                    {DType::kBF16, 7, 96, 112, true},
                                    {DType::kF32, 1, 4, 4, false},
                                    {DType::kF32, 2049, 1036, 1040, true}};
-  int32_t half = 0;
+  int32_t slot_buffer = 0;
   for (int round = 0; round < 22; ++round) {
     const Case& c = cases[static_cast<size_t>(round) % cases.size()];
     if (c.bytes() > (c.two_shot ? TwoShotBytes(slot, ranks()) : slot)) continue;
@@ -115,13 +115,15 @@ TEST_P(GpuExchangeSums, SumsThroughSlotsGiveTheSameBits) {
       const Tensor last = mine->tensor().Rows(c.rows - 1, 1);
       const Tensor end = last.Columns(c.cols - 2, 2);
       if (rank == 1 && c.rows > 1) BATON_RETURN_IF_ERROR(Rows::Empty(end.data));
-      const ReduceOp op = {
-          .x = mine->tensor(), .ranks = ranks(), .half = half, .two_shot = c.two_shot};
+      const ReduceOp op = {.x = mine->tensor(),
+                           .ranks = ranks(),
+                           .slot_buffer = slot_buffer,
+                           .two_shot = c.two_shot};
       BATON_RETURN_IF_ERROR(Launch(rank, {op}, /*graph=*/round % 3 == 0));
       BATON_ASSIGN_OR_RETURN(at(got, rank), mine->Read());
       return OkStatus();
     });
-    half = 1 - half;
+    slot_buffer = 1 - slot_buffer;
     const bool brain = c.dtype == DType::kBF16;
     for (int rank = 0; rank < ranks(); ++rank) {
       std::vector<float>& mine = at(got, rank);
@@ -148,7 +150,7 @@ TEST_P(GpuExchangeSums, AnAbortEndsAllWaitsForSlots) {
     for (int i = 0; i < 64; ++i) {
       const ReduceOp op = {.x = mine->tensor(),
                            .ranks = ranks(),
-                           .half = i % PeerSlots::kHalves,
+                           .slot_buffer = i % PeerSlots::kSlotBuffers,
                            .two_shot = ranks() > 2};
       BATON_RETURN_IF_ERROR(LaunchAll(rank, {op}));
     }

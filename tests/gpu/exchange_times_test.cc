@@ -108,7 +108,7 @@ void GpuExchangeTimes::PrintAllReduce(int64_t rows) {
       for (int i = 0; i < count; ++i) {
         ops.emplace_back(ReduceOp{.x = at(rows_, rank)->tensor(),
                                   .ranks = ranks(),
-                                  .half = slots ? i % PeerSlots::kHalves : kThroughNccl,
+                                  .slot_buffer = slots ? i % PeerSlots::kSlotBuffers : kThroughNccl,
                                   .parts = at(rows_, rank)->scratch(),
                                   .two_shot = two_shot});
       }

@@ -21,7 +21,7 @@ constexpr size_t kArena = size_t{96} << 20;
 std::vector<CopyRun> RandomRuns(std::mt19937_64& random, bool aligned) {
   std::vector<CopyRun> runs;
   // Longer than one launch.
-  if (aligned) runs.push_back({160, 0, kRowCopyBytes + (uint64_t{1} << 20) + 48});
+  if (aligned) runs.push_back({160, 0, kMaxLaunchBytes + (uint64_t{1} << 20) + 48});
   uint64_t at = aligned ? runs.front().bytes : 0;
   for (int group = 0; group < 10; ++group) {
     const uint64_t unit = aligned ? 16 : 1;
@@ -66,7 +66,7 @@ TEST(RowCopiesTest, LaunchesAreBoundedAndCoverAllRows) {
         rows += copy.rows;
       }
     }
-    EXPECT_LE(bytes, kRowCopyBytes);
+    EXPECT_LE(bytes, kMaxLaunchBytes);
   }
   EXPECT_EQ(rows, 500u);
   EXPECT_EQ(last_rows, 1000u);
@@ -120,7 +120,7 @@ TEST_F(CopyRunsTest, AllCopiersCopyTheSameBytes) {
                   expected.begin() + static_cast<ptrdiff_t>(run.destination));
     }
     for (const Copiers copiers :
-         {Copiers::kEngines, Copiers::kEnginesAndSms, Copiers::kSms, Copiers::kSmsOneBlockEach}) {
+         {Copiers::kEngines, Copiers::kEnginesAndSms, Copiers::kSms, Copiers::kSmsOneBlockPerSm}) {
       ASSERT_EQ(cudaMemset(to.at(), 0, kArena), cudaSuccess);
       ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
       ASSERT_EQ(CopyRuns(from.at(), to.at(), runs, copiers, stream), cudaSuccess);

@@ -60,10 +60,10 @@ class Rank {
     split.rank = rank;
     split.ranks = ranks;
     for (int i = 1; i <= ranks; ++i) ends_.push_back(kCols / 8 * i / ranks * 8);
-    // A place holds the half's activations, or the other ranks' part of its residual.
-    split.place_bytes = static_cast<size_t>(
+    // A put buffer holds the half's activations, or the other ranks' part of its residual.
+    split.put_buffer_bytes = static_cast<size_t>(
         std::max(kHalf * 2, CeilDiv(kHalf, ranks) * int64_t{ranks - 1} * 4) * kCols);
-    for (std::byte*& place : split.places) place = Take(split.place_bytes);
+    for (std::byte*& buffer : split.put_buffers) buffer = Take(split.put_buffer_bytes);
     split.scales = reinterpret_cast<float*>(Take(kRows * sizeof(float)));
     residual = Numbers(DType::kF32, kRows);
     for (Tensor* const x : {&attention, &delta, &normed, &hidden, &qkv}) {
@@ -174,12 +174,12 @@ class Rank {
   }
   void Gather(std::vector<StepOp>& ops, const Tensor& whole) const {
     if (!gathers()) return;
-    ops.emplace_back(
-        ExchangeOp(GatherColumnsOp{.whole = whole, .ends = ends_, .to_all = true, .half = 0}));
+    ops.emplace_back(ExchangeOp(
+        GatherColumnsOp{.whole = whole, .ends = ends_, .to_all = true, .slot_buffer = 0}));
   }
   void Join(std::vector<StepOp>& ops, const Tensor& whole) const {
     if (gathers()) return Gather(ops, whole);
-    ops.emplace_back(ExchangeOp(ReduceOp{.x = whole, .ranks = split.ranks, .half = 0}));
+    ops.emplace_back(ExchangeOp(ReduceOp{.x = whole, .ranks = split.ranks, .slot_buffer = 0}));
   }
   void Project(std::vector<StepOp>& ops, const Tensor& out) const { Multiply(ops, normed, out, 1); }
   void FeedForward(std::vector<StepOp>& ops) const {

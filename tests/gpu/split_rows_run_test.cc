@@ -129,8 +129,9 @@ class Ranks {
       if (const auto* const put = std::get_if<PutOp>(exchange)) {
         puts_[rank].push_back({*put});
       } else if (const auto* const await = std::get_if<AwaitPutOp>(exchange)) {
-        const bool ended = std::ranges::none_of(
-            puts_[rank], [&](const IssuedPut& one) { return one.op.place == await->place; });
+        const bool ended = std::ranges::none_of(puts_[rank], [&](const IssuedPut& one) {
+          return one.op.put_buffer == await->put_buffer;
+        });
         if (!ended) return false;
         for (const ByteCopy& copy : await->copies) std::memcpy(copy.to, copy.from, copy.bytes);
       } else if (const auto* const gather = std::get_if<GatherColumnsOp>(exchange)) {
@@ -140,7 +141,7 @@ class Ranks {
         if (!Take(rank, *gather)) return false;
       } else {
         // The ranks do not wait for each other at the barrier of a step with an odd number of
-        // exchanges: the places must not need it.
+        // exchanges: the put buffers must not need it.
         EXPECT_TRUE(std::holds_alternative<BarrierOp>(*exchange)) << "a sum that is not split";
       }
     }
@@ -174,10 +175,10 @@ class Ranks {
   std::byte* On(size_t other, size_t rank, const std::byte* at, size_t bytes) const {
     const RowSplit& own = ranks_[rank]->split;
     const RowSplit& of_other = ranks_[other]->split;
-    for (size_t place = 0; place < own.places.size(); ++place) {
-      const auto offset = static_cast<size_t>(at - own.places[place]);
-      if (at < own.places[place] || offset + bytes > own.place_bytes) continue;
-      return of_other.places[place] + offset;
+    for (size_t i = 0; i < own.put_buffers.size(); ++i) {
+      const auto offset = static_cast<size_t>(at - own.put_buffers[i]);
+      if (at < own.put_buffers[i] || offset + bytes > own.put_buffer_bytes) continue;
+      return of_other.put_buffers[i] + offset;
     }
     const auto offset = at - reinterpret_cast<const std::byte*>(own.scales);
     EXPECT_TRUE(offset >= 0 && offset + static_cast<int64_t>(bytes) <= kRows * 4) << offset;

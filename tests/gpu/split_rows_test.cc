@@ -29,10 +29,10 @@ constexpr int64_t kResidual =
 class SplitRowsTest : public testing::Test {
  protected:
   SplitRowsTest() : memory_((kBuffers * kRows + 4 * kHalf) * kCols * kBytes) {
-    for (size_t i = 0; i < split_.places.size(); ++i) {
-      split_.places[i] = memory_.data() + (kBuffers * kRows + i * kHalf) * kCols * kBytes;
+    for (size_t i = 0; i < split_.put_buffers.size(); ++i) {
+      split_.put_buffers[i] = memory_.data() + (kBuffers * kRows + i * kHalf) * kCols * kBytes;
     }
-    split_.place_bytes = kHalf * kCols * kBytes;
+    split_.put_buffer_bytes = kHalf * kCols * kBytes;
     split_.ranks = 2;
   }
 
@@ -59,7 +59,7 @@ class SplitRowsTest : public testing::Test {
     return MatMulOp{problem};
   }
   static StepOp Sum(const Tensor& x, int32_t half) {
-    return ExchangeOp(ReduceOp{.x = x, .ranks = 2, .half = half});
+    return ExchangeOp(ReduceOp{.x = x, .ranks = 2, .slot_buffer = half});
   }
   StepOp Norm(int64_t rows = kRows) {
     NormOp norm;
@@ -94,15 +94,15 @@ class SplitRowsTest : public testing::Test {
   }
   std::vector<std::string> Names(const std::vector<StepOp>& ops) const {
     std::vector<std::string> names;
-    const auto exchange =
-        Overloaded{[&](const PutOp& c) {
-                     return "put " + Name(c.puts[0].copy.from) + " to " + Name(c.puts[0].copy.to) +
-                            " half " + std::to_string(c.half);
-                   },
-                   [&](const AwaitPutOp& c) { return "await " + std::to_string(c.place); },
-                   [&](const ReduceOp& c) { return "sum half " + std::to_string(c.half); },
-                   [&](const BarrierOp& c) { return "barrier half " + std::to_string(c.half); },
-                   [](const auto& /*c*/) { return std::string("exchange"); }};
+    const auto exchange = Overloaded{
+        [&](const PutOp& c) {
+          return "put " + Name(c.puts[0].copy.from) + " to " + Name(c.puts[0].copy.to) + " half " +
+                 std::to_string(c.slot_buffer);
+        },
+        [&](const AwaitPutOp& c) { return "await " + std::to_string(c.put_buffer); },
+        [&](const ReduceOp& c) { return "sum half " + std::to_string(c.slot_buffer); },
+        [&](const BarrierOp& c) { return "barrier half " + std::to_string(c.slot_buffer); },
+        [](const auto& /*c*/) { return std::string("exchange"); }};
     for (const StepOp& op : ops) {
       names.push_back(std::visit(
           Overloaded{[&](const MatMulOp& c) {
@@ -186,7 +186,7 @@ TEST_F(SplitRowsTest, ANormAddsThePartsOfASlice) {
     const int64_t first = rank == 0 ? kHalf : kHalf + kSlice;
     EXPECT_EQ(second->residual, residual().Rows(first, kSlice));
     const std::byte* const own = delta().Rows(first, 1).data;
-    const std::byte* const received = split_.places[2];
+    const std::byte* const received = split_.put_buffers[2];
     const auto& sum = std::get<PartsInput>(second->input);
     const auto part = [&](size_t of) { return sum.first.data + sum.offsets[of] * kBytes; };
     EXPECT_EQ(sum.parts, 2);
@@ -221,7 +221,7 @@ TEST_F(SplitRowsTest, TheResidualIsExchangedBeforeItIsRead) {
 TEST_F(SplitRowsTest, TheResidualArrivesBeforeAnotherExchange) {
   std::vector<StepOp> ops = Layer();
   const ExchangeOp gather =
-      GatherColumnsOp{.whole = hidden(), .ends = {32, 64}, .to_all = true, .half = 0};
+      GatherColumnsOp{.whole = hidden(), .ends = {32, 64}, .to_all = true, .slot_buffer = 0};
   ops.insert(ops.end(), {AttentionOp{}, gather, GatherOp{.x = residual(), .out = delta()}});
   const std::vector<std::string> names = Split(ops);
   EXPECT_THAT(std::vector(names.end() - 9, names.end()),
@@ -241,7 +241,7 @@ TEST_F(SplitRowsTest, ASumOfSeveralRangesIsOneSum) {
   std::vector<StepOp> ops = Layer();
   ops[2] = Sum(delta().Rows(0, 3000), 0);
   ops.insert(ops.begin() + 3, Sum(delta().Rows(3000, 2000), 1));
-  std::get<ReduceOp>(std::get<ExchangeOp>(ops[8])).half = 0;
+  std::get<ReduceOp>(std::get<ExchangeOp>(ops[8])).slot_buffer = 0;
   EXPECT_EQ(Split(ops), Split(Layer()));
 }
 
@@ -261,25 +261,25 @@ TEST_F(SplitRowsTest, OtherStepsStayAsTheyAre) {
   std::vector<StepOp> ops = Layer();
   ops[4] = Norm(12);  // only the logit rows
   ops.erase(ops.begin() + 5, ops.begin() + 9);
-  ops.push_back(ExchangeOp(BarrierOp{.half = 1}));
+  ops.push_back(ExchangeOp(BarrierOp{.slot_buffer = 1}));
   stays(ops);
   ops = Layer();
   std::get<ReduceOp>(std::get<ExchangeOp>(ops[2])).x.dtype = DType::kF32;
   std::get<ReduceOp>(std::get<ExchangeOp>(ops[7])).x.dtype = DType::kF32;
   stays(ops);
-  split_.place_bytes /= 2;
+  split_.put_buffer_bytes /= 2;
   stays(Layer());
   // Experts on more than two ranks.
-  split_.place_bytes = memory_.size();
+  split_.put_buffer_bytes = memory_.size();
   split_.ranks = 3;
   ops = Layer();
   ops[5] = ExpertsOp{.x = normed(), .experts = {}, .out = delta()};
   ops.erase(ops.begin() + 6);
   stays(ops);
   split_.ranks = 2;
-  split_.place_bytes = 0;
+  split_.put_buffer_bytes = 0;
   stays(Layer());
-  split_.place_bytes = memory_.size();
+  split_.put_buffer_bytes = memory_.size();
   ops = Layer();
   SplitRows(ops, 2047, split_);
   EXPECT_THAT(Names(ops), ElementsAreArray(Names(Layer())));

@@ -42,6 +42,20 @@ RIDDLES = [
     (re.compile(r"\b[Oo]f which\b"), "two sentences"),
     (re.compile(r"\b[Ss]o many\b"), "the number, or \"too many\""),
 ]
+# Words of our own that only these parts of the tree must not use, where no other meaning of them occurs.
+PLAIN = ("kernels/cuda/dma/", "kernels/cuda/exchange/", "kernels/cuda/step/",
+         "kernels/cuda/notes/dma.md", "kernels/cuda/notes/exchange.md")
+PLAIN_TERMS = [
+    (re.compile(r"\b[Uu]nder way\b|\w*under_way\w*|\w*UnderWay\w*"), "in flight"),
+    (re.compile(r"\b[Nn]umbers\b(?! of (blocks|layers|ranks|rows|tokens)\b)|\bk\w*Numbers\w*"), "elements"),
+    (re.compile(r"\b[Bb]ehind\b|\bk\w*Behind\b"), "after, next; lags; pipeline depth"),
+    (re.compile(r"\b[Hh]al(f|ves) of the slots\b"), "slot buffer"),
+    (re.compile(r"\b[Ff]oreseen\b"), "planned"),
+    (re.compile(r"\b[Ss]ingly\b"), "one at a time"),
+    (re.compile(r"\b[Ss]etback\b"), "failure"),
+    (re.compile(r"\w+Of(Sm|Rank|Warp|Block|Step)\b"), "…PerSm, …PerRank, …"),
+    (re.compile(r"(//|[.;:]) Of [a-z]"), "a sentence with the subject first"),
+]
 # In these parts of the tree, the folders must not include each other in a circle. The part's own folder counts
 # as one of them, or not: kvtransfer/ has both the contract below the transports and the interface of the whole,
 # and router/ both the vocabulary below all folders and the service above them.
@@ -173,6 +187,10 @@ def check_words(path, lines):
             found = word.search(line)
             if found:
                 complain(path, number, f"\"{found.group(0)}\": the field's term is \"{term}\"")
+        for word, term in PLAIN_TERMS if path.startswith(PLAIN) else []:
+            found = word.search(line)
+            if found:
+                complain(path, number, f"\"{found.group(0)}\": write \"{term}\"")
         for word, plain in RIDDLES:
             found = word.search(line)
             if found:

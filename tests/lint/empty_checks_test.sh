@@ -108,6 +108,13 @@ fi
 echo '}' >>"$tree/lower/lower.h"
 expect_failure "braces that do not match" "lower/lower.h:1: the braces do not match" in_tree python3 tests/lint/check_tree.py
 rm -r "$tree"/{lower,upper}
+mkdir -p "$tree/kernels/cuda/exchange"
+echo '// While a copy is under way, the rank adds the numbers of its slice.' >"$tree/kernels/cuda/exchange/slots.h"
+expect_failure "a word of our own in the exchange" 'slots.h:1: "under way": write "in flight"' \
+  in_tree python3 tests/lint/check_tree.py
+expect_failure "numbers that are elements" 'slots.h:1: "numbers": write "elements"' \
+  in_tree python3 tests/lint/check_tree.py
+rm -r "$tree/kernels"
 expect_failure "tidy without files" "no file to look at" in_tree ./dev tidy
 expect_failure "fuzzers without fuzzers" "there is no fuzzer" in_tree ./dev fuzz 1
 expect_failure "fuzzers of a name that none has" "there is no fuzzer" in_tree ./dev fuzz 1 nobody

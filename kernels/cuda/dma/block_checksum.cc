@@ -24,13 +24,14 @@ Status BlockChecksums::Launch(const std::byte* base,
               offsets.size(),
               parts,
               out.size());
-  const auto odd = [&](uint64_t offset) {
+  const auto is_unaligned = [&](uint64_t offset) {
     return (reinterpret_cast<uintptr_t>(base) + offset) % kAlignment != 0;
   };
-  if (!Supports(bytes) || std::any_of(offsets.begin(), offsets.end(), odd)) {
+  if (!Supports(bytes) || std::any_of(offsets.begin(), offsets.end(), is_unaligned)) {
     return InvalidArgument(
-        "checksums of granules of {} bytes; the device needs sizes and addresses that are "
-        "multiples of {}, and, after parts of {} bytes, a last part of at least {} bytes",
+        "the device cannot compute checksums of granules of {} bytes at these addresses: sizes and "
+        "addresses must be multiples of {}, and the last part of a granule, after parts of {} "
+        "bytes, must have at least {} bytes",
         bytes,
         kAlignment,
         kChecksumPartBytes,

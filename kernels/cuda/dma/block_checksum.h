@@ -12,27 +12,29 @@
 
 namespace baton::cuda {
 
-// Checksums (kernels/granule_checksum.h) of many granules of device memory, all of one size, at
-// once. The device computes the XXH3-64 of each part; the host joins them. Used by one thread.
+// Computes the checksums (kernels/granule_checksum.h) of many granules of device memory at once.
+// All granules have one size. The device computes the XXH3-64 of each part, and the host joins the
+// parts. One thread.
 class BlockChecksums final {
  public:
-  // The minimum size of a granule's last part: XXH3 uses another algorithm for shorter input.
+  // The minimum size of the last part of a granule. XXH3 uses another algorithm for shorter input.
   static constexpr uint64_t kMinBytes = 241;
-  static constexpr uint64_t kAlignment = 16;  // bytes; of addresses and sizes
+  // Addresses and sizes are multiples of this many bytes.
+  static constexpr uint64_t kAlignment = 16;
 
   // Whether the device can compute checksums of granules of `bytes` bytes.
   static bool Supports(uint64_t bytes);
-  // Issues the checksums of the parts of all granules, ChecksumParts(bytes) for each granule. They
-  // are in `out` (pinned memory), in order, once the stream has run this work; JoinChecksumParts
-  // turns those of one granule into its checksum. Errors: as Compute.
+  // Issues a kernel that writes the checksums of all parts to `out`, in order: ChecksumParts(bytes)
+  // parts for each granule. `out` is pinned memory. JoinChecksumParts computes the checksum of a
+  // granule from its parts. Errors: those of Compute.
   static Status Launch(const std::byte* base,
                        std::span<const uint64_t> offsets,
                        uint64_t bytes,
                        std::span<uint64_t> out,
                        cudaStream_t stream);
-  // out[i] is the checksum of the `bytes` bytes at base + offsets[i]. Waits for `stream`. Errors:
-  // InvalidArgument when `bytes` is not a multiple of 16 or its last part is below kMinBytes, or
-  // when an address is not aligned to 16 bytes; ResourceExhausted.
+  // Writes the checksum of the `bytes` bytes at base + offsets[i] to out[i]. Waits for `stream`.
+  // Errors: InvalidArgument if an address or `bytes` is not a multiple of kAlignment, or if the
+  // last part of a granule is smaller than kMinBytes; ResourceExhausted.
   Status Compute(const std::byte* base,
                  std::span<const uint64_t> offsets,
                  uint64_t bytes,

@@ -9,8 +9,8 @@
 namespace baton::cuda {
 namespace {
 
-// The offset of each granule, when every granule lies within one range at an aligned address; else
-// empty.
+// The offset of each granule. Empty unless each granule lies within one range, at an aligned
+// address.
 std::vector<uint64_t> GranuleOffsets(std::span<const ByteRange> ranges, uint64_t granule) {
   std::vector<uint64_t> offsets;
   for (const ByteRange& range : ranges) {
@@ -23,15 +23,15 @@ std::vector<uint64_t> GranuleOffsets(std::span<const ByteRange> ranges, uint64_t
 }  // namespace
 
 StatusOr<std::unique_ptr<ChecksumTask>> ChecksumTask::Create(cudaStream_t stream) {
-  constexpr size_t kGranuleBytes = kUsualBytes / kUsualGranules;
+  constexpr size_t kGranuleBytes = kBatchBytes / kBatchGranules;
   std::unique_ptr<ChecksumTask> task(new ChecksumTask(stream));
   BATON_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&task->ended_, cudaEventDisableTiming));
-  constexpr size_t kMaxParts = kUsualBytes / kChecksumPartBytes + kUsualGranules;
+  constexpr size_t kMaxParts = kBatchBytes / kChecksumPartBytes + kBatchGranules;
   BATON_RETURN_IF_ERROR(task->host_.Reserve(kMaxParts * sizeof(uint64_t)));
   BATON_RETURN_IF_ERROR(task->gathered_.Reserve(kGranuleBytes));
   task->granule_ = kGranuleBytes;
   const uint64_t first = 0;
-  BATON_RETURN_IF_ERROR(task->Sum(task->gathered_->at(), {&first, 1}));
+  BATON_RETURN_IF_ERROR(task->IssueChecksums(task->gathered_->at(), {&first, 1}));
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream));
   return task;
 }
@@ -41,7 +41,7 @@ ChecksumTask::~ChecksumTask() {
 }
 
 Status ChecksumTask::Start(std::span<const Request> requests) {
-  const Buffer& of = *requests.front().of;
+  const Buffer& buffer = *requests.front().buffer;
   granule_ = requests.front().granule;
   requests_.clear();
   std::vector<ByteRange> ranges;
@@ -54,24 +54,25 @@ Status ChecksumTask::Start(std::span<const Request> requests) {
   on_host_ = !BlockChecksums::Supports(granule_);
   if (!on_host_) {
     const std::vector<uint64_t> offsets = GranuleOffsets(ranges, granule_);
-    if (!offsets.empty()) return Sum(of.data(), offsets);
+    if (!offsets.empty()) return IssueChecksums(buffer.data(), offsets);
   }
   BATON_RETURN_IF_ERROR(on_host_ ? host_.Reserve(bytes) : gathered_.Reserve(bytes));
   std::byte* to = on_host_ ? host_->data() : gathered_->at();
   const Copiers copiers = on_host_ ? Copiers::kEngines : Copiers::kSms;
-  BATON_CUDA_RETURN_IF_ERROR(CopyRuns(of.data(), to, GatherRuns(ranges, 0), copiers, stream_));
-  if (on_host_) return ToStatus(cudaEventRecord(ended_, stream_), "ending a checksum");
+  BATON_CUDA_RETURN_IF_ERROR(CopyRuns(buffer.data(), to, GatherRuns(ranges, 0), copiers, stream_));
+  if (on_host_)
+    return ToStatus(cudaEventRecord(ended_, stream_), "recording the end of a checksum");
   std::vector<uint64_t> offsets(bytes / granule_);
   for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = i * granule_;
-  return Sum(gathered_->at(), offsets);
+  return IssueChecksums(gathered_->at(), offsets);
 }
 
-Status ChecksumTask::Sum(const std::byte* base, std::span<const uint64_t> offsets) {
+Status ChecksumTask::IssueChecksums(const std::byte* base, std::span<const uint64_t> offsets) {
   const size_t parts = offsets.size() * ChecksumParts(granule_);
   BATON_RETURN_IF_ERROR(host_.Reserve(parts * sizeof(uint64_t)));
   const std::span<uint64_t> sums(reinterpret_cast<uint64_t*>(host_->data()), parts);
   BATON_RETURN_IF_ERROR(BlockChecksums::Launch(base, offsets, granule_, sums, stream_));
-  return ToStatus(cudaEventRecord(ended_, stream_), "ending a checksum");
+  return ToStatus(cudaEventRecord(ended_, stream_), "recording the end of a checksum");
 }
 
 uint64_t ChecksumTask::Checksum(size_t granule) const {

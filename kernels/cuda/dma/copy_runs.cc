@@ -5,8 +5,9 @@
 namespace baton::cuda {
 namespace {
 
-constexpr uint64_t kMinRows = 4;  // rows of a 2-D copy; fewer runs become single copies of a batch
-// Runs of up to this size move faster by SMs (notes/dma.md).
+// The minimum number of rows of a 2-D copy. Fewer runs become single copies in a batch.
+constexpr uint64_t kMinRows = 4;
+// SMs copy runs of up to this size faster than copy engines do (notes/dma.md).
 constexpr uint64_t kShortRun = uint64_t{256} << 10;
 constexpr uint64_t kMaxPitch = (uint64_t{1} << 31) - 1;
 
@@ -25,9 +26,8 @@ std::vector<CopyRun> JoinNeighbours(std::span<const CopyRun> runs) {
   return joined;
 }
 
-// The number of runs, from the first on, that have equal sizes and lie at equal, positive
-// distances.
-size_t RegularRuns(std::span<const CopyRun> runs) {
+// The number of leading runs that have equal sizes and lie at equal, positive distances.
+size_t CountRegularRuns(std::span<const CopyRun> runs) {
   if (runs.size() < 2 || runs[1].source <= runs[0].source ||
       runs[1].destination <= runs[0].destination) {
     return 1;
@@ -73,7 +73,7 @@ std::vector<StridedCopy> PlanCopies(std::span<const CopyRun> runs) {
   const std::vector<CopyRun> joined = JoinNeighbours(runs);
   std::vector<StridedCopy> copies;
   for (size_t i = 0; i < joined.size();) {
-    const size_t rows = RegularRuns(std::span(joined).subspan(i));
+    const size_t rows = CountRegularRuns(std::span(joined).subspan(i));
     if (rows < kMinRows) {
       copies.push_back({joined[i], 0, 0, 1});
       ++i;
@@ -93,14 +93,14 @@ cudaError_t CopyRuns(const std::byte* from,
                      std::span<const CopyRun> runs,
                      Copiers copiers,
                      cudaStream_t stream) {
-  const bool by_sms_alone = copiers == Copiers::kSms || copiers == Copiers::kSmsOneBlockEach;
+  const bool only_sms = copiers == Copiers::kSms || copiers == Copiers::kSmsOneBlockPerSm;
   std::vector<StridedCopy> by_sms;
   std::vector<const void*> sources;
   std::vector<void*> destinations;
   std::vector<size_t> sizes;
   for (const StridedCopy& copy : PlanCopies(runs)) {
     const bool prefers_sms =
-        by_sms_alone || (copiers == Copiers::kEnginesAndSms && copy.first.bytes <= kShortRun);
+        only_sms || (copiers == Copiers::kEnginesAndSms && copy.first.bytes <= kShortRun);
     if (prefers_sms && SuitsRowKernel(copy, from, to)) {
       by_sms.push_back(copy);
       continue;
@@ -123,8 +123,8 @@ cudaError_t CopyRuns(const std::byte* from,
                                                 stream);
     if (error != cudaSuccess) return error;
   }
-  const auto occupancy = copiers == Copiers::kSmsOneBlockEach ? RowCopyOccupancy::kOneBlockPerSm
-                                                              : RowCopyOccupancy::kFull;
+  const auto occupancy = copiers == Copiers::kSmsOneBlockPerSm ? RowCopyOccupancy::kOneBlockPerSm
+                                                               : RowCopyOccupancy::kFull;
   for (const RowCopyArgs& launch : PlanRowCopies(by_sms, from, to)) {
     const cudaError_t error = LaunchRowCopies(launch, occupancy, stream);
     if (error != cudaSuccess) return error;

@@ -11,25 +11,29 @@
 
 namespace baton::cuda {
 
-// `rows` runs of equal size at equal distances, which one 2-D copy moves.
+// A 2-D copy: `rows` runs of equal size at equal distances.
 struct StridedCopy {
   CopyRun first;
-  uint64_t source_pitch = 0;
+  uint64_t source_pitch = 0;  // bytes from one run to the next
   uint64_t destination_pitch = 0;
   uint64_t rows = 1;
   bool operator==(const StridedCopy&) const = default;
 };
 
-// The copies of `runs`, in their order. Adjacent runs are joined, and runs at equal distances
-// become one 2-D copy where that saves calls.
+// Plans the copies of `runs`, in the order of `runs`. Joins adjacent runs. Turns runs at equal
+// distances into one 2-D copy if that saves calls.
 std::vector<StridedCopy> PlanCopies(std::span<const CopyRun> runs);
 
-// Who copies: copy engines; copy engines, but SMs those runs that are too short for copy engines;
-// SMs; or SMs with one thread block each, which leaves memory bandwidth to NCCL's kernels. SMs copy
-// between GPUs' memory only. What is not aligned, copy engines copy.
-enum class Copiers { kEngines, kEnginesAndSms, kSms, kSmsOneBlockEach };
+// Who makes the copies. SMs copy only between memory of GPUs; copy engines make all copies that are
+// not aligned (SuitsRowKernel).
+enum class Copiers {
+  kEngines,           // copy engines
+  kEnginesAndSms,     // SMs copy short runs, copy engines the others
+  kSms,               // SMs
+  kSmsOneBlockPerSm,  // SMs with one thread block each, which leaves memory bandwidth to NCCL
+};
 
-// Issues the copies from `from` to `to` on `stream`.
+// Issues the copies of `runs` from `from` to `to` on `stream`.
 cudaError_t CopyRuns(const std::byte* from,
                      std::byte* to,
                      std::span<const CopyRun> runs,

@@ -22,11 +22,12 @@ namespace {
 constexpr uint32_t kExportMagic = 0x32495642;  // "BVI2"
 constexpr size_t kWarmUpBytes = size_t{2} << 20;
 
-// The content of Export's string, in the host's memory layout: both processes are on one host.
+// The content of the string that Export returns, in the memory layout of the host. The exporting
+// and the importing process are on one host.
 struct Exported {
   uint32_t magic = kExportMagic;
   uint32_t reserved = 0;
-  uint64_t process = 0;  // random
+  uint64_t process = 0;  // ProcessId() of the exporting process
   uint64_t address = 0;  // in that process
   uint64_t bytes = 0;
   char handle[sizeof(cudaIpcMemHandle_t)] = {};
@@ -36,14 +37,14 @@ static_assert(sizeof(Exported) == 96);
 using GetMemoryHandle =
     CUresult (*)(void*, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
 
-// The driver's function, looked up at run time, because nothing links to the driver library. Null:
-// the driver is older than CUDA 11.7.
+// Looks up the driver's function at run time, because nothing links to the driver library. Returns
+// null if the driver is older than CUDA 11.7.
 GetMemoryHandle FindGetMemoryHandle() {
-  constexpr unsigned kSince = 11070;
+  constexpr unsigned kCudaVersion = 11070;
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
   const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuMemGetHandleForAddressRange", &found, kSince, cudaEnableDefault, &result);
+      "cuMemGetHandleForAddressRange", &found, kCudaVersion, cudaEnableDefault, &result);
   if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) return nullptr;
   return reinterpret_cast<GetMemoryHandle>(found);
 }
@@ -84,9 +85,10 @@ StatusOr<Exported> Parse(std::string_view text) {
   return exported;
 }
 
-// Makes memory of this process accessible to `device`. CUDA cannot open an IPC handle in the
-// process that made it; there the address itself is valid once peer access is enabled.
-Status ReachOwn(const CudaDevice& device, const Exported& exported) {
+// Makes memory that this process exported accessible to `device`. CUDA cannot open an IPC handle in
+// the process that created it. In this process the address itself is valid once peer access is
+// enabled.
+Status EnablePeerAccess(const CudaDevice& device, const Exported& exported) {
   cudaPointerAttributes attributes{};
   BATON_CUDA_RETURN_IF_ERROR(cudaPointerGetAttributes(&attributes, AddressOf(exported)));
   if (attributes.type != cudaMemoryTypeDevice) {
@@ -95,7 +97,7 @@ Status ReachOwn(const CudaDevice& device, const Exported& exported) {
   if (attributes.device == device.index()) return OkStatus();
   const cudaError_t error = cudaDeviceEnablePeerAccess(attributes.device, 0);
   if (error == cudaSuccess) return OkStatus();
-  cudaGetLastError();  // clears it
+  cudaGetLastError();  // clears the error
   if (error == cudaErrorPeerAccessAlreadyEnabled) return OkStatus();
   return MakeStatus(StatusCode::kUnavailable,
                     "{} cannot access the memory of cuda:{}: {}",
@@ -114,7 +116,7 @@ StatusOr<std::unique_ptr<CudaDma>> CudaDma::Create(CudaDevice& device) {
 }
 
 StatusOr<std::string> CudaDma::Export(const Buffer& buffer) {
-  // CUDA cannot export memory that this process has imported. But the owner's handle is valid for
+  // CUDA cannot export memory that this process has imported. But the owner's handle is valid in
   // every process.
   if (const auto* imported = dynamic_cast<const ImportedBuffer*>(&buffer)) {
     return imported->exported();
@@ -129,7 +131,7 @@ StatusOr<std::string> CudaDma::Export(const Buffer& buffer) {
                                 ? cudaIpcGetMemHandle(&handle, buffer.data())
                                 : cudaErrorInvalidValue;
   if (error != cudaSuccess) {
-    cudaGetLastError();  // clears it
+    cudaGetLastError();  // clears the error
     return InvalidArgument("{}: memory of {} bytes cannot be exported to other processes: {}",
                            device_.name(),
                            buffer.size(),
@@ -145,13 +147,13 @@ StatusOr<std::unique_ptr<Buffer>> CudaDma::Import(std::string_view text) {
   void* data = AddressOf(exported);
   const bool is_own = exported.process == ProcessId();
   if (is_own) {
-    BATON_RETURN_IF_ERROR(ReachOwn(device_, exported));
+    BATON_RETURN_IF_ERROR(EnablePeerAccess(device_, exported));
   } else {
     cudaIpcMemHandle_t handle;
     std::memcpy(&handle, exported.handle, sizeof(handle));
     const cudaError_t error = cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess);
     if (error != cudaSuccess) {
-      cudaGetLastError();  // clears it
+      cudaGetLastError();  // clears the error
       return MakeStatus(StatusCode::kUnavailable,
                         "{} cannot map the peer's {} bytes of GPU memory: {} ({})",
                         device_.name(),
@@ -166,7 +168,8 @@ StatusOr<std::unique_ptr<Buffer>> CudaDma::Import(std::string_view text) {
 }
 
 Status CudaDma::WarmUp(const Buffer& imported) {
-  // The driver has different code paths for single copies, 2-D copies and batches of copies.
+  // Makes single copies, 2-D copies and batches of copies, for which the driver has different code
+  // paths.
   constexpr uint64_t kUnit = kWarmUpBytes / 16;
   std::vector<CopyRun> runs = {{5 * kUnit, 5 * kUnit, kUnit},
                                {9 * kUnit, 11 * kUnit, kUnit},
@@ -203,7 +206,8 @@ StatusOr<std::string> CudaDma::PciAddress() const {
 StatusOr<DmaBuf> CudaDma::ExportDmaBuf(const Buffer& buffer) {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   static const GetMemoryHandle get_handle = FindGetMemoryHandle();
-  // The driver takes whole pages of the host. A buffer that is shared ends at such a page.
+  // The driver accepts only whole host pages. The memory of a kShared buffer extends
+  // to the end of a host page.
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t size = (buffer.size() + page - 1) / page * page;
   int fd = -1;
@@ -215,11 +219,12 @@ StatusOr<DmaBuf> CudaDma::ExportDmaBuf(const Buffer& buffer) {
                                            CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
                                            /*flags=*/0);
   if (result == CUDA_SUCCESS) return DmaBuf{UniqueFd(fd), 0};
-  return MakeStatus(StatusCode::kUnavailable,
-                    "{}: {} bytes have no dma-buf: the driver answers with error {}",
-                    device_.name(),
-                    buffer.size(),
-                    static_cast<int>(result));
+  return MakeStatus(
+      StatusCode::kUnavailable,
+      "{}: cannot export {} bytes of GPU memory as a dma-buf: the driver returned error {}",
+      device_.name(),
+      buffer.size(),
+      static_cast<int>(result));
 }
 
 Status CudaDma::FlushPeerWrites() {

@@ -14,8 +14,9 @@
 
 namespace baton::cuda {
 
-// One GPU's memory for KV transports: exported as CUDA IPC handles, copied by copy engines.
-// Contract and threads: kernels/dma.h. The device must outlive this object.
+// Gives KV transports access to the memory of one GPU. Exports the memory as CUDA IPC handles and
+// copies it with copy engines and SMs. Contract and threads: kernels/dma.h. The device must outlive
+// this object.
 class CudaDma final : public Dma {
  public:
   // Errors: ResourceExhausted.
@@ -32,15 +33,14 @@ class CudaDma final : public Dma {
 
  private:
   explicit CudaDma(CudaDevice& device) : device_(device), queues_(device) {}
-  // Reads up to 2 MiB of imported memory, because the driver sets up the connection at the first
-  // copy.
+  // Reads up to 2 MiB of imported memory. The driver sets up the connection at the first copy.
   Status WarmUp(const Buffer& imported);
 
   CudaDevice& device_;
   QueuePool queues_;
-  DeviceMemory scratch_;  // destination of the warm-up reads
+  DeviceMemory scratch_;  // the destination of WarmUp's copies
   std::mutex pairs_mutex_;
-  std::unique_ptr<NcclPairs> pairs_;  // made by the first call of Pairs
+  std::unique_ptr<NcclPairs> pairs_;  // created by the first call of Pairs
 };
 
 }  // namespace baton::cuda

@@ -18,44 +18,46 @@
 namespace baton::cuda {
 namespace {
 
-// Checksum tasks that may run at one time. Each keeps pinned memory for its results.
-constexpr size_t kTasks = 4;
-// Copy engines get a copy in batches of runs, so that they work while the host posts the next
-// batch. A batch takes the host 4 us and 0.9 us for each run; a run of 512 KiB takes NVLink 1.4 us.
-// So the first batch is small when no copy is pending, and each further one can be a quarter
-// larger.
+// The maximum number of checksum tasks in flight. Each task keeps pinned memory for its results.
+constexpr size_t kMaxTasks = 4;
+// A copy is posted to the copy engines in batches of runs, so that they copy while the host posts
+// the next batch. The host takes 4 us to post a batch, and 0.9 us for each run; NVLink moves a run
+// of 512 KiB in 1.4 us. So the first batch is small if no copy is pending, and each later batch is
+// a quarter larger.
 constexpr uint64_t kFirstBatchBytes = uint64_t{4} << 20;
 constexpr uint64_t kMaxBatchBytes = uint64_t{32} << 20;
 
 // A file descriptor as the argument of a host function.
 void* AsArgument(const UniqueFd& fd) {
-  const auto number = static_cast<intptr_t>(fd.get());
-  return reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr): nobody follows it
+  const auto value = static_cast<intptr_t>(fd.get());
+  return reinterpret_cast<void*>(value);  // NOLINT(performance-no-int-to-ptr): nobody follows it
 }
 
-// Copy engines leave the SMs to the steps. But within a GPU's memory they are several times as slow
-// as SMs, and posting such copies takes the host longer (notes/dma.md). Such a copy fills or
-// empties a buffer of NCCL's while the buffer before it is under way.
-Copiers CopiersOf(const Buffer& from, const Buffer& to) {
+// Copy engines leave the SMs to the steps. But copies within the memory of one GPU take copy
+// engines several times as long as SMs, and take the host longer to post (notes/dma.md). Such
+// copies fill or empty a staging buffer of the transport nccl while NCCL transfers the previous
+// buffer, so they use one thread block per SM.
+Copiers CopiersFor(const Buffer& from, const Buffer& to) {
   const auto is_host = [](const Buffer& buffer) { return buffer.kind() == MemoryKind::kHost; };
-  const auto is_peers = [](const Buffer& buffer) {
+  const auto is_imported = [](const Buffer& buffer) {
     return dynamic_cast<const ImportedBuffer*>(&buffer) != nullptr;
   };
   if (is_host(from) || is_host(to)) return Copiers::kEngines;
-  return is_peers(from) || is_peers(to) ? Copiers::kEnginesAndSms : Copiers::kSmsOneBlockEach;
+  return is_imported(from) || is_imported(to) ? Copiers::kEnginesAndSms
+                                              : Copiers::kSmsOneBlockPerSm;
 }
 
-// The first runs that have at least `least` bytes together; all runs when they have fewer.
-std::span<const CopyRun> FirstOf(std::span<const CopyRun> runs, uint64_t least) {
+// The leading runs that together have at least `min_bytes` bytes, or all runs if they have fewer.
+std::span<const CopyRun> FirstBatch(std::span<const CopyRun> runs, uint64_t min_bytes) {
   uint64_t bytes = 0;
   size_t taken = 0;
-  while (taken < runs.size() && bytes < least) bytes += runs[taken++].bytes;
+  while (taken < runs.size() && bytes < min_bytes) bytes += runs[taken++].bytes;
   return runs.first(taken);
 }
 
 void CUDART_CB Wake(void* fd) {
   const uint64_t one = 1;
-  // The write can only fail when the counter is full; the reader is awake then anyway.
+  // The write fails only if the counter is full. The descriptor is readable then anyway.
   (void)!::write(static_cast<int>(reinterpret_cast<intptr_t>(fd)), &one, sizeof(one));
 }
 
@@ -70,21 +72,21 @@ StatusOr<std::unique_ptr<CudaDmaQueue>> CudaDmaQueue::Create(const CudaDevice& d
 Status CudaDmaQueue::Open() {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   BATON_RETURN_IF_ERROR(OpenEventFd());
-  // Steps have a higher priority (CudaOps): a kernel of a step whose thread blocks fill the device
-  // exactly once would take longer if other kernels occupied some of its SMs.
+  // Steps have a higher priority (CudaOps). If a kernel of a step has exactly as many thread blocks
+  // as fit on the device, other kernels that occupy SMs delay it.
   for (StreamPair* pair : {&copies_, &checksums_}) {
-    for (cudaStream_t* stream : {&pair->work, &pair->notices}) {
+    for (cudaStream_t* stream : {&pair->work, &pair->callbacks}) {
       BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kLeast, stream));
     }
   }
   BATON_CUDA_RETURN_IF_ERROR(LoadRowCopyKernel());
-  for (size_t i = 0; i < kTasks; ++i) {
+  for (size_t i = 0; i < kMaxTasks; ++i) {
     BATON_ASSIGN_OR_RETURN(auto task, ChecksumTask::Create(checksums_.work));
     free_tasks_.push_back(std::move(task));
   }
-  // The first host function makes the driver start the thread that calls host functions.
-  BATON_CUDA_RETURN_IF_ERROR(NotifyAfter(checksums_, free_tasks_.front()->ended()));
-  return ToStatus(cudaStreamSynchronize(checksums_.notices), "starting a copy queue");
+  // The driver starts its thread for host functions when the first one is launched. Do this now.
+  BATON_CUDA_RETURN_IF_ERROR(SignalAfter(checksums_, free_tasks_.front()->ended()));
+  return ToStatus(cudaStreamSynchronize(checksums_.callbacks), "starting a copy queue");
 }
 
 Status CudaDmaQueue::OpenEventFd() {
@@ -95,11 +97,11 @@ Status CudaDmaQueue::OpenEventFd() {
 
 Status CudaDmaQueue::Reset() {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  waiting_.clear();
-  // The host functions, too: they write to the descriptor.
+  queued_checksums_.clear();
+  // Also waits for the host functions, which write to the old descriptor.
   for (const StreamPair* pair : {&copies_, &checksums_}) {
     BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(pair->work));
-    BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(pair->notices));
+    BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(pair->callbacks));
   }
   PollCopies();
   PollChecksums();
@@ -110,13 +112,13 @@ Status CudaDmaQueue::Reset() {
 CudaDmaQueue::~CudaDmaQueue() {
   if (device_.MakeCurrent() != cudaSuccess) return;
   const cudaStream_t streams[] = {
-      copies_.work, checksums_.work, copies_.notices, checksums_.notices};
+      copies_.work, checksums_.work, copies_.callbacks, checksums_.callbacks};
   for (const cudaStream_t stream : streams) {
     if (stream != nullptr) cudaStreamSynchronize(stream);
   }
-  for (const PendingCopy& copy : pending_) cudaEventDestroy(copy.ended);
+  for (const PendingCopy& copy : pending_copies_) cudaEventDestroy(copy.ended);
   for (const cudaEvent_t event : free_events_) cudaEventDestroy(event);
-  tasks_.clear();
+  running_tasks_.clear();
   free_tasks_.clear();
   for (const cudaStream_t stream : streams) {
     if (stream != nullptr) cudaStreamDestroy(stream);
@@ -138,26 +140,28 @@ StatusOr<cudaEvent_t> CudaDmaQueue::TakeEvent() {
   return event;
 }
 
-cudaError_t CudaDmaQueue::NotifyAfter(const StreamPair& pair, cudaEvent_t ended) {
-  const cudaError_t error = cudaStreamWaitEvent(pair.notices, ended, 0);
+cudaError_t CudaDmaQueue::SignalAfter(const StreamPair& pair, cudaEvent_t ended) {
+  const cudaError_t error = cudaStreamWaitEvent(pair.callbacks, ended, 0);
   return error != cudaSuccess ? error
-                              : cudaLaunchHostFunc(pair.notices, Wake, AsArgument(event_fd_));
+                              : cudaLaunchHostFunc(pair.callbacks, Wake, AsArgument(event_fd_));
 }
 
 void CudaDmaQueue::WatchEnds() {
   if (!done_.empty()) return Signal();
-  if (pending_.empty() && tasks_.empty() && waiting_.empty()) return;
-  // When the device cannot be made current, Poll cannot start work either.
+  if (pending_copies_.empty() && running_tasks_.empty() && queued_checksums_.empty()) return;
+  // If the device cannot be made current, Poll cannot start work either.
   if (device_.MakeCurrent() != cudaSuccess) return;
-  if (!waiting_.empty() && !free_tasks_.empty()) return Signal();
+  if (!queued_checksums_.empty() && !free_tasks_.empty()) return Signal();
   const auto watch = [this](const StreamPair& pair, cudaEvent_t ended, bool& is_watched) {
-    // When no host function can be launched, the device has failed. Signal makes the caller call
+    // If a host function cannot be launched, the device has failed. Signal makes the caller call
     // Poll, which reports the error.
-    if (!is_watched && NotifyAfter(pair, ended) != cudaSuccess) return Signal();
+    if (!is_watched && SignalAfter(pair, ended) != cudaSuccess) return Signal();
     is_watched = true;
   };
-  if (!pending_.empty()) watch(copies_, pending_.front().ended, pending_.front().is_watched);
-  if (!tasks_.empty()) watch(checksums_, tasks_.front().task->ended(), tasks_.front().is_watched);
+  if (!pending_copies_.empty())
+    watch(copies_, pending_copies_.front().ended, pending_copies_.front().is_watched);
+  if (!running_tasks_.empty())
+    watch(checksums_, running_tasks_.front().task->ended(), running_tasks_.front().is_watched);
 }
 
 Status CudaDmaQueue::Copy(uint64_t id,
@@ -167,24 +171,24 @@ Status CudaDmaQueue::Copy(uint64_t id,
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   BATON_ASSIGN_OR_RETURN(const cudaEvent_t event, TakeEvent());
   cudaError_t error = cudaSuccess;
-  const Copiers copiers = CopiersOf(from, to);
-  if (pending_.empty()) batch_bytes_ = kFirstBatchBytes;
+  const Copiers copiers = CopiersFor(from, to);
+  if (pending_copies_.empty()) batch_bytes_ = kFirstBatchBytes;
   for (auto left = runs; !left.empty() && error == cudaSuccess;) {
-    // CopyRuns divides what SMs copy into launches.
-    const auto now = copiers == Copiers::kSmsOneBlockEach ? left : FirstOf(left, batch_bytes_);
-    error = CopyRuns(from.data(), to.data(), now, copiers, copies_.work);
-    left = left.subspan(now.size());
+    // Copies by SMs need no batches, because CopyRuns divides them into launches.
+    const auto batch =
+        copiers == Copiers::kSmsOneBlockPerSm ? left : FirstBatch(left, batch_bytes_);
+    error = CopyRuns(from.data(), to.data(), batch, copiers, copies_.work);
+    left = left.subspan(batch.size());
     batch_bytes_ = std::min(batch_bytes_ + batch_bytes_ / 4, kMaxBatchBytes);
   }
   if (error == cudaSuccess) error = cudaEventRecord(event, copies_.work);
   if (error != cudaSuccess) {
-    // Some of the runs may have been posted. They must have finished when the caller gets the
-    // error.
+    // Some runs may have been posted. They must have finished before the caller gets the error.
     cudaStreamSynchronize(copies_.work);
     free_events_.push_back(event);
     return ToStatus(error, "copying KV blocks");
   }
-  pending_.push_back({id, event, false});
+  pending_copies_.push_back({id, event, false});
   return OkStatus();
 }
 
@@ -198,54 +202,54 @@ Status CudaDmaQueue::Checksum(uint64_t id,
   }
   uint64_t bytes = 0;
   for (const ByteRange& range : ranges) bytes += range.bytes;
-  waiting_.push_back({id, &of, {ranges.begin(), ranges.end()}, granule, bytes});
+  queued_checksums_.push_back({id, &of, {ranges.begin(), ranges.end()}, granule, bytes});
   return OkStatus();
 }
 
-Status CudaDmaQueue::StartWaiting() {
-  while (!waiting_.empty() && !free_tasks_.empty()) {
-    std::vector<ChecksumTask::Request> together;
+Status CudaDmaQueue::StartQueuedChecksums() {
+  while (!queued_checksums_.empty() && !free_tasks_.empty()) {
+    std::vector<ChecksumTask::Request> requests;
     uint64_t bytes = 0;
     do {
-      bytes += waiting_.front().bytes;
-      together.push_back(std::move(waiting_.front()));
-      waiting_.pop_front();
-    } while (!waiting_.empty() && waiting_.front().of == together[0].of &&
-             waiting_.front().granule == together[0].granule &&
-             bytes + waiting_.front().bytes <= ChecksumTask::kUsualBytes &&
-             (bytes + waiting_.front().bytes) / together[0].granule <=
-                 ChecksumTask::kUsualGranules);
+      bytes += queued_checksums_.front().bytes;
+      requests.push_back(std::move(queued_checksums_.front()));
+      queued_checksums_.pop_front();
+    } while (!queued_checksums_.empty() && queued_checksums_.front().buffer == requests[0].buffer &&
+             queued_checksums_.front().granule == requests[0].granule &&
+             bytes + queued_checksums_.front().bytes <= ChecksumTask::kBatchBytes &&
+             (bytes + queued_checksums_.front().bytes) / requests[0].granule <=
+                 ChecksumTask::kBatchGranules);
     std::unique_ptr<ChecksumTask> task = std::move(free_tasks_.back());
     free_tasks_.pop_back();
-    Status started = task->Start(together);
+    Status started = task->Start(requests);
     if (started.ok()) {
-      tasks_.push_back({std::move(task), false});
+      running_tasks_.push_back({std::move(task), false});
       continue;
     }
     free_tasks_.push_back(std::move(task));
-    for (const auto& request : together) done_.push_back({request.id, started, {}});
+    for (const auto& request : requests) done_.push_back({request.id, started, {}});
     return started;
   }
   return OkStatus();
 }
 
 void CudaDmaQueue::PollCopies() {
-  while (!pending_.empty()) {
-    const PendingCopy copy = pending_.front();
+  while (!pending_copies_.empty()) {
+    const PendingCopy copy = pending_copies_.front();
     const cudaError_t state = cudaEventQuery(copy.ended);
     if (state == cudaErrorNotReady) return;
-    pending_.pop_front();
+    pending_copies_.pop_front();
     free_events_.push_back(copy.ended);
     done_.push_back({copy.id, ToStatus(state, "copying KV blocks"), {}});
   }
 }
 
 void CudaDmaQueue::PollChecksums() {
-  while (!tasks_.empty()) {
-    const cudaError_t state = tasks_.front().task->Query();
+  while (!running_tasks_.empty()) {
+    const cudaError_t state = running_tasks_.front().task->Query();
     if (state == cudaErrorNotReady) return;
-    std::unique_ptr<ChecksumTask> task = std::move(tasks_.front().task);
-    tasks_.pop_front();
+    std::unique_ptr<ChecksumTask> task = std::move(running_tasks_.front().task);
+    running_tasks_.pop_front();
     const Status status = ToStatus(state, "checksums of KV blocks");
     for (DmaDone& done : status.ok() ? task->Take() : task->Fail(status)) {
       done_.push_back(std::move(done));
@@ -257,13 +261,15 @@ void CudaDmaQueue::PollChecksums() {
 size_t CudaDmaQueue::Poll(std::span<DmaDone> done) {
   uint64_t count = 0;
   (void)!::read(event_fd_.get(), &count, sizeof(count));
-  if (pending_.empty() && tasks_.empty() && waiting_.empty() && done_.empty()) return 0;
+  if (pending_copies_.empty() && running_tasks_.empty() && queued_checksums_.empty() &&
+      done_.empty())
+    return 0;
   if (device_.MakeCurrent() == cudaSuccess) {
     PollCopies();
     PollChecksums();
-    if (const Status started = StartWaiting(); !started.ok()) {
-      for (const auto& lost : waiting_) done_.push_back({lost.id, started, {}});
-      waiting_.clear();
+    if (const Status started = StartQueuedChecksums(); !started.ok()) {
+      for (const auto& request : queued_checksums_) done_.push_back({request.id, started, {}});
+      queued_checksums_.clear();
     }
   }
   return TakeFront(done_, done);

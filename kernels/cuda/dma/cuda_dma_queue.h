@@ -17,10 +17,11 @@
 
 namespace baton::cuda {
 
-// Copies and checksums of one GPU's memory. Copies run one after the other on one stream, checksums
-// on a second; both streams have a lower priority than a step's. Host functions report watched
-// completions on two further streams, so that no work waits for a host function. QueuePool lends
-// queues as DmaQueue. Contract and threads: kernels/dma.h.
+// Copies and checksums the memory of one GPU. Copies run one after the other on one stream, and
+// checksums on a second stream. Both streams have a lower priority than the stream of steps. Host
+// functions on two more streams report the completions that a caller watches, so that no copy waits
+// for a host function. QueuePool lends these queues as DmaQueues. Contract and threads:
+// kernels/dma.h.
 class CudaDmaQueue final {
  public:
   // Errors: ResourceExhausted.
@@ -38,9 +39,9 @@ class CudaDmaQueue final {
   size_t Poll(std::span<DmaDone> done);
   void WatchEnds();
 
-  // Makes the queue ready for its next user: waits for the work that was posted, drops its
-  // completions, and opens a new wait_fd(), because the last user may still watch the old one.
-  // Errors: the device's; then the queue must be destroyed.
+  // Prepares the queue for its next user. Waits for all posted work, drops the completions, and
+  // opens a new wait_fd(), because the previous user may still watch the old one. Errors: those of
+  // the device; the queue must then be destroyed.
   Status Reset();
 
  private:
@@ -55,22 +56,23 @@ class CudaDmaQueue final {
     bool is_watched = false;
   };
 
-  // A stream for work, and a stream for the host functions that report the work's completion.
+  // A stream for work, and a stream for the host functions that report the completion of the work.
   struct StreamPair {
     cudaStream_t work = nullptr;
-    cudaStream_t notices = nullptr;
+    cudaStream_t callbacks = nullptr;
   };
 
   explicit CudaDmaQueue(const CudaDevice& device) : device_(device) {}
   Status Open();
   Status OpenEventFd();
   StatusOr<cudaEvent_t> TakeEvent();
-  // Makes wait_fd() readable after the event `ended`, which was recorded on pair.work.
-  cudaError_t NotifyAfter(const StreamPair& pair, cudaEvent_t ended);
-  // Starts waiting checksums while there are free tasks. One task computes several requests.
-  Status StartWaiting();
+  // Makes wait_fd() readable after the event `ended`, which is recorded on pair.work.
+  cudaError_t SignalAfter(const StreamPair& pair, cudaEvent_t ended);
+  // Starts queued checksums while there are free tasks. One task computes several requests.
+  Status StartQueuedChecksums();
   void PollCopies();
   void PollChecksums();
+  // Makes wait_fd() readable now.
   void Signal() const;
 
   const CudaDevice& device_;
@@ -78,11 +80,11 @@ class CudaDmaQueue final {
   StreamPair copies_;
   StreamPair checksums_;
   std::vector<cudaEvent_t> free_events_;
-  std::deque<PendingCopy> pending_;
-  uint64_t batch_bytes_ = 0;  // of the next batch
+  std::deque<PendingCopy> pending_copies_;
+  uint64_t batch_bytes_ = 0;  // the size of the next batch of copies
   std::vector<std::unique_ptr<ChecksumTask>> free_tasks_;
-  std::deque<PendingTask> tasks_;
-  std::deque<ChecksumTask::Request> waiting_;  // until Poll, which joins them into tasks
+  std::deque<PendingTask> running_tasks_;
+  std::deque<ChecksumTask::Request> queued_checksums_;  // Poll batches them into tasks
   std::deque<DmaDone> done_;
 };
 

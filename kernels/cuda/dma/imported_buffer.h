@@ -11,7 +11,8 @@
 
 namespace baton::cuda {
 
-// Memory that another object exported (CudaDma::Export), mostly of another process and GPU.
+// Memory that another CudaDma exported (CudaDma::Export), usually in another process and on another
+// GPU.
 class ImportedBuffer final : public Buffer {
  public:
   ImportedBuffer(
@@ -27,7 +28,7 @@ class ImportedBuffer final : public Buffer {
   std::byte* data() const override { return static_cast<std::byte*>(data_); }
   size_t size() const override { return size_; }
   int shared_fd() const override { return -1; }
-  // The owner's export.
+  // The handle that the owner exported.
   const std::string& exported() const { return exported_; }
 
  private:

@@ -9,7 +9,7 @@ class QueuePool::LentQueue final : public DmaQueue {
   LentQueue(QueuePool& pool, std::unique_ptr<CudaDmaQueue> queue)
       : pool_(pool), queue_(std::move(queue)) {}
   ~LentQueue() override {
-    // A queue of a device that has failed is of no more use.
+    // A queue whose Reset fails cannot be reused, because its device has failed.
     if (!queue_->Reset().ok()) return;
     const std::lock_guard lock(pool_.mutex_);
     pool_.free_.push_back(std::move(queue_));

@@ -11,15 +11,16 @@
 
 namespace baton::cuda {
 
-// The queues of one device, which are used again and freed only at the end. cudaFree and
-// cudaFreeHost wait for all kernels of the device: freed when a peer leaves, a queue's memory would
-// make its thread wait for the receives of NCCL that run for other peers, and those may wait for
-// this thread. Thread-safe. Must outlive the queues that it lends.
+// The queues of one device. They are reused and freed only with the pool, because freeing a queue
+// when its peer leaves can deadlock: cudaFree and cudaFreeHost wait for all kernels of the device,
+// and a receive of NCCL for another peer may wait for the thread that frees the queue. Thread-safe.
+// Must outlive the queues that it lends.
 class QueuePool final {
  public:
   explicit QueuePool(const CudaDevice& device) : device_(device) {}
 
-  // A queue without work; its destructor waits for the work posted to it and gives the queue back.
+  // Returns an idle queue. The destructor of the result waits for the work posted to the queue and
+  // gives the queue back to the pool.
   // Errors: ResourceExhausted.
   StatusOr<std::unique_ptr<DmaQueue>> Lend();
 

@@ -6,21 +6,21 @@
 namespace baton::cuda {
 namespace {
 
-// A longer row is copied as several rows, so that launches can be filled.
-constexpr uint64_t kLongRow = uint64_t{1} << 20;
-static_assert(kLongRow <= kRowCopyBytes && kLongRow % RowCopyArgs::kAlignment == 0);
+// A longer row is copied as several rows of this size, so that rows fill the launches.
+constexpr uint64_t kMaxRowBytes = uint64_t{1} << 20;
+static_assert(kMaxRowBytes <= kMaxLaunchBytes && kMaxRowBytes % RowCopyArgs::kAlignment == 0);
 
-// Fills launches with copies.
+// Fills launches with copies, one launch after the other.
 class Launches {
  public:
   Launches(const std::byte* from, std::byte* to) : from_(from), to_(to) {}
 
-  // Adds a copy whose rows have 1 to kLongRow bytes.
+  // Adds a copy whose rows have 1 to kMaxRowBytes bytes.
   void Add(const StridedCopy& copy) {
     for (uint64_t row = 0; row < copy.rows;) {
       if (left_ < copy.first.bytes || all_.back().count == RowCopyArgs::kMaxCopies) {
         all_.emplace_back();
-        left_ = kRowCopyBytes;
+        left_ = kMaxLaunchBytes;
       }
       RowCopyArgs& launch = all_.back();
       RowCopyArgs::Copy& part = launch.copies[launch.count];
@@ -45,14 +45,14 @@ class Launches {
   const std::byte* const from_;
   std::byte* const to_;
   std::vector<RowCopyArgs> all_;
-  uint64_t left_ = 0;  // bytes that the last launch still takes
+  uint64_t left_ = 0;  // the bytes for which the last launch has room
 };
 
 void AddLongRow(Launches& launches, CopyRun run) {
-  const uint64_t rows = run.bytes / kLongRow;
-  launches.Add({{run.source, run.destination, kLongRow}, kLongRow, kLongRow, rows});
-  const uint64_t rest = run.bytes % kLongRow;
-  const uint64_t at = rows * kLongRow;
+  const uint64_t rows = run.bytes / kMaxRowBytes;
+  launches.Add({{run.source, run.destination, kMaxRowBytes}, kMaxRowBytes, kMaxRowBytes, rows});
+  const uint64_t rest = run.bytes % kMaxRowBytes;
+  const uint64_t at = rows * kMaxRowBytes;
   if (rest > 0) launches.Add({{run.source + at, run.destination + at, rest}, 0, 0, 1});
 }
 
@@ -71,7 +71,7 @@ std::vector<RowCopyArgs> PlanRowCopies(std::span<const StridedCopy> copies,
   Launches launches(from, to);
   for (const StridedCopy& copy : copies) {
     if (copy.first.bytes == 0) continue;
-    if (copy.first.bytes <= kLongRow) {
+    if (copy.first.bytes <= kMaxRowBytes) {
       launches.Add(copy);
       continue;
     }

@@ -10,15 +10,16 @@
 
 namespace baton::cuda {
 
-// The most bytes of one launch, which takes the host 4 us or more. The kernels of a step wait only
-// for the thread blocks that are on the SMs, because their stream has a higher priority.
-constexpr uint64_t kRowCopyBytes = uint64_t{32} << 20;
+// The maximum number of bytes of one launch. Launches are large because each takes the host 4 us or
+// more. This does not delay a step: its stream has a higher priority, so its kernels wait only for
+// the thread blocks that already run.
+constexpr uint64_t kMaxLaunchBytes = uint64_t{32} << 20;
 
-// Whether the kernel can execute the copy: sizes, distances and addresses are aligned.
+// Whether the kernel can make the copy: its sizes, pitches and addresses are aligned.
 bool SuitsRowKernel(const StridedCopy& copy, const std::byte* from, const std::byte* to);
 
-// The launches of the copies from `from` to `to`, each of at most kRowCopyBytes and
-// RowCopyArgs::kMaxCopies copies.
+// Divides the copies from `from` to `to` into launches. Each launch has at most kMaxLaunchBytes
+// bytes and RowCopyArgs::kMaxCopies copies.
 std::vector<RowCopyArgs> PlanRowCopies(std::span<const StridedCopy> copies,
                                        const std::byte* from,
                                        std::byte* to);

@@ -9,16 +9,17 @@ namespace {
 constexpr int kThreads = 256;
 constexpr auto kVectorBytes = static_cast<uint32_t>(sizeof(uint4));
 static_assert(RowCopyArgs::kAlignment == kVectorBytes);
-// The loads that each thread has in flight.
+// The number of loads that each thread has in flight.
 constexpr int kVectors = RowCopyArgs::kBlockBytes / kVectorBytes / kThreads;
 static_assert(kVectors * kThreads * kVectorBytes == RowCopyArgs::kBlockBytes);
-// The shared memory of a thread block that must have its SM nearly alone. No thread uses it, but an
-// SM has hardly more (228 KiB on Hopper, 164 on the A100): no other thread block of this kernel and
-// none of NCCL's finds room.
+// The shared memory of a thread block with RowCopyOccupancy::kOneBlockPerSm. The kernel does not
+// use this memory. It only keeps the SM free of other thread blocks of this kernel and of NCCL's
+// kernels, because an SM has little more (228 KiB on Hopper, 164 KiB on the A100).
 constexpr int kMaxSharedBytes = 200 << 10;
 
-// The copy to which this thread block belongs: the last one that begins with it or before it.
-__device__ __forceinline__ uint32_t CopyOf(const RowCopyArgs& args) {
+// The index of the copy of this thread block: the last copy whose first thread block is this one or
+// an earlier one.
+__device__ __forceinline__ uint32_t CopyIndex(const RowCopyArgs& args) {
   uint32_t low = 0;
   uint32_t high = args.count - 1;
   while (low < high) {
@@ -33,7 +34,7 @@ __device__ __forceinline__ uint32_t CopyOf(const RowCopyArgs& args) {
 }
 
 __global__ void __launch_bounds__(kThreads) CopyRows(const __grid_constant__ RowCopyArgs args) {
-  const RowCopyArgs::Copy& copy = args.copies[CopyOf(args)];
+  const RowCopyArgs::Copy& copy = args.copies[CopyIndex(args)];
   const uint32_t row_vectors = copy.row_bytes / kVectorBytes;
   const uint32_t vectors = row_vectors * copy.rows;
   const uint32_t first = (blockIdx.x - copy.first_block) * (kVectors * kThreads) + threadIdx.x;
@@ -57,7 +58,8 @@ __global__ void __launch_bounds__(kThreads) CopyRows(const __grid_constant__ Row
   }
 }
 
-// The part of kMaxSharedBytes that the current device can give to a thread block.
+// Writes the smaller of kMaxSharedBytes and the current device's limit for a thread block to
+// `bytes`.
 cudaError_t GetSharedBytes(int* bytes) {
   int device = 0;
   const cudaError_t error = cudaGetDevice(&device);
@@ -71,7 +73,7 @@ cudaError_t GetSharedBytes(int* bytes) {
 }  // namespace
 
 cudaError_t LoadRowCopyKernel() {
-  // Setting an attribute need not load a kernel. Reading them all does.
+  // Reading the attributes of a kernel loads it. Setting an attribute may not.
   cudaFuncAttributes attributes;
   cudaError_t error = cudaFuncGetAttributes(&attributes, CopyRows);
   if (error != cudaSuccess) return error;

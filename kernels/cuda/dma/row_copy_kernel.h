@@ -7,13 +7,14 @@
 
 namespace baton::cuda {
 
-// Arguments of the kernel that copies rows of bytes in GPU memory, also from and to a peer's memory
-// that this GPU can access. Addresses, pitches and row sizes are multiples of kAlignment bytes.
+// The arguments of the kernel that copies rows of bytes within this GPU's memory, or between this
+// GPU's memory and imported memory of a peer. Addresses, pitches and row sizes are multiples of
+// kAlignment bytes.
 struct RowCopyArgs {
   static constexpr uint64_t kAlignment = 16;
   static constexpr size_t kMaxCopies = 64;
-  // What one thread block copies. Short, so that a thread block ends within a few microseconds: a
-  // kernel of a step may wait for its SM.
+  // The number of bytes that one thread block copies. It is small, so that a thread block ends
+  // within a few microseconds. A kernel of a step may wait for its SM.
   static constexpr uint64_t kBlockBytes = uint64_t{32} << 10;
 
   struct Copy {
@@ -23,7 +24,8 @@ struct RowCopyArgs {
     uint64_t destination_pitch = 0;
     uint32_t row_bytes = 0;
     uint32_t rows = 0;
-    // The first thread block of this copy; its thread blocks follow each other.
+    // The index of the first thread block of this copy. The thread blocks of a copy are
+    // consecutive.
     uint32_t first_block = 0;
 
     uint64_t bytes() const { return uint64_t{row_bytes} * rows; }
@@ -36,12 +38,14 @@ struct RowCopyArgs {
   Copy copies[kMaxCopies] = {};  // [count]; passed with the launch
 };
 
-// How many thread blocks an SM executes at a time. As many as fit take nearly all of the memory's
-// bandwidth, which slows transfers of NCCL down that run meanwhile. One leaves enough to them.
-enum class RowCopyOccupancy { kFull, kOneBlockPerSm };
+// How many thread blocks run on an SM at a time.
+enum class RowCopyOccupancy {
+  kFull,           // as many as fit; they take nearly all memory bandwidth
+  kOneBlockPerSm,  // leaves memory bandwidth for concurrent transfers of NCCL
+};
 
-// Loads the kernel for the current device; must be called before the first launch there. Loading at
-// the first launch could wait for all work of the device.
+// Loads the kernel for the current device. Must be called before the first launch on the device,
+// because loading the kernel then could wait for all work of the device.
 cudaError_t LoadRowCopyKernel();
 cudaError_t LaunchRowCopies(const RowCopyArgs& args,
                             RowCopyOccupancy occupancy,

@@ -7,7 +7,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr Duration kEvery = std::chrono::milliseconds(5);
+constexpr Duration kCheckInterval = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -18,7 +18,7 @@ ExchangeWatch::ExchangeWatch(Options options, const Clock& clock)
 
 void ExchangeWatch::Begin() {
   const std::lock_guard lock(mutex_);
-  if (under_way_++ > 0) return;
+  if (in_flight_++ > 0) return;
   began_ = clock_.Now();
   changed_.notify_all();
 }
@@ -26,7 +26,7 @@ void ExchangeWatch::Begin() {
 void ExchangeWatch::End() {
   const std::lock_guard lock(mutex_);
   first_ = false;
-  began_ = --under_way_ > 0 ? clock_.Now() : kNever;
+  began_ = --in_flight_ > 0 ? clock_.Now() : kNever;
 }
 
 Status ExchangeWatch::status() const {
@@ -50,7 +50,7 @@ void ExchangeWatch::Fail(const Status& reason) {
 }
 
 Status ExchangeWatch::Check() const {
-  BATON_RETURN_IF_ERROR(options_.broken());
+  BATON_RETURN_IF_ERROR(options_.group_status());
   const std::lock_guard lock(mutex_);
   const Duration limit = first_ ? options_.first_limit : options_.limit;
   if (began_ == kNever || clock_.Now() - began_ < limit) return OkStatus();
@@ -64,8 +64,8 @@ void ExchangeWatch::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     {
       std::unique_lock lock(mutex_);
-      if (!changed_.wait(lock, stop, [this] { return under_way_ > 0; })) return;
-      changed_.wait_for(lock, stop, kEvery, [] { return false; });
+      if (!changed_.wait(lock, stop, [this] { return in_flight_ > 0; })) return;
+      changed_.wait_for(lock, stop, kCheckInterval, [] { return false; });
     }
     const Status reason = Check();
     if (reason.ok()) continue;

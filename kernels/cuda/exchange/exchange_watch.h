@@ -12,47 +12,50 @@
 
 namespace baton::cuda {
 
-// Ends the exchanges of a step when the group is broken or the step takes too long. Kernels that
-// wait for another rank would otherwise spin for ever, and a launch behind them might block its
-// thread. Has a thread of its own, which sleeps while no step is under way. Thread-safe.
+// A watchdog that aborts the exchanges of a step when the group is broken or the step takes too
+// long. Otherwise kernels that wait for another rank would spin for ever, and a launch after such a
+// kernel might block the launching thread. The watchdog runs on a thread of its own, which sleeps
+// while no step is in flight. Thread-safe.
 class ExchangeWatch final {
  public:
   struct Options {
-    // The reason why the exchanges cannot end; OK while they can. Called every few milliseconds.
-    std::function<Status()> broken;
-    // Makes the exchanges under way end. Called once. Both are called on the watch's thread.
+    // Returns an error when the group is broken, so that the exchanges cannot end. Called every few
+    // milliseconds on the watchdog's thread.
+    std::function<Status()> group_status;
+    // Aborts the exchanges in flight. Called once, on the watchdog's thread or by Fail.
     std::function<void()> abort;
-    // The longest time of a step.
+    // The time limit of a step.
     Duration limit{};
-    // The same for the first step, for which ranks wait that still load their weights.
+    // The time limit of the first step, during which other ranks may still load their weights.
     Duration first_limit{};
   };
 
-  // `clock` outlives the watch.
+  // `clock` must outlive this object.
   ExchangeWatch(Options options, const Clock& clock);
 
-  // A step is issued; the oldest step has ended.
+  // Called when a step is issued.
   void Begin();
+  // Called when the oldest step in flight has ended.
   void End();
   // OK until the exchanges are aborted; then Unavailable with the reason.
   Status status() const;
-  // Ends the exchanges because of `reason`, unless they have been ended before.
+  // Aborts the exchanges because of `reason`. Does nothing if they were aborted before.
   void Fail(const Status& reason);
-  // Whether they were aborted at least this long ago.
+  // Whether the exchanges were aborted at least this long ago.
   bool AbortedFor(Duration time) const;
 
  private:
   void Run(const std::stop_token& stop);
-  // The reason to end the exchanges now.
+  // Returns an error if the exchanges must be aborted now.
   Status Check() const;
 
   const Options options_;
   const Clock& clock_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
-  int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
+  int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
   bool first_ ABSL_GUARDED_BY(mutex_) = true;
-  Time began_ ABSL_GUARDED_BY(mutex_) = kNever;  // of the oldest step
+  Time began_ ABSL_GUARDED_BY(mutex_) = kNever;  // when the oldest step in flight began
   Status status_ ABSL_GUARDED_BY(mutex_);
   Time failed_ ABSL_GUARDED_BY(mutex_) = kNever;
   std::jthread thread_;

@@ -8,7 +8,7 @@
 
 namespace baton::cuda {
 
-// One record of every rank, by rank. Errors: those of `host`.
+// All-gathers one record of each rank. Returns the records by rank. Errors: those of `host`.
 template <class T>
 StatusOr<std::vector<T>> GatherRecords(Collective& host, const T& mine) {
   const auto size = static_cast<size_t>(host.size());

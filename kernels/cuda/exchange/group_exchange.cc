@@ -12,14 +12,14 @@
 namespace baton::cuda {
 namespace {
 
-// The longest first step: other ranks may still load their weights.
+// The time limit of the first step, during which other ranks may still load their weights.
 constexpr Duration kFirstLimit = std::chrono::minutes(30);
 
-size_t BytesOf(const Tensor& x, int64_t numbers) {
-  return static_cast<size_t>(numbers) * ShapeOf(x.dtype).bytes;
+size_t ElementBytes(const Tensor& x, int64_t elements) {
+  return static_cast<size_t>(elements) * ShapeOf(x.dtype).bytes;
 }
 
-// `x` in memory from `data` on, without gaps between its rows.
+// A tensor of the shape of `x` that begins at `data` and has no gaps between its rows.
 Tensor PackedAt(const Tensor& x, std::byte* data) {
   Tensor packed = x;
   packed.data = data;
@@ -29,10 +29,10 @@ Tensor PackedAt(const Tensor& x, std::byte* data) {
 
 Status CopyRows(const Tensor& from, const Tensor& to, cudaStream_t stream) {
   BATON_CUDA_RETURN_IF_ERROR(cudaMemcpy2DAsync(to.data,
-                                               BytesOf(to, to.stride),
+                                               ElementBytes(to, to.stride),
                                                from.data,
-                                               BytesOf(from, from.stride),
-                                               BytesOf(from, from.cols),
+                                               ElementBytes(from, from.stride),
+                                               ElementBytes(from, from.cols),
                                                static_cast<size_t>(from.rows),
                                                cudaMemcpyDeviceToDevice,
                                                stream));
@@ -47,7 +47,7 @@ StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(const RankGroups&
   BATON_RETURN_IF_ERROR(result->Connect(stage_slots));
   GroupExchange& exchange = *result;
   result->watch_ = std::make_unique<ExchangeWatch>(
-      ExchangeWatch::Options{.broken = [&exchange] { return exchange.Broken(); },
+      ExchangeWatch::Options{.group_status = [&exchange] { return exchange.CheckGroup(); },
                              .abort = [&exchange] { exchange.Abort(); },
                              .limit = groups.limit,
                              .first_limit = kFirstLimit},
@@ -68,11 +68,11 @@ Status GroupExchange::Connect(bool stage_slots) {
   return groups_.pipeline == nullptr ? OkStatus() : ConnectStages(stage_slots);
 }
 
-// All ranks of the group must exchange with other stages in the same way. The stages of a tensor
-// rank agree already, and the tensor ranks of each stage agree here.
+// All ranks of the group must use the same way to exchange between stages. StageSlots::Create gives
+// all stages of a tensor rank the same result. Here the tensor ranks of a stage agree.
 Status GroupExchange::ConnectStages(bool with_slots) {
   StatusOr<std::unique_ptr<StageSlots>> slots =
-      MakeStatus(StatusCode::kUnavailable, "slots between stages were not asked for");
+      MakeStatus(StatusCode::kUnavailable, "slots between stages are switched off");
   if (with_slots) slots = StageSlots::Create(*groups_.pipeline);
   BATON_RETURN_IF_ERROR(groups_.pipeline->status());
   Status status = slots.status();
@@ -82,7 +82,7 @@ Status GroupExchange::ConnectStages(bool with_slots) {
     const auto without = std::ranges::find(all, 0);
     if (status.ok() && without != all.end()) {
       status = MakeStatus(StatusCode::kUnavailable,
-                          "the stages of tensor rank {} cannot reach each other's memory",
+                          "the stages of tensor rank {} cannot access each other's memory",
                           without - all.begin());
     }
   }
@@ -101,7 +101,7 @@ std::string GroupExchange::description() const {
   return fmt::format("through NCCL, which is slower: {}", Message(why_nccl_));
 }
 
-Status GroupExchange::Broken() const {
+Status GroupExchange::CheckGroup() const {
   for (const Collective* group : {groups_.tensor, groups_.pipeline}) {
     if (group != nullptr) BATON_RETURN_IF_ERROR(group->status());
   }
@@ -123,8 +123,8 @@ Status GroupExchange::Launch(const ExchangeOp& op, cudaStream_t stream) {
   BATON_RETURN_IF_ERROR(watch_->status());
   return std::visit(
       [&](const auto& one) -> Status {
-        if constexpr (requires { one.half; }) {
-          if (one.half != kThroughNccl) {
+        if constexpr (requires { one.slot_buffer; }) {
+          if (one.slot_buffer != kThroughNccl) {
             BATON_CUDA_RETURN_IF_ERROR(peers_->Launch(one, stream));
             return OkStatus();
           }
@@ -135,7 +135,7 @@ Status GroupExchange::Launch(const ExchangeOp& op, cudaStream_t stream) {
 }
 
 Status GroupExchange::Run(const ReduceOp& op, cudaStream_t stream) {
-  if (op.two_shot) return ReduceSlices(op, stream);
+  if (op.two_shot) return ReduceTwoShot(op, stream);
   const size_t bytes = PackedBytes(op.x);
   const std::byte* mine = op.x.data;
   if (HasGaps(op.x)) {
@@ -151,7 +151,7 @@ Status GroupExchange::Run(const ReduceOp& op, cudaStream_t stream) {
 
 Status GroupExchange::Run(const PutOp& /*op*/, cudaStream_t /*stream*/) const {
   return MakeStatus(StatusCode::kInternal,
-                    "rows are copied to another rank without a slot for the mark");
+                    "a PutOp needs slots for its completion flags, but the ranks use NCCL");
 }
 
 Status GroupExchange::Run(const AwaitPutOp& op, cudaStream_t stream) const {
@@ -159,9 +159,9 @@ Status GroupExchange::Run(const AwaitPutOp& op, cudaStream_t stream) const {
   return OkStatus();
 }
 
-Status GroupExchange::ReduceSlices(const ReduceOp& op, cudaStream_t stream) {
-  const int64_t numbers = op.x.rows * op.x.cols / op.ranks;
-  const size_t bytes = BytesOf(op.x, numbers);
+Status GroupExchange::ReduceTwoShot(const ReduceOp& op, cudaStream_t stream) {
+  const int64_t elements = op.x.rows * op.x.cols / op.ranks;
+  const size_t bytes = ElementBytes(op.x, elements);
   const auto slice = [&](std::byte* data, int rank) {
     return data + static_cast<size_t>(rank) * bytes;
   };
@@ -177,22 +177,22 @@ Status GroupExchange::ReduceSlices(const ReduceOp& op, cudaStream_t stream) {
   BATON_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(slice(op.parts, me), mine, bytes, cudaMemcpyDeviceToDevice, stream));
   const Tensor sum = {
-      .data = mine, .dtype = op.x.dtype, .rows = 1, .cols = numbers, .stride = numbers};
+      .data = mine, .dtype = op.x.dtype, .rows = 1, .cols = elements, .stride = elements};
   BATON_CUDA_RETURN_IF_ERROR(LaunchRankSum(op.parts, op.ranks, sum, stream));
   return tensor_->AllGather(mine, op.x.data, bytes, stream);
 }
 
 Status GroupExchange::Run(const GatherColumnsOp& op, cudaStream_t stream) {
   const int me = tensor_->rank();
-  // Each rank's columns without gaps, by rank.
   const auto columns = [&](int rank) {
     const auto index = static_cast<size_t>(rank);
     const int64_t first = rank == 0 ? 0 : op.ends[index - 1];
     return op.whole.Columns(first, op.ends[index] - first);
   };
+  // Scratch memory that holds the columns of one rank after those of lower ranks.
   const auto packed = [&](int rank) {
     const int64_t before = rank == 0 ? 0 : op.ends[static_cast<size_t>(rank) - 1];
-    return PackedAt(columns(rank), op.packed + BytesOf(op.whole, op.whole.rows * before));
+    return PackedAt(columns(rank), op.packed + ElementBytes(op.whole, op.whole.rows * before));
   };
   const auto transfer = [&](int peer, bool send, const Tensor& x) {
     transfers_.push_back({peer, send, x.data, PackedBytes(x)});
@@ -214,9 +214,9 @@ Status GroupExchange::Run(const GatherColumnsOp& op, cudaStream_t stream) {
 }
 
 Status GroupExchange::Run(const BarrierOp& op, cudaStream_t stream) {
-  // A rank has all marks only after all have come.
+  // A rank has received all flags only when every rank has reached the barrier.
   return tensor_->AllGather(
-      op.marks + static_cast<size_t>(tensor_->rank()) * kMarkBytes, op.marks, kMarkBytes, stream);
+      op.flags + static_cast<size_t>(tensor_->rank()) * kFlagBytes, op.flags, kFlagBytes, stream);
 }
 
 Status GroupExchange::AwaitMessage(cudaStream_t stream) const {

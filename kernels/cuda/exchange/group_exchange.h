@@ -18,31 +18,32 @@
 
 namespace baton::cuda {
 
-// Runs the exchanges of a step on the stream of the step: through each other's memory where the
-// ranks can reach it, otherwise through NCCL. One thread, except watch().
+// Runs the exchanges of a step on the stream of the step. Ranks that can access each other's memory
+// exchange through it; other ranks exchange through NCCL. One thread, except watch().
 class GroupExchange final {
  public:
-  // Connects the ranks of `groups`, which outlive the result, for the current device. With
-  // `stage_slots` false, stages use NCCL even where they reach each other's memory (for tests).
-  // Errors: those of NcclCommunicator::Create.
+  // Connects the ranks of `groups` for the current device. `groups` must outlive the result. If
+  // `stage_slots` is false, stages use NCCL even if they can access each other's memory (for
+  // tests). Errors: those of NcclCommunicator::Create.
   static StatusOr<std::unique_ptr<GroupExchange>> Create(const RankGroups& groups,
                                                          bool stage_slots = true);
 
   const RankPlace& place() const { return place_; }
-  // Null when the tensor ranks cannot reach each other's memory.
+  // Null when the tensor ranks cannot access each other's memory.
   const PeerExchange* peers() const { return peers_.get(); }
-  // PeerExchange::part_bytes; 0 without peers().
-  size_t slot_bytes() const { return peers_ == nullptr ? 0 : peers_->part_bytes(); }
-  // 0 when the stages of a tensor rank cannot reach each other's memory.
+  // PeerExchange::slot_bytes; 0 without peers().
+  size_t slot_bytes() const { return peers_ == nullptr ? 0 : peers_->slot_bytes(); }
+  // 0 when the stages of a tensor rank cannot access each other's memory.
   size_t stage_slot_bytes() const { return stages_ == nullptr ? 0 : StageSlots::kSlotBytes; }
-  // How the ranks exchange, and why not otherwise.
+  // How the ranks exchange; if they use NCCL, also why.
   std::string description() const;
   // Issues `op`. A graph can capture it.
   Status Launch(const ExchangeOp& op, cudaStream_t stream);
-  // Waits until the first part of a message of the last stage has arrived, which the first stage
-  // has not received. `stream` is idle. Errors: the reason why the exchanges were aborted.
+  // Called on the first stage: waits until a message of the last stage is in a slot, or the first
+  // part of a message that takes several slots. Receive must not have been called for this message.
+  // `stream` must be idle. Errors: the reason why the exchanges were aborted.
   Status AwaitMessage(cudaStream_t stream) const;
-  // Ends exchanges that cannot end by themselves.
+  // The watchdog, which aborts exchanges that cannot end.
   ExchangeWatch& watch() { return *watch_; }
   const ExchangeWatch& watch() const { return *watch_; }
 
@@ -50,7 +51,7 @@ class GroupExchange final {
   explicit GroupExchange(const RankGroups& groups) : groups_(groups), place_(PlaceIn(groups)) {}
   Status Connect(bool stage_slots);
   Status ConnectStages(bool with_slots);
-  Status Broken() const;
+  Status CheckGroup() const;
   void Abort() const;
   Status Run(const ReduceOp& op, cudaStream_t stream);
   Status Run(const PutOp& op, cudaStream_t stream) const;
@@ -59,7 +60,7 @@ class GroupExchange final {
   Status Run(const BarrierOp& op, cudaStream_t stream);
   Status Run(const StageOp& op, cudaStream_t stream);
   Status Run(const ShareTokensOp& op, cudaStream_t stream);
-  Status ReduceSlices(const ReduceOp& op, cudaStream_t stream);
+  Status ReduceTwoShot(const ReduceOp& op, cudaStream_t stream);
 
   const RankGroups groups_;
   const RankPlace place_;
@@ -68,9 +69,9 @@ class GroupExchange final {
   std::unique_ptr<NcclCommunicator> pipeline_;
   std::unique_ptr<PeerExchange> peers_;
   std::unique_ptr<StageSlots> stages_;
-  Status why_nccl_;  // the first reason; OK where all exchange through each other's memory
+  Status why_nccl_;  // the first reason; OK when all ranks exchange through each other's memory
   std::unique_ptr<ExchangeWatch> watch_;
-  std::vector<NcclCommunicator::Transfer> transfers_;  // scratch
+  std::vector<NcclCommunicator::Transfer> transfers_;  // reused by each op
 };
 
 }  // namespace baton::cuda

@@ -10,43 +10,45 @@
 namespace baton::cuda {
 namespace {
 
-// From this size on, three or more ranks add slices through NCCL. Below, the second exchange costs
-// more than the bytes that it saves.
-constexpr size_t kMinSlicedBytes = size_t{512} << 10;
-// The same through slots: the bytes that a rank must send less to pay for the second phase, which
-// takes about 2 µs. 4 ranks add slices from 512 KiB on, 8 ranks from 147 KiB on.
+// Through NCCL, sums of at least this size are two-shot with three or more ranks. For smaller sums
+// the second exchange costs more than the bytes that two-shot saves.
+constexpr size_t kMinTwoShotBytes = size_t{512} << 10;
+// Through slots, a sum is two-shot if each rank sends at least this many bytes less than in a
+// one-shot sum. This pays for the second phase, which takes about 2 µs. Sums of 4 ranks are
+// two-shot from 512 KiB on, sums of 8 ranks from 147 KiB on.
 constexpr size_t kMinSavedBytes = size_t{768} << 10;
-// Addresses and rows of sums through slots are multiples of a vector; those of other exchanges, of
-// a word.
+// Sums through slots access vectors of 16 bytes, and other exchanges words of 4 bytes. Addresses
+// and row lengths must be multiples of these sizes.
 constexpr size_t kVectorBytes = 16;
 constexpr size_t kWordBytes = 4;
-// Slices begin at multiples of this many numbers, for vector accesses.
+// Slices begin at multiples of this many elements, for vector accesses.
 constexpr int64_t kSliceMultiple = 8;
 
-// Whether the addresses and lengths of the rows of `x`, and of columns that end at `ends`, are
+// Whether the address, the row length and the row stride of `x`, and the column offsets `ends`, are
 // multiples of `unit` bytes.
-bool IsMultipleOf(size_t unit, const Tensor& x, std::span<const int64_t> ends) {
-  const auto whole = [&](int64_t numbers) {
-    return static_cast<size_t>(numbers) * ShapeOf(x.dtype).bytes % unit == 0;
+bool IsAligned(size_t unit, const Tensor& x, std::span<const int64_t> ends) {
+  const auto aligned = [&](int64_t elements) {
+    return static_cast<size_t>(elements) * ShapeOf(x.dtype).bytes % unit == 0;
   };
-  return whole(x.cols) && whole(x.stride) && std::ranges::all_of(ends, whole) &&
+  return aligned(x.cols) && aligned(x.stride) && std::ranges::all_of(ends, aligned) &&
          reinterpret_cast<uintptr_t>(x.data) % unit == 0;
 }
 
-// The bytes that each of `ranks` ranks sends less when it adds a slice of a sum of `bytes` bytes:
-// (ranks − 1) · bytes of a one-shot sum, less 2 · (ranks − 1) / ranks · bytes.
+// How many bytes less a rank sends in a two-shot sum of `bytes` bytes than in a one-shot sum:
+// (ranks − 1) · bytes − 2 · (ranks − 1) / ranks · bytes.
 size_t SavedByTwoShot(size_t bytes, int32_t ranks) {
   const auto count = static_cast<size_t>(ranks);
   return bytes * (count - 1) * (count - 2) / count;
 }
 
-// The number of rows as long as those of `x` that fit `bytes` bytes.
-int64_t RowsIn(size_t bytes, const Tensor& x) {
+// The number of rows of the length of `x`'s rows that fit into `bytes` bytes.
+int64_t RowsThatFit(size_t bytes, const Tensor& x) {
   const size_t row_bytes = PackedBytes(x.Rows(0, 1));
   return row_bytes == 0 ? x.rows : static_cast<int64_t>(bytes / row_bytes);
 }
 
-// Calls `list` with the rows of `x` in ranges of nearly equal size, at most `max_rows` rows each.
+// Divides the rows of `x` into ranges of nearly equal size, of at most `max_rows` rows, and calls
+// `list` with each range.
 void ForRowRanges(const Tensor& x,
                   int64_t max_rows,
                   const std::function<void(const Tensor&)>& list) {
@@ -61,34 +63,34 @@ void ForRowRanges(const Tensor& x,
 
 void ListedExchange::EndStep(int32_t* tokens, int32_t count) {
   if (options_.place.tensor_parallel == 1) return;
-  // Only the first stage embeds tokens. Where the stages compute several steps at a time, the
-  // leader samples later, and the step after it has its tokens from the host.
+  // Only the first stage embeds tokens. With slots between stages, several steps are in flight and
+  // the leader samples later; the host then passes the tokens to the next step.
   if (options_.place.stage == 0 && options_.stage_slot_bytes == 0 && count > 0) {
     ShareTokensOp share = {.tokens = tokens, .count = count};
     if (static_cast<size_t>(count) * sizeof(int32_t) <= options_.slot_bytes) {
-      share.half = NextHalf();
+      share.slot_buffer = NextSlotBuffer();
     }
     step_.add(share);
   }
-  if (half_ != 0) step_.add(BarrierOp{.half = NextHalf()});
+  if (slot_buffer_ != 0) step_.add(BarrierOp{.slot_buffer = NextSlotBuffer()});
 }
 
-int32_t ListedExchange::NextHalf() {
-  return std::exchange(half_, 1 - half_);
+int32_t ListedExchange::NextSlotBuffer() {
+  return std::exchange(slot_buffer_, 1 - slot_buffer_);
 }
 
 bool ListedExchange::ReduceThroughSlots(const Tensor& x) {
-  if (!has_slots() || !IsMultipleOf(kVectorBytes, x, {})) return false;
+  if (!has_slots() || !IsAligned(kVectorBytes, x, {})) return false;
   ReduceOp op;
   op.ranks = options_.place.tensor_parallel;
   op.two_shot = SavedByTwoShot(PackedBytes(x), op.ranks) >= kMinSavedBytes;
   const size_t max_bytes =
       op.two_shot ? TwoShotBytes(options_.slot_bytes, op.ranks) : options_.slot_bytes;
-  const int64_t max_rows = RowsIn(max_bytes, x);
+  const int64_t max_rows = RowsThatFit(max_bytes, x);
   if (max_rows == 0) return false;
   ForRowRanges(x, max_rows, [&](const Tensor& rows) {
     op.x = rows;
-    op.half = NextHalf();
+    op.slot_buffer = NextSlotBuffer();
     step_.add(op);
   });
   return true;
@@ -101,26 +103,26 @@ void ListedExchange::AllReduce(const Tensor& x) {
   op.ranks = options_.place.tensor_parallel;
   if (ReduceThroughSlots(op.x)) return;
   const size_t bytes = PackedBytes(op.x);
-  op.two_shot = op.ranks > 2 && bytes >= kMinSlicedBytes && !HasGaps(op.x) &&
+  op.two_shot = op.ranks > 2 && bytes >= kMinTwoShotBytes && !HasGaps(op.x) &&
                 op.x.rows * op.x.cols % (kSliceMultiple * op.ranks) == 0;
   op.parts = step_.scratch(op.two_shot ? bytes : bytes * static_cast<size_t>(op.ranks));
   if (op.parts != nullptr) step_.add(op);
 }
 
 bool ListedExchange::GatherThroughSlots(const GatherColumnsOp& whole) {
-  if (!has_slots() || !IsMultipleOf(kWordBytes, whole.whole, whole.ends)) return false;
-  // A rank sends only its own columns.
+  if (!has_slots() || !IsAligned(kWordBytes, whole.whole, whole.ends)) return false;
+  // Each rank sends its own columns, so a slot must hold the columns of the rank with the most.
   int64_t max_columns = 0;
   int64_t begin = 0;
   for (const int64_t end : whole.ends) {
     max_columns = std::max(max_columns, end - std::exchange(begin, end));
   }
-  const int64_t max_rows = RowsIn(options_.slot_bytes, whole.whole.Columns(0, max_columns));
+  const int64_t max_rows = RowsThatFit(options_.slot_bytes, whole.whole.Columns(0, max_columns));
   if (max_rows == 0) return false;
   ForRowRanges(whole.whole, max_rows, [&](const Tensor& rows) {
     GatherColumnsOp op = whole;
     op.whole = rows;
-    op.half = NextHalf();
+    op.slot_buffer = NextSlotBuffer();
     step_.add(std::move(op));
   });
   return true;
@@ -152,10 +154,10 @@ void ListedExchange::GatherToFirst(const Tensor& whole, std::span<const int64_t>
 
 void ListedExchange::Barrier() {
   if (options_.place.tensor_parallel == 1) return;
-  if (has_slots()) return step_.add(BarrierOp{.half = NextHalf()});
-  std::byte* const marks =
-      step_.scratch(kMarkBytes * static_cast<size_t>(options_.place.tensor_parallel));
-  if (marks != nullptr) step_.add(BarrierOp{.marks = marks});
+  if (has_slots()) return step_.add(BarrierOp{.slot_buffer = NextSlotBuffer()});
+  std::byte* const flags =
+      step_.scratch(kFlagBytes * static_cast<size_t>(options_.place.tensor_parallel));
+  if (flags != nullptr) step_.add(BarrierOp{.flags = flags});
 }
 
 void ListedExchange::Stage(const Tensor& x, int32_t stage, bool send) {
@@ -167,10 +169,11 @@ void ListedExchange::Stage(const Tensor& x, int32_t stage, bool send) {
       options_.place.pipeline_parallel);
   StageOp op = {.x = step_.pad(x), .stage = stage, .send = send};
   if (options_.stage_slot_bytes > 0) {
-    const int64_t max_rows = RowsIn(options_.stage_slot_bytes, op.x);
-    BATON_CHECK(max_rows > 0 && IsMultipleOf(kWordBytes, op.x, {}),
-                "a row of {} numbers passes no slot between stages",
-                x.cols);
+    const int64_t max_rows = RowsThatFit(options_.stage_slot_bytes, op.x);
+    BATON_CHECK(
+        max_rows > 0 && IsAligned(kWordBytes, op.x, {}),
+        "a row of {} elements does not fit a slot between stages, or is not a multiple of 4 bytes",
+        x.cols);
     ForRowRanges(op.x, max_rows, [&](const Tensor& rows) {
       step_.add(StageOp{.x = rows, .stage = stage, .send = send, .through_slots = true});
     });

@@ -11,23 +11,25 @@
 
 namespace baton::cuda {
 
-// Lists the exchanges of a step, and chooses how they run. Its choices depend on shapes alone, so
-// that all ranks make the same. Owned by CudaOps; one thread.
+// Adds the exchanges of a step to the step's list of ops and chooses how each one runs. The choices
+// depend on shapes alone, so that all ranks choose the same. Owned by CudaOps; one thread.
 class ListedExchange final : public Exchange {
  public:
-  // The step that is listed.
+  // The step whose ops are being listed.
   struct Step {
-    std::function<Tensor(const Tensor&)> pad;   // as the step's other ops
-    std::function<std::byte*(size_t)> scratch;  // device memory; null when there is none
+    // Pads the rows of a tensor as for the step's other ops.
+    std::function<Tensor(const Tensor&)> pad;
+    // Allocates device memory for the step. Returns null when none is left.
+    std::function<std::byte*(size_t)> scratch;
+    // Appends an op to the list.
     std::function<void(ExchangeOp)> add;
   };
   struct Options {
     RankPlace place;
-    // kReduce: a rank multiplies by whole weights of its heads, so that activations are exchanged
-    // twice in a layer, not four times.
+    // kReduce exchanges activations twice in a layer, kGather four times.
     ExchangeMode mode = ExchangeMode::kReduce;
-    size_t slot_bytes = 0;        // PeerExchange::part_bytes; 0 without slots
-    size_t stage_slot_bytes = 0;  // StageSlots::kSlotBytes; 0 where stages exchange through NCCL
+    size_t slot_bytes = 0;        // PeerExchange::slot_bytes; 0 without slots
+    size_t stage_slot_bytes = 0;  // StageSlots::kSlotBytes; 0 when stages use NCCL
     std::string description = {};
   };
 
@@ -35,10 +37,10 @@ class ListedExchange final : public Exchange {
       : options_(std::move(options)), step_(std::move(step)) {}
 
   // Called before the first op of a step.
-  void BeginStep() { half_ = 0; }
-  // Called after the last op: gives the `count` sampled tokens to the ranks that embed them, and
-  // lets the step use the halves of the slots equally often, so that steps, which may be graphs,
-  // can follow each other in any order.
+  void BeginStep() { slot_buffer_ = 0; }
+  // Called after the last op. Broadcasts the `count` sampled tokens to the ranks that embed them.
+  // Then adds a barrier if the step has used slot buffer 0 more often than slot buffer 1, so that
+  // each step starts with slot buffer 0. Steps may be graphs and may run in any order.
   void EndStep(int32_t* tokens, int32_t count);
 
   const RankPlace& place() const override { return options_.place; }
@@ -50,15 +52,15 @@ class ListedExchange final : public Exchange {
   void Barrier() override;
   void SendToStage(const Tensor& x, int32_t stage) override;
   void ReceiveFromStage(const Tensor& x, int32_t stage) override;
-  // NCCL's send ends when the other rank receives. Through slots, the leader receives the logits of
-  // a step beside its own part of the next one, so that the last stage never waits for long.
+  // With slots, a stage may send several messages before the receiver takes the first one. With
+  // NCCL, a send ends only when the other rank receives.
   bool SendsAhead(size_t /*bytes*/) const override { return options_.stage_slot_bytes > 0; }
 
  private:
   bool has_slots() const { return options_.slot_bytes > 0; }
-  // The half of the slots for the next exchange through them.
-  int32_t NextHalf();
-  // Lists the sum as exchanges through slots. Returns false when slots do not serve.
+  // Returns the slot buffer for the next exchange and switches to the other slot buffer.
+  int32_t NextSlotBuffer();
+  // Lists the sum as exchanges through slots. Returns false if slots cannot be used for `x`.
   bool ReduceThroughSlots(const Tensor& x);
   bool GatherThroughSlots(const GatherColumnsOp& whole);
   void Gather(const Tensor& whole, std::span<const int64_t> ends, bool to_all);
@@ -66,7 +68,7 @@ class ListedExchange final : public Exchange {
 
   const Options options_;
   const Step step_;
-  int32_t half_ = 0;  // of the next exchange through slots
+  int32_t slot_buffer_ = 0;  // for the next exchange through slots
 };
 
 }  // namespace baton::cuda

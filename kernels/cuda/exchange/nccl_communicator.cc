@@ -9,16 +9,18 @@
 namespace baton::cuda {
 namespace {
 
-constexpr size_t kFirstBytes = 1024;  // of the operations that connect the ranks
+constexpr size_t kWarmUpBytes = 1024;  // the size of each operation in WarmUp
 
-// Returns `mine` when it is an error; Unavailable when another rank has called this with an error.
+// All ranks call this with their status. Returns `mine` if it is an error, and Unavailable if only
+// another rank has an error.
 Status Agree(Collective& host, const Status& mine) {
   float failed = mine.ok() ? 0.0f : 1.0f;
   BATON_RETURN_IF_ERROR(host.AllReduce({&failed, 1}));
   BATON_RETURN_IF_ERROR(mine);
   if (failed == 0.0f) return OkStatus();
-  return MakeStatus(StatusCode::kUnavailable,
-                    "NCCL cannot start: it failed on another rank of the group, which says why");
+  return MakeStatus(
+      StatusCode::kUnavailable,
+      "NCCL failed to start on another rank of the group; the log of that rank has the reason");
 }
 
 }  // namespace
@@ -28,12 +30,12 @@ StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Create(
   BATON_RETURN_IF_ERROR(Agree(host, library.status()));
   std::unique_ptr<NcclCommunicator> result(new NcclCommunicator(**library, host, limit));
   BATON_RETURN_IF_ERROR(result->Connect());
-  BATON_RETURN_IF_ERROR(result->UseOnce());
+  BATON_RETURN_IF_ERROR(result->WarmUp());
   return result;
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  // Not ncclCommDestroy, which may wait for ranks that are gone.
+  // ncclCommDestroy could wait for ranks that are gone.
   if (communicator_ != nullptr) Abort();
 }
 
@@ -48,25 +50,25 @@ Status NcclCommunicator::Connect() {
   config.blocking = 0;
   const ncclResult_t result =
       nccl_.comm_init_rank_config(&communicator_, size(), id, rank(), &config);
-  return Settle(result, "ncclCommInitRankConfig");
+  return AwaitIssued(result, "ncclCommInitRankConfig");
 }
 
-Status NcclCommunicator::UseOnce() {
+Status NcclCommunicator::WarmUp() {
   const auto ranks = static_cast<size_t>(size());
   DeviceMemory memory;
-  BATON_RETURN_IF_ERROR(memory.Reserve(2 * ranks * kFirstBytes));
+  BATON_RETURN_IF_ERROR(memory.Reserve(2 * ranks * kWarmUpBytes));
   cudaStream_t stream = nullptr;
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   std::vector<Transfer> transfers;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    std::byte* const at = memory.at(2 * static_cast<size_t>(peer) * kFirstBytes);
-    transfers.push_back({peer, true, at, kFirstBytes});
-    transfers.push_back({peer, false, at + kFirstBytes, kFirstBytes});
+    std::byte* const at = memory.at(2 * static_cast<size_t>(peer) * kWarmUpBytes);
+    transfers.push_back({peer, true, at, kWarmUpBytes});
+    transfers.push_back({peer, false, at + kWarmUpBytes, kWarmUpBytes});
   }
   Status status = AllGather(
-      memory.at(static_cast<size_t>(rank()) * kFirstBytes), memory.at(), kFirstBytes, stream);
-  if (status.ok()) status = Broadcast(memory.at(), kFirstBytes, stream);
+      memory.at(static_cast<size_t>(rank()) * kWarmUpBytes), memory.at(), kWarmUpBytes, stream);
+  if (status.ok()) status = Broadcast(memory.at(), kWarmUpBytes, stream);
   if (status.ok()) status = Exchange(transfers, stream);
   if (status.ok()) status = AwaitStream(stream);
   if (!status.ok()) Abort();
@@ -99,15 +101,15 @@ Status NcclCommunicator::AllGather(const std::byte* mine,
                                    cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
   if (aborted_) return nccl_.ToStatus(ncclInvalidUsage, "ncclAllGather after an abort");
-  return Settle(nccl_.all_gather(mine, all, bytes, ncclUint8, communicator_, stream),
-                "ncclAllGather");
+  return AwaitIssued(nccl_.all_gather(mine, all, bytes, ncclUint8, communicator_, stream),
+                     "ncclAllGather");
 }
 
 Status NcclCommunicator::Broadcast(std::byte* data, size_t bytes, cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
   if (aborted_) return nccl_.ToStatus(ncclInvalidUsage, "ncclBroadcast after an abort");
-  return Settle(nccl_.broadcast(data, data, bytes, ncclUint8, 0, communicator_, stream),
-                "ncclBroadcast");
+  return AwaitIssued(nccl_.broadcast(data, data, bytes, ncclUint8, 0, communicator_, stream),
+                     "ncclBroadcast");
 }
 
 Status NcclCommunicator::Exchange(std::span<const Transfer> transfers, cudaStream_t stream) {
@@ -126,10 +128,10 @@ Status NcclCommunicator::Exchange(std::span<const Transfer> transfers, cudaStrea
   const ncclResult_t ended = nccl_.group_end();
   if (error != ncclSuccess && error != ncclInProgress)
     return nccl_.ToStatus(error, "ncclSend, ncclRecv");
-  return Settle(ended, "ncclSend, ncclRecv");
+  return AwaitIssued(ended, "ncclSend, ncclRecv");
 }
 
-Status NcclCommunicator::Settle(ncclResult_t result, std::string_view call) {
+Status NcclCommunicator::AwaitIssued(ncclResult_t result, std::string_view call) {
   if (result == ncclSuccess) return OkStatus();
   const SteadyClock clock;
   const Time begin = clock.Now();

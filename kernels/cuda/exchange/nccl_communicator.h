@@ -17,13 +17,13 @@
 
 namespace baton::cuda {
 
-// One rank's place in a communicator of NCCL over the ranks of a Collective. The operations are
-// issued to a stream and may be captured into graphs; all ranks must issue the same operations in
-// the same order. Every host wait is bounded; waits on the device end with Abort. One thread at a
-// time, except where stated.
+// An NCCL communicator over the ranks of a Collective. The operations are issued to a stream and
+// may be captured into graphs. All ranks must issue the same operations in the same order. Every
+// wait of the host is bounded. Abort ends the waits on the device. One thread at a time, except
+// where stated.
 class NcclCommunicator final {
  public:
-  // One direction of a point-to-point exchange.
+  // A send to a peer, or a receive from it.
   struct Transfer {
     int peer = 0;
     bool send = false;
@@ -31,40 +31,46 @@ class NcclCommunicator final {
     size_t bytes = 0;
   };
 
-  // Connects the ranks of `host`, which outlives the result, for the current device, and runs each
-  // kind of operation once, because first uses connect further and cannot be captured. `limit`: of
-  // each wait for the other ranks. `library` is this rank's: all ranks fail when one has none.
-  // Errors: the library's; those of `host`; Unavailable with NCCL's reason; DeadlineExceeded.
+  // Connects the ranks of `host` for the current device. `host` must outlive the result. Runs each
+  // kind of operation once: the first use of an operation opens further connections, which a graph
+  // cannot capture. `limit` is the time limit of each wait for the other ranks. All ranks fail if
+  // `library` is an error on one of them. Errors: those of `library` and `host`; Unavailable with
+  // NCCL's reason; DeadlineExceeded.
   static StatusOr<std::unique_ptr<NcclCommunicator>> Create(
       const StatusOr<const NcclLibrary*>& library, Collective& host, Duration limit);
-  // Graphs that contain operations must have been destroyed, and the streams must be idle.
+  // Graphs that contain operations of this communicator must be destroyed before, and the streams
+  // must be idle.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
 
   int rank() const { return host_.rank(); }
   int size() const { return host_.size(); }
 
-  // all[r · bytes …] = `mine` of rank r. `mine` may be this rank's place in `all`.
+  // Gathers `bytes` bytes of each rank: `mine` of rank r goes to all + r · bytes. In place: `mine`
+  // may be all + rank() · bytes.
   Status AllGather(const std::byte* mine, std::byte* all, size_t bytes, cudaStream_t stream);
-  // Rank 0's `data` on every rank.
+  // Copies rank 0's `data` to every rank.
   Status Broadcast(std::byte* data, size_t bytes, cudaStream_t stream);
-  // All transfers at once. The peers have the opposite ones.
+  // Runs all transfers as one NCCL group. Each peer must issue the matching receives and sends.
   Status Exchange(std::span<const Transfer> transfers, cudaStream_t stream);
 
-  // The error of an operation that was issued before; OK while there is none, or when the other
-  // thread is in the middle of a call. Any thread.
+  // The asynchronous error of an earlier operation. OK if there is none, or if another thread is
+  // inside a call. Any thread.
   Status error();
-  // Ends the operations under way, on this rank's device. Every later call fails. Any thread.
-  // Does not wait.
+  // Aborts the operations in flight on this rank's device. Every later call fails. Does not wait.
+  // Any thread.
   void Abort();
 
  private:
   NcclCommunicator(const NcclLibrary& nccl, Collective& host, Duration limit)
       : nccl_(nccl), host_(host), limit_(limit) {}
   Status Connect();
-  Status UseOnce();
-  // Waits until a call that returned `result` has been issued.
-  Status Settle(ncclResult_t result, std::string_view call);
+  // Runs each kind of operation once.
+  Status WarmUp();
+  // Waits until NCCL has issued the call that returned `result`. The communicator is non-blocking,
+  // so a call may return ncclInProgress.
+  Status AwaitIssued(ncclResult_t result, std::string_view call);
+  // Waits until `stream` is idle.
   Status AwaitStream(cudaStream_t stream) const;
 
   const NcclLibrary& nccl_;
@@ -72,9 +78,9 @@ class NcclCommunicator final {
   const Duration limit_;
   int device_ = 0;
   ncclComm_t communicator_ = nullptr;
-  std::mutex mutex_;  // held in calls of NCCL, except Abort's
+  std::mutex mutex_;  // held during calls of NCCL, except ncclCommAbort
   std::atomic<bool> aborted_ = false;
-  // ncclCommAbort ends kernels first, then waits until graphs are destroyed.
+  // Runs ncclCommAbort, which ends the kernels and then waits until the graphs are destroyed.
   std::jthread abort_;
 };
 

@@ -25,12 +25,12 @@ std::string VersionText(int version) {
 StatusOr<NcclLibrary> Open() {
   // A program that uses NVLink multicast can put the GPUs of a host out of service.
   ::setenv("NCCL_NVLS_ENABLE", "0", /*replace=*/0);
-  // The registration of the buffers of a graph is a protocol between all ranks. But the leader
-  // captures graphs that the other ranks do not: it samples.
+  // NCCL registers the buffers of a graph in a protocol between all ranks. But the leader captures
+  // graphs that the other ranks do not capture, because only the leader samples.
   ::setenv("NCCL_GRAPH_REGISTER", "0", /*replace=*/0);
-  // RAS, NCCL's service for diagnosis, keeps a thread until the process ends, a TCP port, and
-  // connections to the processes of all communicators. It uses freed memory when these processes
-  // come and go (NVIDIA/nccl issue 1996), which is what peers of KV do.
+  // RAS, NCCL's diagnostic service, holds a thread, a TCP port and connections to the processes of
+  // all communicators until this process ends. It accesses freed memory when these processes come
+  // and go (NVIDIA/nccl issue 1996), as the peers of KV transfers do.
   ::setenv("NCCL_RAS_ENABLE", "0", /*replace=*/0);
   void* const library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

@@ -8,8 +8,8 @@
 
 namespace baton::cuda {
 
-// NCCL's functions. NCCL is opened at run time, so that only groups of several GPUs and the KV
-// transport "nccl" need it. The names are NCCL's without the prefix. Immutable; thread-safe.
+// The functions of NCCL, under NCCL's names without the prefix. NCCL is opened at run time, because
+// only groups of several GPUs and the KV transport "nccl" need it. Immutable; thread-safe.
 struct NcclLibrary {
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
@@ -25,16 +25,17 @@ struct NcclLibrary {
   decltype(&ncclGroupStart) group_start = nullptr;
   decltype(&ncclGroupEnd) group_end = nullptr;
 
-  // The library of this process, opened by the first call and never closed: communicators and
-  // NCCL's own threads may use it until the process ends. Before that, sets the variables of NCCL's
-  // that the user has not set: no NVLink multicast, no registration of buffers in graphs, no RAS
-  // thread. Errors: NotFound, naming the package; FailedPrecondition for a version that is too old.
+  // Returns the library of this process. The first call opens it. It is never closed, because
+  // communicators and NCCL's threads may use it until the process ends. Before opening it, the
+  // first call turns off NVLink multicast, the registration of buffers in graphs and the RAS
+  // thread, unless the user has set these environment variables. Errors: NotFound with the name of
+  // the package to install; FailedPrecondition for a version that is too old.
   static StatusOr<const NcclLibrary*> Load();
 
-  // What the last call of the communicator has come to: ncclInProgress while NCCL issues it; an
-  // error of this call, or of one before it.
+  // The state of a non-blocking communicator (ncclCommGetAsyncError): ncclInProgress while NCCL
+  // issues the last call, or the error of an earlier call.
   ncclResult_t StateOf(ncclComm_t communicator) const;
-  // OK for ncclSuccess and ncclInProgress. Else Unavailable with NCCL's reason.
+  // OK for ncclSuccess and ncclInProgress; otherwise Unavailable with NCCL's reason.
   Status ToStatus(ncclResult_t result, std::string_view call) const;
 };
 

@@ -30,18 +30,18 @@ static_assert(sizeof(ncclUniqueId) <= kMaxPairIdBytes);
 constexpr int kReceiver = 0;
 constexpr int kSender = 1;
 constexpr int kRanks = 2;
-// Thread blocks of one communicator. Each occupies an SM while it waits for the peer.
+// The thread blocks of one communicator. Each occupies an SM while it waits for the peer.
 constexpr int kMaxBlocks = 32;
-// NCCL has no file descriptor that reports progress.
-constexpr std::chrono::nanoseconds kLookInterval = std::chrono::microseconds(200);
+// NCCL has no file descriptor that reports progress, so its state is polled.
+constexpr std::chrono::nanoseconds kPollInterval = std::chrono::microseconds(200);
 // How long the issuing thread busy-polls for the next post before it sleeps. Waking a thread takes
 // about 50 us.
 constexpr Duration kBusyPoll = std::chrono::microseconds(500);
 // How often a sleeping issuing thread asks NCCL for errors.
 constexpr Duration kErrorInterval = std::chrono::milliseconds(100);
 
-// One for all devices of the process, as the driver's lock. Never destroyed, because aborts of
-// devices that are lost may outlive main.
+// The process has one gate for all devices, because the driver has one lock for all devices. The
+// gate is never destroyed: aborts on a lost device may outlive main.
 AbortGate& Gate() {
   static auto* const gate = new AbortGate({});
   return *gate;
@@ -76,14 +76,15 @@ class NcclPair final : public PairCommunicator {
   };
 
   std::string_view call() const { return sends_ ? "ncclSend" : "ncclRecv"; }
-  // The issuing thread, so that the user's thread does not wait for NCCL. Until it has ended, no
-  // other thread calls NCCL.
+  // The body of the issuing thread, which waits for NCCL in place of the user's thread. No other
+  // thread calls NCCL until this thread has ended.
   void IssuePosts(const std::stop_token& stop);
+  // Waits until there is an unissued post, or a stop is requested.
   Status AwaitPost(const std::stop_token& stop);
-  Status IssueFirst(const std::stop_token& stop);
-  // Waits until NCCL has done what it has begun, or a stop is requested.
-  Status Settle(std::string_view call, const std::stop_token& stop) const;
-  Status RecordEnd();
+  Status IssueNext(const std::stop_token& stop);
+  // Waits until NCCL has issued its last call, or a stop is requested.
+  Status AwaitIssued(std::string_view call, const std::stop_token& stop) const;
+  Status RecordIssued();
 
   const NcclLibrary& nccl_;
   const CudaDevice& device_;
@@ -94,18 +95,18 @@ class NcclPair final : public PairCommunicator {
   cudaStream_t stream_ = nullptr;
   ncclComm_t communicator_ = nullptr;
   std::atomic<bool> is_connected_ = false;
-  std::atomic<bool> has_posts_ = false;  // waiting_ is not empty
+  std::atomic<bool> has_unissued_ = false;  // whether unissued_ has a post
 
   std::mutex mutex_;  // guards the next members
   std::condition_variable_any posted_;
-  Status error_;  // of the issuing thread
-  std::deque<Piece> waiting_;
-  std::deque<cudaEvent_t> issued_;  // recorded after each post
-  size_t posts_ = 0;                // that have not ended; all but the waiting ones were started
+  Status error_;  // the error that ended the issuing thread
+  std::deque<Piece> unissued_;
+  std::deque<cudaEvent_t> issued_;  // one event for each issued post that has not ended
+  size_t pending_posts_ = 0;        // unissued posts, and issued ones that have not ended
   std::vector<cudaEvent_t> free_events_;
 
   std::atomic<bool> has_ended_ = false;
-  // The last members, because the threads use the others.
+  // The threads use the other members, so they must be destroyed first.
   std::jthread issue_;
   std::jthread abort_;
 };
@@ -127,7 +128,7 @@ Status NcclPair::Open(const ncclUniqueId& id) {
     return MakeStatus(StatusCode::kResourceExhausted, "timerfd: {}", std::strerror(errno));
   }
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  // Of the lowest priority, as all KV copies: steps go first.
+  // All KV copies have the lowest priority, so that the kernels of steps go first.
   BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kLeast, &stream_));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -143,9 +144,9 @@ Status NcclPair::Post(uint64_t offset, uint64_t bytes) {
   Gate().OnPosted();
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back({offset, bytes});
-    ++posts_;
-    has_posts_ = true;
+    unissued_.push_back({offset, bytes});
+    ++pending_posts_;
+    has_unissued_ = true;
   }
   posted_.notify_one();
   return OkStatus();
@@ -161,7 +162,7 @@ StatusOr<size_t> NcclPair::Poll() {
   while (!issued_.empty()) {
     const cudaError_t state = cudaEventQuery(issued_.front());
     if (state == cudaErrorNotReady) {
-      cudaGetLastError();  // clears it
+      cudaGetLastError();  // clears cudaErrorNotReady
       break;
     }
     BATON_RETURN_IF_ERROR(cuda::ToStatus(state, "a transfer through NCCL"));
@@ -169,79 +170,78 @@ StatusOr<size_t> NcclPair::Poll() {
     issued_.pop_front();
     ++ended;
   }
-  posts_ -= ended;
+  pending_posts_ -= ended;
   if (ended > 0) Gate().OnEnded(ended, ended);
   return ended;
 }
 
 void NcclPair::IssuePosts(const std::stop_token& stop) {
   Status status = cuda::ToStatus(device_.MakeCurrent(), "issuing transfers through NCCL");
-  if (status.ok()) status = Settle("ncclCommInitRankConfig", stop);
+  if (status.ok()) status = AwaitIssued("ncclCommInitRankConfig", stop);
   if (status.ok()) is_connected_ = true;
   while (status.ok() && !stop.stop_requested()) {
     status = AwaitPost(stop);
-    if (status.ok()) status = IssueFirst(stop);
+    if (status.ok()) status = IssueNext(stop);
   }
   const std::lock_guard lock(mutex_);
   error_ = std::move(status);
 }
 
-// Returns when there is a post, or a stop was requested.
 Status NcclPair::AwaitPost(const std::stop_token& stop) {
   const SteadyClock clock;
   const Time sleep_at = clock.Now() + kBusyPoll;
-  while (!has_posts_ && !stop.stop_requested() && clock.Now() < sleep_at) {
+  while (!has_unissued_ && !stop.stop_requested() && clock.Now() < sleep_at) {
     std::this_thread::yield();
   }
-  while (!has_posts_ && !stop.stop_requested()) {
-    BATON_RETURN_IF_ERROR(Settle(call(), stop));
+  while (!has_unissued_ && !stop.stop_requested()) {
+    BATON_RETURN_IF_ERROR(AwaitIssued(call(), stop));
     std::unique_lock lock(mutex_);
-    posted_.wait_for(lock, stop, kErrorInterval, [&] { return !waiting_.empty(); });
+    posted_.wait_for(lock, stop, kErrorInterval, [&] { return !unissued_.empty(); });
   }
   return OkStatus();
 }
 
-// NCCL takes some 60 us to issue a post; only then the next one may follow. Posts in one group
-// would take no longer together, but when the other end groups them differently, the kernels of
-// both ends wait for each other for ever.
-Status NcclPair::IssueFirst(const std::stop_token& stop) {
-  while (!has_posts_ || !Gate().Start()) {
+// NCCL takes about 60 us to issue a post, and the next post must wait for that. A group of posts
+// would take no longer than one post. But if the two ranks grouped their posts differently, their
+// kernels would deadlock.
+Status NcclPair::IssueNext(const std::stop_token& stop) {
+  while (!has_unissued_ || !Gate().Start()) {
     if (stop.stop_requested()) return OkStatus();
-    std::this_thread::sleep_for(kLookInterval);
+    std::this_thread::sleep_for(kPollInterval);
   }
   Piece piece;
   {
     const std::lock_guard lock(mutex_);
-    piece = waiting_.front();
-    waiting_.pop_front();
-    has_posts_ = !waiting_.empty();
+    piece = unissued_.front();
+    unissued_.pop_front();
+    has_unissued_ = !unissued_.empty();
   }
   std::byte* const data = staging_->data() + piece.offset;
   BATON_RETURN_IF_ERROR(nccl_.ToStatus(
       sends_ ? nccl_.send(data, piece.bytes, ncclUint8, kReceiver, communicator_, stream_)
              : nccl_.receive(data, piece.bytes, ncclUint8, kSender, communicator_, stream_),
       call()));
-  BATON_RETURN_IF_ERROR(Settle(call(), stop));
-  return RecordEnd();
+  BATON_RETURN_IF_ERROR(AwaitIssued(call(), stop));
+  return RecordIssued();
 }
 
-Status NcclPair::Settle(std::string_view call, const std::stop_token& stop) const {
+Status NcclPair::AwaitIssued(std::string_view call, const std::stop_token& stop) const {
   const SteadyClock clock;
   const Time sleep_at = clock.Now() + kBusyPoll;
   while (!stop.stop_requested()) {
     const ncclResult_t state = nccl_.StateOf(communicator_);
     if (state != ncclInProgress) return nccl_.ToStatus(state, call);
-    // Connecting takes half a second.
+    // Polls less often after a while, because connecting takes half a second.
     if (clock.Now() < sleep_at) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(kLookInterval);
+      std::this_thread::sleep_for(kPollInterval);
     }
   }
   return OkStatus();
 }
 
-Status NcclPair::RecordEnd() {
+Status NcclPair::RecordIssued() {
   cudaEvent_t event = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -266,10 +266,10 @@ Status NcclPair::RecordEnd() {
 void NcclPair::WatchEnds() {
   {
     const std::lock_guard lock(mutex_);
-    if (is_connected_ && posts_ == 0) return;
+    if (is_connected_ && pending_posts_ == 0) return;
   }
   itimerspec once{};
-  once.it_value.tv_nsec = kLookInterval.count();
+  once.it_value.tv_nsec = kPollInterval.count();
   ::timerfd_settime(timer_.get(), 0, &once, nullptr);
 }
 
@@ -282,9 +282,9 @@ void NcclPair::Abort() {
   abort_ = StartThread("nccl abort", [this](const std::stop_token& /*stop*/) {
     if (issue_.joinable()) issue_.join();
     (void)device_.MakeCurrent();
-    Gate().OnEnded(posts_, posts_ - waiting_.size());
+    Gate().OnEnded(pending_posts_, pending_posts_ - unissued_.size());
     Gate().Abort([this] { (void)nccl_.comm_abort(communicator_); });
-    // The stream still belongs to this object, and its last kernels must have left it.
+    // The destructor destroys the stream, so its last kernels must have ended.
     (void)cudaStreamSynchronize(stream_);
     has_ended_ = true;
   });
@@ -303,7 +303,7 @@ StatusOr<std::unique_ptr<PairCommunicator>> NcclPairs::Make(
   ncclUniqueId id{};
   if (options.id.size() != sizeof(id.internal)) {
     return InvalidArgument(
-        "an id of NCCL has {} bytes, not {}", sizeof(id.internal), options.id.size());
+        "an NCCL id has {} bytes, not {}", sizeof(id.internal), options.id.size());
   }
   std::memcpy(id.internal, options.id.data(), sizeof(id.internal));
   BATON_ASSIGN_OR_RETURN(auto staging, staging_.Take(options.staging_bytes));

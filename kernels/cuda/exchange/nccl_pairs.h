@@ -12,14 +12,14 @@
 
 namespace baton::cuda {
 
-// Communicators of NCCL with two ranks: the receiving end is rank 0, the sending end rank 1. Each
-// has a stream of its own, a thread that issues its posts, and at most a few thread blocks, which
-// occupy SMs while posts wait for the peer. They are never blocking, and always end with
-// ncclCommAbort, because an orderly end waits for the peer. The destructor waits up to 10 s for
-// aborts. NCCL refuses two ranks on one GPU. Staging memory is used again and freed only at the
-// end: cudaFree waits for all kernels of the device, among them receives of other pairs, which may
-// wait for the thread that frees.
-// Contract and threads: PairExchange.
+// NCCL communicators of two ranks each: the receiver is rank 0, the sender is rank 1. Each
+// communicator has a stream, a thread that issues its posts, and a few thread blocks, which occupy
+// SMs while a post waits for the peer. The communicators are non-blocking. They always end with
+// ncclCommAbort, because ncclCommDestroy waits for the peer. The destructor waits up to 10 s for
+// aborts. NCCL refuses two ranks on one GPU. Staging memory is reused and freed only with this
+// object, because freeing it earlier can deadlock: cudaFree waits for all kernels of the device,
+// and a receive of another pair may wait for the thread that calls cudaFree. Contract and threads:
+// PairExchange.
 class NcclPairs final : public PairExchange {
  public:
   // `device` must outlive this object; `device_id` is DeviceId().
@@ -33,14 +33,14 @@ class NcclPairs final : public PairExchange {
   AbortedPairs& aborted() override { return aborted_; }
 
  private:
-  // Longer than an abort takes whose peer is alive or gone.
-  static constexpr Duration kLongestAbort = std::chrono::seconds(10);
+  // An abort takes less than this, whether the peer is alive or gone.
+  static constexpr Duration kMaxAbortTime = std::chrono::seconds(10);
 
   const NcclLibrary& nccl_;
   const CudaDevice& device_;
   const std::string device_id_;
   StagingPool staging_;
-  AbortedPairs aborted_{kLongestAbort};
+  AbortedPairs aborted_{kMaxAbortTime};
 };
 
 }  // namespace baton::cuda

@@ -13,8 +13,8 @@ StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host) {
 }
 
 cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const {
-  const PeerTargets to = slots_->Targets(op.half);
-  const PeerParts parts = slots_->Parts(op.half);
+  const PeerTargets to = slots_->Targets(op.slot_buffer);
+  const PeerParts parts = slots_->Parts(op.slot_buffer);
   if (op.two_shot) return LaunchTwoShotSum(op.x, to, parts, stream);
   return LaunchOneShotSum(op.x, to, parts, stream);
 }
@@ -23,13 +23,15 @@ cudaError_t PeerExchange::Launch(const PutOp& op, cudaStream_t stream) const {
   std::vector<ByteCopy> copies;
   copies.reserve(op.puts.size());
   for (const Put& put : op.puts) {
-    copies.push_back({put.copy.from, slots_->Of(put.rank, put.copy.to), put.copy.bytes});
+    copies.push_back({put.copy.from, slots_->PeerAddress(put.rank, put.copy.to), put.copy.bytes});
   }
-  return puts_->Copy(copies, op.place, stream, [&](auto side) { return Copy({}, op.half, side); });
+  return puts_->Copy(copies, op.put_buffer, stream, [&](cudaStream_t put_stream) {
+    return Copy({}, op.slot_buffer, put_stream);
+  });
 }
 
 cudaError_t PeerExchange::Launch(const AwaitPutOp& op, cudaStream_t stream) const {
-  return puts_->Await(op.place, op.copies, stream);
+  return puts_->Await(op.put_buffer, op.copies, stream);
 }
 
 cudaError_t PeerExchange::Launch(const GatherColumnsOp& op, cudaStream_t stream) const {
@@ -51,14 +53,14 @@ cudaError_t PeerExchange::Launch(const GatherColumnsOp& op, cudaStream_t stream)
   }
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;
-    copy.sends[PlaceOf(rank)] = copy.own.data != nullptr && (op.to_all || rank == 0);
-    if (op.to_all || rank_ == 0) copy.from[PlaceOf(rank)] = columns(rank);
+    copy.sends[PeerIndex(rank)] = copy.own.data != nullptr && (op.to_all || rank == 0);
+    if (op.to_all || rank_ == 0) copy.from[PeerIndex(rank)] = columns(rank);
   }
-  return Copy(copy, op.half, stream);
+  return Copy(copy, op.slot_buffer, stream);
 }
 
 cudaError_t PeerExchange::Launch(const BarrierOp& op, cudaStream_t stream) const {
-  return Copy({}, op.half, stream);
+  return Copy({}, op.slot_buffer, stream);
 }
 
 cudaError_t PeerExchange::Launch(const ShareTokensOp& op, cudaStream_t stream) const {
@@ -67,20 +69,20 @@ cudaError_t PeerExchange::Launch(const ShareTokensOp& op, cudaStream_t stream) c
                            .rows = 1,
                            .row_bytes = bytes,
                            .stride = bytes};
-  // No token has these bits with another sign, but kNoToken has those of an empty slot.
+  // kNoToken has the bits of an empty slot. With the sign bit flipped, no token has them.
   PeerCopy copy;
   copy.flip = 0x80000000;
   if (rank_ == 0) {
     copy.own = tokens;
     copy.sends.fill(true);
   } else {
-    copy.from[PlaceOf(0)] = tokens;
+    copy.from[PeerIndex(0)] = tokens;
   }
-  return Copy(copy, op.half, stream);
+  return Copy(copy, op.slot_buffer, stream);
 }
 
-cudaError_t PeerExchange::Copy(const PeerCopy& copy, int half, cudaStream_t stream) const {
-  return LaunchPeerCopy(copy, slots_->Targets(half), slots_->Parts(half), stream);
+cudaError_t PeerExchange::Copy(const PeerCopy& copy, int slot_buffer, cudaStream_t stream) const {
+  return LaunchPeerCopy(copy, slots_->Targets(slot_buffer), slots_->Parts(slot_buffer), stream);
 }
 
 }  // namespace baton::cuda

@@ -11,32 +11,34 @@
 
 namespace baton::cuda {
 
-// Runs the exchanges of tensor ranks through their slots, by kernels on the stream of the step. One
-// thread, except Abort.
+// Runs the exchanges of tensor ranks through slots (PeerSlots), with kernels on the stream of the
+// step, and puts with copy engines (PeerPuts). One thread, except Abort.
 class PeerExchange final {
  public:
-  // Errors: those of PeerSlots::Create.
+  // Errors: those of PeerSlots::Create and PeerPuts::Create.
   static StatusOr<std::unique_ptr<PeerExchange>> Create(Collective& host);
 
-  // The most bytes that a rank sends to another rank in an exchange.
-  size_t part_bytes() const { return slots_->part_bytes(); }
-  // What a kernel that pushes and adds the parts itself needs, in place of a ReduceOp.
-  PeerParts Parts(int half) const { return slots_->Parts(half); }
-  PeerTargets Targets(int half) const { return InPushOrder(slots_->Targets(half), Parts(half)); }
+  // The maximum number of bytes that a rank sends to another rank in one exchange.
+  size_t slot_bytes() const { return slots_->slot_bytes(); }
+  // The arguments of a kernel that exchanges and adds the parts itself, without a ReduceOp.
+  PeerParts Parts(int slot_buffer) const { return slots_->Parts(slot_buffer); }
+  PeerTargets Targets(int slot_buffer) const {
+    return InPushOrder(slots_->Targets(slot_buffer), Parts(slot_buffer));
+  }
 
-  // Where this rank receives what PutOp sends, and the bytes of each place.
-  std::byte* place(int index) const { return slots_->Place(index); }
+  // The memory that receives the puts of other ranks (PeerSlots::PutBuffer, PeerSlots::Scales).
+  std::byte* put_buffer(int index) const { return slots_->PutBuffer(index); }
   float* scales() const { return slots_->Scales(); }
-  size_t place_bytes() const { return slots_->place_bytes(); }
+  size_t put_buffer_bytes() const { return slots_->put_buffer_bytes(); }
 
-  // Issue ops with a half of the slots. A graph can capture them.
+  // Issues an op; its slot_buffer must not be kThroughNccl. A graph can capture the op.
   cudaError_t Launch(const ReduceOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const PutOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const AwaitPutOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const GatherColumnsOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const BarrierOp& op, cudaStream_t stream) const;
   cudaError_t Launch(const ShareTokensOp& op, cudaStream_t stream) const;
-  // Ends the exchanges under way on this rank's device. Any thread.
+  // Ends the exchanges in flight on this rank's device. Any thread.
   void Abort() { slots_->Abort(); }
 
  private:
@@ -45,9 +47,9 @@ class PeerExchange final {
                int rank,
                int ranks)
       : slots_(std::move(slots)), puts_(std::move(puts)), rank_(rank), ranks_(ranks) {}
-  cudaError_t Copy(const PeerCopy& copy, int half, cudaStream_t stream) const;
-  // The place of another rank in a list without this rank.
-  size_t PlaceOf(int rank) const { return static_cast<size_t>(rank - (rank > rank_ ? 1 : 0)); }
+  cudaError_t Copy(const PeerCopy& copy, int slot_buffer, cudaStream_t stream) const;
+  // The index of another rank in a list of all ranks but this one.
+  size_t PeerIndex(int rank) const { return static_cast<size_t>(rank - (rank > rank_ ? 1 : 0)); }
 
   const std::unique_ptr<PeerSlots> slots_;
   const std::unique_ptr<PeerPuts> puts_;

@@ -12,40 +12,41 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// All thread blocks must run at the same time, because they wait for those of other ranks.
+// All thread blocks of a kernel must run at the same time, because they wait for the thread blocks
+// of other ranks. So a grid has at most kBlocksPerSm thread blocks for each SM of an H100 or H200.
 constexpr int kSms = 132;
-constexpr int kBlocksOfSm = 4;
-// The threads of a two-shot sum of many ranks need more registers.
-constexpr int TwoShotBlocksOfSm(int peers) {
+constexpr int kBlocksPerSm = 4;
+// With many ranks the threads of a two-shot sum need more registers.
+constexpr int TwoShotBlocksPerSm(int peers) {
   return peers <= 3 ? 4 : 2;
 }
 
-// In one step of a kernel each thread pushes one vector to each rank that needs it. These are the
-// steps by which taking what the other ranks have pushed is behind: in between, the link moves
-// numbers while the memory of the device works.
-constexpr int32_t kOneShotBehind = 1;
-constexpr int32_t kSumBehind = 1;     // of a two-shot sum: from pushing a part to adding
-constexpr int32_t kResultBehind = 1;  // from pushing a sum to taking those of the other ranks
-constexpr int32_t kCopyBehind = 1;
+// Depths of the software pipelines, in grid strides. In each iteration a thread pushes one vector
+// to each rank that needs it. The thread takes the peers' vectors this many iterations after its
+// own push, so that the link and the device's memory work at the same time.
+constexpr int32_t kOneShotDepth = 1;
+constexpr int32_t kSumDepth = 1;     // two-shot: from pushing a part to adding the peers' parts
+constexpr int32_t kResultDepth = 1;  // two-shot: from pushing a sum to taking the peers' sums
+constexpr int32_t kCopyDepth = 1;
 
 using VectorRows = UnitRows<uint4>;
 
 __device__ __forceinline__ int32_t FirstUnit() {
   return static_cast<int32_t>(blockIdx.x) * kThreads + static_cast<int32_t>(threadIdx.x);
 }
-// The units of all threads of a grid of one dimension.
-__device__ __forceinline__ int32_t UnitsOfStep() {
+// The distance between the units of two consecutive iterations of a thread.
+__device__ __forceinline__ int32_t GridStride() {
   return static_cast<int32_t>(gridDim.x) * kThreads;
 }
 
-// The kernels of sums push to the ranks behind their rank first: if all ranks began with rank 0,
-// they would share its link.
-__host__ __device__ __forceinline__ int32_t RankOfTarget(const PeerParts& parts, int32_t target) {
+// The rank to which this rank pushes at position `target`. A rank pushes to the next rank first, so
+// that the ranks do not all use the link of rank 0 at the same time.
+__host__ __device__ __forceinline__ int32_t TargetRank(const PeerParts& parts, int32_t target) {
   const int32_t rank = parts.rank + 1 + target;
   return rank < parts.ranks ? rank : rank - parts.ranks;
 }
 
-// Stores `value` in place `at` of the slots of the `peers` other ranks; `peers` is at most kPeers.
+// Stores `value` as vector `at` of the slots on the `peers` other ranks; `peers` is at most kPeers.
 template <int kPeers>
 __device__ __forceinline__ void PushToAll(const PeerTargets& to,
                                           int32_t peers,
@@ -57,86 +58,86 @@ __device__ __forceinline__ void PushToAll(const PeerTargets& to,
   }
 }
 
-// Adds the vectors of all ranks and rounds once.
+// Takes vector `at` of all other ranks, adds the vectors of all ranks and rounds the sum once.
 template <class T, int kPeers>
-__device__ __forceinline__ uint4 SumOf(const PeerParts& parts, const uint4& own, int32_t at) {
-  float sum[Numbers<T>::kCount];
+__device__ __forceinline__ uint4 SumAndRound(const PeerParts& parts, const uint4& own, int32_t at) {
+  float sum[Elements<T>::kCount];
   SumOverRanks<T, kPeers>(parts, own, at, sum);
-  Numbers<T> out;
+  Elements<T> out;
 #pragma unroll
-  for (int i = 0; i < Numbers<T>::kCount; ++i) Store(sum[i], &out.values[i]);
+  for (int i = 0; i < Elements<T>::kCount; ++i) Store(sum[i], &out.values[i]);
   return *reinterpret_cast<const uint4*>(&out);
 }
 
-// Every rank pushes all of its numbers to all others and adds all numbers.
+// One-shot all-reduce: each rank pushes its whole input to every peer and adds all inputs.
 template <class T, int kPeers>
-__global__ void __launch_bounds__(kThreads, kBlocksOfSm)
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     OneShotKernel(const VectorRows x, const PeerTargets to, const PeerParts parts) {
   ReleaseSuccessor();
   WaitForPredecessor();
-  const int32_t step = UnitsOfStep();
-  for (int32_t i = FirstUnit(); i < x.count + kOneShotBehind * step; i += step) {
+  const int32_t stride = GridStride();
+  for (int32_t i = FirstUnit(); i < x.count + kOneShotDepth * stride; i += stride) {
     if (i < x.count) PushToAll<kPeers>(to, parts.ranks - 1, i, Pushed(*x.at(i)));
-    if (const int32_t added = i - kOneShotBehind * step; added >= 0) {
-      uint4* const place = x.at(added);
-      *place = SumOf<T, kPeers>(parts, *place, added);
+    if (const int32_t added = i - kOneShotDepth * stride; added >= 0) {
+      uint4* const vector = x.at(added);
+      *vector = SumAndRound<T, kPeers>(parts, *vector, added);
     }
   }
 }
 
-// The slices of a two-shot sum, in vectors. Rank r adds slice r. The first `longer` slices have
-// `length` + 1 vectors, the others `length`.
+// The slices of a two-shot sum. Rank r adds slice r. The first `longer` slices have `length` + 1
+// vectors, the other slices have `length` vectors.
 struct Slices {
   int32_t length;
   int32_t longer;
 
-  // The vectors of the longest slice.
+  // The number of vectors of the longest slice.
   __host__ __device__ __forceinline__ int32_t longest() const {
     return length + (longer > 0 ? 1 : 0);
   }
   __device__ __forceinline__ int32_t First(int32_t rank) const {
     return rank * length + min(rank, longer);
   }
-  // The slices that have a vector `at`: those of the ranks below the result.
+  // The number of slices longer than `at`. They belong to the lowest ranks.
   __device__ __forceinline__ int32_t SlicesWith(int32_t at, int32_t ranks) const {
     return at < length ? ranks : longer;
   }
 };
 
-// Every rank pushes each of its slices to the rank that adds it, and pushes the sum of its own
-// slice to all. A slot holds a slice of parts, then a slice of sums. Each vector of `x` is read and
-// written by one thread.
+// Two-shot all-reduce. First, each rank pushes slice r of its input to rank r (reduce-scatter).
+// Then rank r adds the parts of slice r and pushes the sum to every peer (all-gather). A slot holds
+// a slice of parts, then a slice of sums. Only one thread reads and writes a vector of `x`.
 template <class T, int kPeers>
-__global__ void __launch_bounds__(kThreads, TwoShotBlocksOfSm(kPeers)) TwoShotKernel(
+__global__ void __launch_bounds__(kThreads, TwoShotBlocksPerSm(kPeers)) TwoShotKernel(
     const VectorRows x, const Slices slices, const PeerTargets to, const PeerParts parts) {
   ReleaseSuccessor();
   WaitForPredecessor();
-  const int32_t step = UnitsOfStep();
+  const int32_t stride = GridStride();
   const int32_t longest = slices.longest();
-  for (int32_t i = FirstUnit(); i < longest + (kSumBehind + kResultBehind) * step; i += step) {
+  for (int32_t i = FirstUnit(); i < longest + (kSumDepth + kResultDepth) * stride; i += stride) {
     if (i < longest) {
       const int32_t with = slices.SlicesWith(i, parts.ranks);
       uint4 own[kPeers];
 #pragma unroll
       for (int32_t target = 0; target < kPeers; ++target) {
         if (target + 1 >= parts.ranks) continue;
-        const int32_t rank = RankOfTarget(parts, target);
+        const int32_t rank = TargetRank(parts, target);
         if (rank < with) own[target] = *x.at(slices.First(rank) + i);
       }
 #pragma unroll
       for (int32_t target = 0; target < kPeers; ++target) {
-        if (target + 1 >= parts.ranks || RankOfTarget(parts, target) >= with) continue;
+        if (target + 1 >= parts.ranks || TargetRank(parts, target) >= with) continue;
         StoreVolatile(to[target] + i, Pushed(own[target]));
       }
     }
-    const int32_t added = i - kSumBehind * step;
+    const int32_t added = i - kSumDepth * stride;
     if (added >= 0 && added < longest && parts.rank < slices.SlicesWith(added, parts.ranks)) {
-      uint4* const place = x.at(slices.First(parts.rank) + added);
-      const uint4 sum = Pushed(SumOf<T, kPeers>(parts, *place, added));
-      *place = sum;
+      uint4* const vector = x.at(slices.First(parts.rank) + added);
+      const uint4 sum = Pushed(SumAndRound<T, kPeers>(parts, *vector, added));
+      *vector = sum;
       PushToAll<kPeers>(to, parts.ranks - 1, longest + added, sum);
     }
-    const int32_t taken = added - kResultBehind * step;
+    const int32_t taken = added - kResultDepth * stride;
     if (taken >= 0) {
       const int32_t with = slices.SlicesWith(taken, parts.ranks);
       const int32_t peers = with - (parts.rank < with ? 1 : 0);
@@ -170,29 +171,29 @@ __device__ __forceinline__ uint4 Flipped(const uint4& value, uint32_t flip) {
   return make_uint4(value.x ^ flip, value.y ^ flip, value.z ^ flip, value.w ^ flip);
 }
 
-// The thread blocks (·, p) exchange with peer p. A rank that sends no numbers sends one word, so
-// that every rank receives something from each other rank.
+// The thread blocks with blockIdx.y = p exchange with peer p. A rank that sends no elements to a
+// peer sends one word, because each rank must receive a word from each other rank (PeerSlots).
 template <class Unit>
-__global__ void __launch_bounds__(kThreads, kBlocksOfSm)
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     CopyKernel(const __grid_constant__ CopyArguments<Unit> a) {
   ReleaseSuccessor();
   WaitForPredecessor();
   const auto peer = static_cast<int32_t>(blockIdx.y);
   const int32_t rank = peer + (peer >= a.parts.rank ? 1 : 0);
-  const int32_t step = UnitsOfStep();
+  const int32_t stride = GridStride();
   const int32_t first = FirstUnit();
   const UnitRows<Unit> own = a.own;
   const UnitRows<Unit> from = a.from[peer];
   const int32_t sent = a.sends[peer] ? own.count : 0;
   auto* const to = reinterpret_cast<Unit*>(a.to[peer]);
   if (sent == 0 && first == 0) StoreVolatile(reinterpret_cast<uint32_t*>(to), 0u);
-  for (int32_t i = first; i < max(sent, from.count + kCopyBehind * step); i += step) {
+  for (int32_t i = first; i < max(sent, from.count + kCopyDepth * stride); i += stride) {
     if (i < sent) {
       const Unit unit = *own.at(i);
       StoreVolatile(to + i, Pushed(Flipped(unit, a.flip)));
       if (peer == 0 && a.kept.count > 0) *a.kept.at(i) = unit;
     }
-    const int32_t taken = i - kCopyBehind * step;
+    const int32_t taken = i - kCopyDepth * stride;
     if (taken >= 0 && taken < from.count) {
       *from.at(taken) = Flipped(TakePart<Unit>(a.parts, rank, taken), a.flip);
     }
@@ -200,11 +201,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm)
   if (from.count == 0 && first == 0) TakePart<uint32_t>(a.parts, rank, 0);
 }
 
-dim3 BlocksFor(int32_t units, int blocks_of_sm = kBlocksOfSm) {
-  return {static_cast<unsigned>(std::clamp(CeilDiv(units, kThreads), 1, kSms * blocks_of_sm))};
+dim3 BlocksFor(int32_t units, int blocks_per_sm = kBlocksPerSm) {
+  return {static_cast<unsigned>(std::clamp(CeilDiv(units, kThreads), 1, kSms * blocks_per_sm))};
 }
 
-// Calls `launch` with a number of other ranks for which kernels are compiled.
+// Calls `launch` with the least number of peers for which kernels are compiled and that is at least
+// `peers`.
 template <class Launch>
 cudaError_t ForPeers(int32_t peers, const Launch& launch) {
   if (peers == 1) return launch(std::integral_constant<int, 1>{});
@@ -235,7 +237,7 @@ cudaError_t LaunchCopy(const PeerCopy& copy,
     units = std::max(units, arguments.from[peer].count);
   }
   const int peers = parts.ranks - 1;
-  const int blocks = std::clamp(CeilDiv(units, kThreads), 1, kSms * kBlocksOfSm / peers);
+  const int blocks = std::clamp(CeilDiv(units, kThreads), 1, kSms * kBlocksPerSm / peers);
   return LaunchOverlapped(CopyKernel<Unit>,
                           dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(peers)),
                           dim3(kThreads),
@@ -249,7 +251,7 @@ cudaError_t LaunchCopy(const PeerCopy& copy,
 PeerTargets InPushOrder(const PeerTargets& to, const PeerParts& parts) {
   PeerTargets ordered = {};
   for (int32_t target = 0; target + 1 < parts.ranks; ++target) {
-    const int32_t rank = RankOfTarget(parts, target);
+    const int32_t rank = TargetRank(parts, target);
     ordered[static_cast<size_t>(target)] =
         to[static_cast<size_t>(rank - (rank > parts.rank ? 1 : 0))];
   }
@@ -285,7 +287,7 @@ cudaError_t LaunchTwoShotSum(const Tensor& x,
   return ForPeers(parts.ranks - 1, [&](auto peers) {
     return LaunchOverlapped(x.dtype == DType::kF32 ? TwoShotKernel<float, peers()>
                                                    : TwoShotKernel<__nv_bfloat16, peers()>,
-                            BlocksFor(slices.longest(), TwoShotBlocksOfSm(peers())),
+                            BlocksFor(slices.longest(), TwoShotBlocksPerSm(peers())),
                             dim3(kThreads),
                             0,
                             stream,
@@ -300,11 +302,12 @@ cudaError_t LaunchPeerCopy(const PeerCopy& copy,
                            const PeerTargets& to,
                            const PeerParts& parts,
                            cudaStream_t stream) {
-  const auto whole = [](const PeerRows& rows) {
+  const auto fits_vectors = [](const PeerRows& rows) {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(uint4));
     return (rows.row_bytes | rows.stride | reinterpret_cast<int64_t>(rows.data)) % kBytes == 0;
   };
-  if (whole(copy.own) && whole(copy.kept) && std::ranges::all_of(copy.from, whole)) {
+  if (fits_vectors(copy.own) && fits_vectors(copy.kept) &&
+      std::ranges::all_of(copy.from, fits_vectors)) {
     return LaunchCopy<uint4>(copy, to, parts, stream);
   }
   return LaunchCopy<uint32_t>(copy, to, parts, stream);

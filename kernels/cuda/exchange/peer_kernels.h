@@ -9,58 +9,61 @@
 #include "kernels/cuda/primitives/peer_parts.h"
 #include "kernels/tensor.h"
 
-// Kernels that move numbers through the slots of PeerSlots. A row of a tensor is a multiple of 16
-// bytes, as are its address and its stride, unless a comment says otherwise.
+// Kernels that move elements through slots (PeerSlots). The address, the row length and the row
+// stride of a tensor are multiples of 16 bytes, unless a comment says otherwise.
 //
-// All thread blocks run at the same time, and the kernels of all ranks go through the numbers in
-// equal steps. In a step a thread pushes before it waits, and it waits only for what other ranks
-// push in earlier steps. So the rank that is behind the others can always go on.
+// The kernels cannot deadlock. All thread blocks run at the same time, and the kernels of all ranks
+// iterate over the elements in the same way. In an iteration a thread pushes before it waits, and
+// it waits only for elements that other ranks push in earlier iterations. So the slowest rank can
+// always continue.
 namespace baton::cuda {
 
-// `to`, which is in the order of the ranks, in the order in which kernels push.
+// Sorts `to`, which is in the order of the ranks, into the order in which a kernel pushes.
 PeerTargets InPushOrder(const PeerTargets& to, const PeerParts& parts);
 
-// x = the sum of all ranks' x, added in float32 as a tree (TreeSum) and rounded once. Every
-// rank pushes all of its numbers to all other ranks, which takes the least time for small sums.
+// One-shot all-reduce: x = the sum of all ranks' x, added in float32 as a tree (TreeSum) and
+// rounded once. Each rank pushes its whole input to every peer. This is the fastest way for small
+// sums.
 cudaError_t LaunchOneShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
                              cudaStream_t stream);
 
-// The same, with the same bits. Every rank adds one slice of the numbers and pushes the sum to the
-// others, so that a rank sends 2 · (ranks − 1) / ranks of its bytes. Error: cudaErrorInvalidValue
-// when a slice is empty, or when a slot has no room for two slices (TwoShotBytes).
+// Two-shot all-reduce, with the bits of LaunchOneShotSum. Each rank adds one slice of the elements
+// and pushes the sum to every peer, so that a rank sends 2 · (ranks − 1) / ranks of its bytes.
+// Error: cudaErrorInvalidValue if a slice is empty, or if a slot has no room for two slices
+// (TwoShotBytes).
 cudaError_t LaunchTwoShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
                              cudaStream_t stream);
 
-// The most bytes of a two-shot sum of `ranks` ranks through slots of `slot_bytes` bytes. A slot
-// holds a slice of the numbers of its rank, and then a slice of sums.
+// The maximum size of a two-shot sum of `ranks` ranks through slots of `slot_bytes` bytes. A slot
+// holds a slice of the sender's input, then a slice of sums.
 constexpr size_t TwoShotBytes(size_t slot_bytes, int ranks) {
   return slot_bytes / (2 * sizeof(uint4)) * sizeof(uint4) * static_cast<size_t>(ranks);
 }
 
-// Rows in device memory, in bytes: all numbers are multiples of 4.
+// Rows in device memory. `data`, `row_bytes` and `stride` are multiples of 4 bytes.
 struct PeerRows {
   std::byte* data = nullptr;  // null: no bytes
   int64_t rows = 0;
   int64_t row_bytes = 0;
-  int64_t stride = 0;
+  int64_t stride = 0;  // bytes from one row to the next
 
   bool operator==(const PeerRows&) const = default;
 };
 
-// What one rank sends to the others and receives from them, all at once. Ranks to which nothing is
-// sent learn at least that this rank has come.
+// The rows that a rank sends to its peers and receives from them in one exchange. A peer that
+// receives no rows receives one word, so that LaunchPeerCopy is also a barrier.
 struct PeerCopy {
   PeerRows own;
-  PeerRows kept = {};  // where this rank wants a copy of `own`
-  // By rank, without this one.
-  std::array<bool, kMaxPeerRanks - 1> sends = {};  // whether that rank receives `own`
-  std::array<PeerRows, kMaxPeerRanks - 1> from = {};
-  // Every 32-bit word is transferred as its exclusive or with this, so that no number has the bits
-  // of an empty slot. With 0, NaNs may change to other NaNs.
+  PeerRows kept = {};  // with data: this rank also copies `own` to these rows
+  // By rank, without this rank.
+  std::array<bool, kMaxPeerRanks - 1> sends = {};     // whether that rank receives `own`
+  std::array<PeerRows, kMaxPeerRanks - 1> from = {};  // receives the rows of that rank
+  // Each 32-bit word is XORed with this before the transfer and after it, so that no word has the
+  // bits of an empty slot. With 0, a NaN may change to another NaN.
   uint32_t flip = 0;
 };
 cudaError_t LaunchPeerCopy(const PeerCopy& copy,

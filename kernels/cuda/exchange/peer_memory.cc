@@ -16,7 +16,7 @@ namespace baton::cuda {
 struct PeerMemory::Address {
   uint64_t process = 0;         // ranks may be threads of one process
   std::byte* memory = nullptr;  // valid in that process
-  int32_t device = 0;           // its number in that process
+  int32_t device = 0;           // the device's index in that process
   int32_t allocated = 0;
   cudaIpcMemHandle_t handle = {};
 };
@@ -47,13 +47,13 @@ StatusOr<std::unique_ptr<PeerMemory>> PeerMemory::Create(
       status = Annotate(memory.status(), fmt::format("the memory of rank {}", rank));
     }
   }
-  // No rank accesses the memory of others before all can.
+  // No rank accesses the memory of other ranks before all ranks can do so.
   BATON_ASSIGN_OR_RETURN(const auto all_can, GatherRecords(host, int32_t{status.ok() ? 1 : 0}));
   BATON_RETURN_IF_ERROR(status);
   for (size_t rank = 0; rank < all_can.size(); ++rank) {
     if (all_can[rank] == 0) {
       return MakeStatus(
-          StatusCode::kUnavailable, "rank {} cannot reach the memory of the others", rank);
+          StatusCode::kUnavailable, "rank {} cannot access the memory of the other ranks", rank);
     }
   }
   return result;
@@ -65,13 +65,13 @@ Status PeerMemory::Allocate(size_t bytes, const std::function<Status(std::byte*)
   std::memset(aborted_.data(), 0, sizeof(int32_t));
   BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(reinterpret_cast<void**>(&own_), bytes));
   BATON_RETURN_IF_ERROR(initialize(own_));
-  // The other ranks' stores do not wait for the default stream.
+  // The stores of other ranks are not ordered after the default stream of this rank.
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(nullptr));
   return OkStatus();
 }
 
 StatusOr<std::byte*> PeerMemory::Open(const Address& peer) {
-  if (peer.allocated == 0) return Status(StatusCode::kUnavailable, "it could not be allocated");
+  if (peer.allocated == 0) return Status(StatusCode::kUnavailable, "could not be allocated");
   if (peer.process == ProcessId()) {
     const cudaError_t error = cudaDeviceEnablePeerAccess(peer.device, 0);
     cudaGetLastError();  // clears the error of an access that was enabled before
@@ -81,7 +81,7 @@ StatusOr<std::byte*> PeerMemory::Open(const Address& peer) {
   void* memory = nullptr;
   const cudaError_t error =
       cudaIpcOpenMemHandle(&memory, peer.handle, cudaIpcMemLazyEnablePeerAccess);
-  cudaGetLastError();
+  cudaGetLastError();  // clears the error
   BATON_CUDA_RETURN_IF_ERROR(error);
   imported_.push_back(static_cast<std::byte*>(memory));
   return imported_.back();

@@ -43,19 +43,21 @@ PeerPuts::~PeerPuts() {
 }
 
 cudaError_t PeerPuts::Copy(std::span<const ByteCopy> copies,
-                           int place,
+                           int put_buffer,
                            cudaStream_t step,
-                           const std::function<cudaError_t(cudaStream_t)>& meet) {
-  const auto index = static_cast<size_t>(place);
+                           const std::function<cudaError_t(cudaStream_t)>& exchange_flags) {
+  const auto index = static_cast<size_t>(put_buffer);
   cudaError_t error = cudaEventRecord(begins_[index], step);
   if (error == cudaSuccess) error = cudaStreamWaitEvent(stream_, begins_[index]);
   if (error == cudaSuccess) error = CopyAll(copies, stream_);
-  if (error == cudaSuccess) error = meet(stream_);
+  if (error == cudaSuccess) error = exchange_flags(stream_);
   return error == cudaSuccess ? cudaEventRecord(ends_[index], stream_) : error;
 }
 
-cudaError_t PeerPuts::Await(int place, std::span<const ByteCopy> copies, cudaStream_t step) const {
-  const cudaError_t error = cudaStreamWaitEvent(step, ends_[static_cast<size_t>(place)]);
+cudaError_t PeerPuts::Await(int put_buffer,
+                            std::span<const ByteCopy> copies,
+                            cudaStream_t step) const {
+  const cudaError_t error = cudaStreamWaitEvent(step, ends_[static_cast<size_t>(put_buffer)]);
   return error == cudaSuccess ? CopyAll(copies, step) : error;
 }
 

@@ -13,32 +13,33 @@
 
 namespace baton::cuda {
 
-// Copies to other tensor ranks on a stream of their own, beside the kernels of a step.
-// One thread.
+// Copies to other tensor ranks, made by copy engines on a stream of their own while the kernels of
+// a step run. One thread.
 class PeerPuts final {
  public:
-  // For the current device. Errors: those of CUDA.
+  // Creates a stream for the copies on the current device. Errors: those of CUDA.
   static StatusOr<std::unique_ptr<PeerPuts>> Create();
   ~PeerPuts();
   PeerPuts(const PeerPuts&) = delete;
 
-  // When everything before on `step` has finished, makes the copies one after the other, then calls
-  // `meet` for the exchange of marks with the other ranks.
+  // Issues copies into `put_buffer` of the other ranks. They start after the earlier work of `step`
+  // and run one after the other. Then calls `exchange_flags` with the copies' stream, to issue a
+  // kernel that tells each rank that its put buffer has been filled.
   cudaError_t Copy(std::span<const ByteCopy> copies,
-                   int place,
+                   int put_buffer,
                    cudaStream_t step,
-                   const std::function<cudaError_t(cudaStream_t)>& meet);
-  // Work that is issued to `step` later runs when the last copies to `place` have ended, on all
-  // ranks, and `copies` after them.
-  cudaError_t Await(int place, std::span<const ByteCopy> copies, cudaStream_t step) const;
+                   const std::function<cudaError_t(cudaStream_t)>& exchange_flags);
+  // Makes `step` wait until the last copies into `put_buffer` have ended on all ranks, and issues
+  // `copies` to `step`.
+  cudaError_t Await(int put_buffer, std::span<const ByteCopy> copies, cudaStream_t step) const;
 
  private:
   PeerPuts() = default;
   Status Open();
 
   cudaStream_t stream_ = nullptr;
-  std::array<cudaEvent_t, PeerSlots::kPlaces> begins_ = {};
-  std::array<cudaEvent_t, PeerSlots::kPlaces> ends_ = {};
+  std::array<cudaEvent_t, PeerSlots::kPutBuffers> begins_ = {};
+  std::array<cudaEvent_t, PeerSlots::kPutBuffers> ends_ = {};
 };
 
 }  // namespace baton::cuda

@@ -20,18 +20,18 @@ struct SumArguments {
   T* out;
   int64_t rows;
   int64_t cols;
-  int64_t stride;  // of `out`
+  int64_t stride;  // elements from one row of `out` to the next
 };
 
-// Each thread adds kWidth numbers of a row at a time.
+// In an iteration each thread adds kWidth elements of a row.
 template <class T, int kWidth>
 __global__ void RankSumKernel(const SumArguments<T> a) {
   ReleaseSuccessor();
   WaitForPredecessor();
   const int64_t part = a.rows * a.cols;
-  const int64_t step = int64_t{gridDim.x} * kThreads * kWidth;
+  const int64_t grid_stride = int64_t{gridDim.x} * kThreads * kWidth;
   for (int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWidth; at < part;
-       at += step) {
+       at += grid_stride) {
     T* const to = a.out + at / a.cols * a.stride + at % a.cols;
     if constexpr (kWidth == 8) {
       TreeSum<8> sum;

@@ -9,9 +9,9 @@
 
 namespace baton::cuda {
 
-// out = parts[0] + parts[1] + …, added in float32 in this order and rounded once to out's type,
-// bf16 or float32. A part has the numbers of `out` without gaps between rows. `out` may be one of
-// the parts. The sum begins with part 0, so that −0 adds nothing.
+// out = the sum of the `ranks` parts, added in float32 as a tree (TreeSum) and rounded once to the
+// type of `out`, bf16 or float32. A part has the elements of `out` without gaps between rows. `out`
+// may be one of the parts.
 cudaError_t LaunchRankSum(const std::byte* parts,
                           int32_t ranks,
                           const Tensor& out,

@@ -7,22 +7,23 @@
 
 namespace baton::cuda {
 
-// Rows in units of a word or a vector of 16 bytes, for kernels that move them to other GPUs.
+// Rows divided into units, for kernels that move the rows to other GPUs. A unit is a word of 4
+// bytes or a vector of 16 bytes.
 template <class Unit>
 struct UnitRows {
   Unit* data;
-  int32_t count;
-  int32_t row;     // units of a row; `count` when there are no gaps
-  int64_t stride;  // units
+  int32_t count;      // all units
+  int32_t row_units;  // the units of a row; `count` if there are no gaps between the rows
+  int64_t stride;     // units from one row to the next
 
-  // `rows` rows of `row_bytes` bytes, which begin at multiples of `stride` bytes after `data`.
+  // `rows` rows of `row_bytes` bytes each, `stride` bytes from one row to the next.
   static UnitRows Of(std::byte* data, int64_t rows, int64_t row_bytes, int64_t stride) {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(Unit));
     const auto count = static_cast<int32_t>(rows * row_bytes / kBytes);
     const bool gaps = rows > 1 && stride != row_bytes;
     return {.data = reinterpret_cast<Unit*>(data),
             .count = count,
-            .row = gaps ? static_cast<int32_t>(row_bytes / kBytes) : count,
+            .row_units = gaps ? static_cast<int32_t>(row_bytes / kBytes) : count,
             .stride = stride / kBytes};
   }
 
@@ -32,9 +33,9 @@ struct UnitRows {
   }
 
   __device__ __forceinline__ Unit* at(int32_t index) const {
-    if (row == count) return data + index;
+    if (row_units == count) return data + index;
     const auto unit = static_cast<uint32_t>(index);
-    const auto width = static_cast<uint32_t>(row);
+    const auto width = static_cast<uint32_t>(row_units);
     return data + unit / width * stride + unit % width;
   }
 };

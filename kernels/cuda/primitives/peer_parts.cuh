@@ -6,7 +6,7 @@
 
 namespace baton::cuda {
 
-// Loads and stores that another GPU sees or makes meanwhile.
+// Loads and stores of memory that another GPU accesses at the same time.
 __device__ __forceinline__ uint4 LoadVolatile(const uint4* from) {
   uint4 value;
   asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -30,7 +30,7 @@ __device__ __forceinline__ void StoreVolatile(uint32_t* to, uint32_t value) {
   *static_cast<volatile uint32_t*>(to) = value;
 }
 
-// A vector may arrive in pieces, so each of its words is checked.
+// The words of a vector may arrive one after the other, so each word is checked.
 __device__ __forceinline__ bool HasEmptyWord(const uint4& value) {
   return value.x == kEmptySlot || value.y == kEmptySlot || value.z == kEmptySlot ||
          value.w == kEmptySlot;
@@ -45,7 +45,7 @@ __device__ __forceinline__ void Empty(uint32_t* slot) {
   *slot = kEmptySlot;
 }
 
-// What is pushed for a number: any bits but those of an empty slot.
+// Returns `word`, or another NaN if `word` has the bits of an empty slot.
 __device__ __forceinline__ uint32_t Pushed(uint32_t word) {
   return word == kEmptySlot ? kPushedNan : word;
 }
@@ -53,21 +53,21 @@ __device__ __forceinline__ uint4 Pushed(const uint4& value) {
   return make_uint4(Pushed(value.x), Pushed(value.y), Pushed(value.z), Pushed(value.w));
 }
 
-// Waits until `slot`, which held `unit` when it was last loaded, is full. Returns its unit and
-// empties it. A unit is a vector of 16 bytes or a word.
+// Waits until `slot` is full, empties the slot and returns the unit that it held. A unit is a
+// vector of 16 bytes or a word. The caller passes the result of a first load as `unit`.
 template <class Unit>
 __device__ __forceinline__ Unit TakeSlot(const PeerParts& parts, Unit* slot, Unit unit) {
-  // `aborted` is in host memory, which takes microseconds to read. The thread that sees it tells
-  // the others through `gave_up`, because a prompt's step has thousands of waits one after the
-  // other.
-  constexpr uint32_t kSpinsBetweenLooks = 1u << 14;
-  constexpr uint32_t kSpinsBetweenFlags = 1u << 4;
+  // A read of `aborted` takes microseconds, because it is in host memory. The first thread that
+  // reads an abort sets `gave_up` for all later waits, because a step of a prompt has thousands of
+  // waits one after the other.
+  constexpr uint32_t kSpinsPerAbortCheck = 1u << 14;
+  constexpr uint32_t kSpinsPerGaveUpCheck = 1u << 4;
   for (uint32_t spins = 1; HasEmptyWord(unit); ++spins) {
-    if (spins % kSpinsBetweenFlags == 0 &&
+    if (spins % kSpinsPerGaveUpCheck == 0 &&
         *static_cast<const volatile int32_t*>(parts.gave_up) != 0) {
       break;
     }
-    if (spins % kSpinsBetweenLooks == 0 &&
+    if (spins % kSpinsPerAbortCheck == 0 &&
         *static_cast<const volatile int32_t*>(parts.aborted) != 0) {
       *static_cast<volatile int32_t*>(parts.gave_up) = 1;
       break;
@@ -78,8 +78,8 @@ __device__ __forceinline__ Unit TakeSlot(const PeerParts& parts, Unit* slot, Uni
   return unit;
 }
 
-// Waits until unit `at` of the part of `rank`, which is not this rank, has arrived. Returns it and
-// empties its place.
+// Waits until unit `at` of the part of another rank has arrived. Returns the unit and empties it in
+// the slot.
 template <class Unit = uint4>
 __device__ __forceinline__ Unit TakePart(const PeerParts& parts, int32_t rank, int64_t at) {
   const int32_t slot = rank - (rank > parts.rank ? 1 : 0);
@@ -88,7 +88,7 @@ __device__ __forceinline__ Unit TakePart(const PeerParts& parts, int32_t rank, i
 }
 
 // Takes vector `at` of the parts of the first `count` other ranks; `count` is at most kPeers. Loads
-// all vectors before the first wait, because a load takes most of a microsecond.
+// all vectors before the first wait, so that their latencies of almost a microsecond overlap.
 template <int kPeers>
 __device__ __forceinline__ void TakeParts(const PeerParts& parts,
                                           int32_t count,

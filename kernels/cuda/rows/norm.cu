@@ -337,9 +337,10 @@ const Tensor* TensorIn(const NormInput& input) {
       input);
 }
 
-std::optional<int32_t> HalfOf(const NormInput& input) {
-  if (const auto* const sum = std::get_if<PeerSumInput>(&input)) return sum->half;
-  if (const auto* const columns = std::get_if<PeerColumnsInput>(&input)) return columns->half;
+std::optional<int32_t> SlotBufferOf(const NormInput& input) {
+  if (const auto* const sum = std::get_if<PeerSumInput>(&input)) return sum->slot_buffer;
+  if (const auto* const columns = std::get_if<PeerColumnsInput>(&input))
+    return columns->slot_buffer;
   return std::nullopt;
 }
 

@@ -43,11 +43,12 @@ struct PackedColumnsInput {
   std::array<int64_t, kMaxPeerRanks> offsets{};
   bool operator==(const PackedColumnsInput&) const = default;
 };
-// The sum of all ranks' parts. The kernel pushes `mine`, this rank's part without gaps, to half
-// `half` of the other ranks' slots, and adds their parts when they have arrived in its own.
+// The sum of all ranks' parts. The kernel pushes `mine`, this rank's part without gaps, to
+// slot buffer `slot_buffer` of the other ranks, and adds their parts when they have arrived in its
+// own.
 struct PeerSumInput {
   Tensor mine;
-  int32_t half = 0;
+  int32_t slot_buffer = 0;
   bool operator==(const PeerSumInput&) const = default;
 };
 // The columns of all ranks, as in PackedColumnsInput. The kernel pushes this rank's columns of
@@ -55,7 +56,7 @@ struct PeerSumInput {
 struct PeerColumnsInput {
   Tensor whole;
   std::array<int32_t, kMaxPeerRanks> ends{};
-  int32_t half = 0;
+  int32_t slot_buffer = 0;
   bool operator==(const PeerColumnsInput&) const = default;
 };
 // The sum of the results of the experts of each row.
@@ -72,15 +73,15 @@ using NormInput = std::variant<NoInput,
                                ExpertsInput>;
 // The tensor of `input` that this rank has in memory; null when there is none.
 const Tensor* TensorIn(const NormInput& input);
-// The half of the slots through which the kernel exchanges `input`; nothing when it does not.
-std::optional<int32_t> HalfOf(const NormInput& input);
+// The slot buffer through which the kernel exchanges `input`; nothing when it does not.
+std::optional<int32_t> SlotBufferOf(const NormInput& input);
 
 // residual += input; then out = residual / √(mean(residual²) + epsilon) · weight. The result goes
 // to `fp8_out` instead of `out` if `fp8_out` has data.
 struct NormLaunch {
   Tensor residual;
   NormInput input = NoInput{};
-  // The slots of half HalfOf(input), when it has a value.
+  // The slots of SlotBufferOf(input), when it has a value.
   PeerParts peers{};
   PeerTargets to{};
   const float* weight = nullptr;

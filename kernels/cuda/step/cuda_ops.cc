@@ -16,9 +16,9 @@ namespace {
 constexpr int kFp8Architecture = 89;
 constexpr size_t kStepBytes = size_t{8} << 20;
 
-// The steps that are under way at most: one for each stage of a pipeline on its first rank, and
-// otherwise one behind another.
-size_t StepsUnderWay(const RankPlace& place) {
+// The maximum number of steps in flight: on the first rank of a pipeline one for each stage,
+// otherwise two.
+size_t MaxStepsInFlight(const RankPlace& place) {
   const auto stages = static_cast<size_t>(place.leader() ? place.pipeline_parallel : 1);
   return std::clamp(stages, size_t{2}, Sampling::kSlots);
 }
@@ -29,11 +29,11 @@ CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
     : device_(device),
       options_(options),
       loader_(device, options.fp8_weights),
-      pending_(StepsUnderWay(PlaceIn(options.groups))) {}
+      pending_(MaxStepsInFlight(PlaceIn(options.groups))) {}
 
 CudaOps::~CudaOps() {
   if (stream_ == nullptr) return;
-  if (exchange_ != nullptr && under_way_ > 0) {
+  if (exchange_ != nullptr && in_flight_ > 0) {
     exchange_->watch().Fail(MakeStatus(StatusCode::kUnavailable, "the backend is closed"));
   }
   for (cudaStream_t const stream : {stream_, late_stream_}) {
@@ -130,7 +130,7 @@ StatusOr<std::unique_ptr<Vector>> CudaOps::LoadVector(std::span<const float> val
 // ---- a step
 
 Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
-  BATON_CHECK(under_way_ < pending_.size(), "a step begins while {} are in flight", under_way_);
+  BATON_CHECK(in_flight_ < pending_.size(), "a step begins while {} are in flight", in_flight_);
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   input_ = input;
   kv_ = kv;
@@ -160,7 +160,7 @@ Status CudaOps::IssueStep() {
   ops_list_.clear();
   if (status.ok()) {
     next_ = (next_ + 1) % pending_.size();
-    ++under_way_;
+    ++in_flight_;
     if (exchange_ != nullptr) exchange_->watch().Begin();
     return status;
   }
@@ -185,13 +185,13 @@ Status CudaOps::StartStep() {
 }
 
 bool CudaOps::StepEnded() const {
-  BATON_CHECK(under_way_ > 0, "StepEnded was called, but no step is in flight");
+  BATON_CHECK(in_flight_ > 0, "StepEnded was called, but no step is in flight");
   const bool aborted = exchange_ != nullptr && !exchange_->watch().status().ok();
   return aborted || pending_[oldest()].ended();
 }
 
 Status CudaOps::AwaitStep() {
-  BATON_CHECK(under_way_ > 0, "AwaitStep was called, but no step is in flight");
+  BATON_CHECK(in_flight_ > 0, "AwaitStep was called, but no step is in flight");
   const size_t slot = oldest();
   PendingStep& step = pending_[slot];
   const TraceRange range("await step");
@@ -201,7 +201,7 @@ Status CudaOps::AwaitStep() {
     if (!ended.ok()) exchange_->watch().Fail(ended);
   }
   ops_list_.clear();
-  --under_way_;
+  --in_flight_;
   if (exchange_ != nullptr) exchange_->watch().End();
   BATON_RETURN_IF_ERROR(ended);
   device_time_ = step.DeviceTime();
@@ -300,7 +300,7 @@ Status CudaOps::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) 
   }
   // While a step is in flight, the copies need no wait: everything that uses the blocks is later on
   // the same stream.
-  if (under_way_ == 0) BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_));
+  if (in_flight_ == 0) BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(stream_));
   return OkStatus();
 }
 

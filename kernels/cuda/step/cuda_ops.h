@@ -102,8 +102,8 @@ class CudaOps final : public Ops {
   CudaOps(CudaDevice& device, const CudaOptions& options);
   Status Create();
   Status ConnectRanks();
-  // The index of the oldest step under way.
-  size_t oldest() const { return (next_ + pending_.size() - under_way_) % pending_.size(); }
+  // The index of the oldest step in flight.
+  size_t oldest() const { return (next_ + pending_.size() - in_flight_) % pending_.size(); }
   // The index of the step to which listed ops belong.
   size_t listed() const { return is_listed_ ? next_ : oldest(); }
   // `tensor` with the padded number of rows, when it has one row for each row of the step.
@@ -120,12 +120,12 @@ class CudaOps final : public Ops {
   Status StartStep();
   Status RunOps(const std::vector<StepOp>& ops, cudaStream_t stream);
   bool HasMasks() const;
-  // Takes SampleOp and the ops behind it out of the list.
+  // Takes SampleOp and the ops after it out of the list.
   std::vector<StepOp> TakeSampling();
   // Waits for the masks of rows, then uploads the sampling's data and launches `ops`, which begin
   // with SampleOp.
   Status RunSampling(std::vector<StepOp> ops, cudaStream_t stream);
-  // Runs the ops that were listed after `step`, the oldest one under way, was issued. Waits for
+  // Runs the ops that were listed after `step`, the oldest one in flight, was issued. Waits for
   // their end.
   Status RunLateOps(PendingStep& step);
   PendingStep& pending() { return pending_[next_]; }
@@ -151,11 +151,11 @@ class CudaOps final : public Ops {
 
   std::vector<PendingStep> pending_;  // used in turn
   size_t next_ = 0;                   // index of the current step
-  size_t under_way_ = 0;              // steps that were issued and not yet awaited
+  size_t in_flight_ = 0;              // steps that were issued and not yet awaited
   Duration device_time_{};
 
   // The current step, between BeginStep and IssueStep. Afterwards the list has the late ops of the
-  // oldest step under way.
+  // oldest step in flight.
   bool is_listed_ = false;  // between BeginStep and IssueStep
   StepInput input_;
   KvView kv_;

@@ -73,9 +73,9 @@ Status CudaOps::RunSampling(std::vector<StepOp> ops, cudaStream_t stream) {
   return RunOps(ops, stream);
 }
 
-// The step's end moves behind the sampling.
+// The step now ends after the sampling.
 Status CudaOps::IssueSampling() {
-  BATON_CHECK(under_way_ == 1, "sampling is issued while {} steps are under way", under_way_);
+  BATON_CHECK(in_flight_ == 1, "sampling is issued while {} steps are in flight", in_flight_);
   const size_t slot = oldest();
   std::vector<StepOp> sampling = std::exchange(ops_list_, {});
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());

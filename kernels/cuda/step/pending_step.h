@@ -52,7 +52,7 @@ class PendingStep final {
   Duration DeviceTime() const;
 
   std::span<SampledToken> sampled;  // destination of the step's tokens; empty: none
-  int32_t rows = 0;                 // of the step, and with the padding rows behind them
+  int32_t rows = 0;                 // of the step, and with the padding rows after them
   int32_t padded_rows = 0;
 
  private:

@@ -30,7 +30,7 @@ struct RowStage {
   std::vector<StepOp> ops;
   Tensor sum;                     // of the parts of all ranks; the last stage has none
   std::vector<int64_t> ends;      // not empty: columns of `sum` instead, as GatherColumnsOp::ends
-  std::vector<NotifyOp> notices;  // behind the sum
+  std::vector<NotifyOp> notices;  // after the sum
 
   // Whether the stage's other ops read the norm's result in one form: in FP8 if it is quantized.
   bool ReadsOnlyNormed() const;
@@ -67,7 +67,7 @@ class RowStages {
 
   const int64_t rows_;
   std::vector<RowStage> stages_;
-  size_t sum_ops_ = 0;  // exchanges and notices behind the last norm
+  size_t sum_ops_ = 0;  // exchanges and notices after the last norm
 };
 
 }  // namespace baton::cuda

@@ -16,13 +16,13 @@ namespace {
 
 // From this number of rows for each rank on, GEMMs of half the rows take no longer in all than what
 // they hide.
-constexpr int64_t kMinRowsOfRank = 1024;
+constexpr int64_t kMinRowsPerRank = 1024;
 // Halves of the rows, and the pieces of a half for which a single GEMM runs, fill whole tiles.
 constexpr int64_t kHalfMultiple = 256;
 constexpr int64_t kPieceMultiple = 128;
 
-// No GEMM hides the copies behind experts (AppendStage), which take longer the more ranks there
-// are.
+// The copies after an experts op overlap with no GEMM (AppendStage). They take longer with more
+// ranks.
 constexpr int32_t kMaxRanksWithExperts = 2;
 
 bool HasExperts(const RowStage& stage) {
@@ -40,18 +40,18 @@ struct Half {
   RowRange rows;
   std::array<RowRange, 2> pieces;
   std::vector<RowRange> slices;  // by the rank that normalises them
-  int32_t parts_place;
-  int32_t normed_place;
+  int32_t parts_buffer;
+  int32_t normed_buffer;
 };
 
-Half HalfOf(const RowRange& rows, int32_t ranks, int32_t first_place) {
+Half HalfOf(const RowRange& rows, int32_t ranks, int32_t first_buffer) {
   const int64_t piece = RoundUp((rows.count + 1) / 2, kPieceMultiple);
   Half half = {
       .rows = rows,
       .pieces = {RowRange{rows.first, piece}, RowRange{rows.first + piece, rows.count - piece}},
       .slices = {},
-      .parts_place = first_place,
-      .normed_place = first_place + 1};
+      .parts_buffer = first_buffer,
+      .normed_buffer = first_buffer + 1};
   for (int32_t rank = 0; rank < ranks; ++rank) {
     const int64_t first = rows.count * rank / ranks;
     half.slices.push_back({rows.first + first, rows.count * (rank + 1) / ranks - first});
@@ -110,7 +110,9 @@ class Splitter {
     return half.slices[static_cast<size_t>(rank)];
   }
   const RowRange& mine(const Half& half) const { return slice(half, split_.rank); }
-  std::byte* place(int32_t index) const { return split_.places[static_cast<size_t>(index)]; }
+  std::byte* put_buffer(int32_t index) const {
+    return split_.put_buffers[static_cast<size_t>(index)];
+  }
   // The other ranks, in different orders, so that not all send to one.
   template <class F>
   void ForOthers(const F& call) const {
@@ -141,7 +143,7 @@ class Splitter {
 
   const RowSplit& split_;
   std::array<Half, 2> halves_;
-  std::array<bool, 2> sums_under_way_ = {};  // of each half
+  std::array<bool, 2> sums_in_flight_ = {};  // of each half
   Ops ops_;
   // Each rank has its own slices of this residual, since the op at `divided_at_`.
   std::optional<Tensor> divided_;
@@ -150,14 +152,16 @@ class Splitter {
 
 // The first half is the larger one, and the last slice the largest.
 bool Splitter::Fits(const RowStages& stages) const {
-  if (halves_[1].rows.first + halves_[1].rows.count > PeerSlots::kScales) return false;
+  if (halves_[1].rows.first + halves_[1].rows.count > PeerSlots::kMaxScales) return false;
   // The first stage has a sum.
   const bool gathers = !stages.stages().front().ends.empty();
   if (std::ranges::any_of(stages.stages(), HasExperts) &&
       (gathers || split_.ranks > kMaxRanksWithExperts)) {
     return false;
   }
-  const auto fits = [&](const Tensor& rows) { return PackedBytes(rows) <= split_.place_bytes; };
+  const auto fits = [&](const Tensor& rows) {
+    return PackedBytes(rows) <= split_.put_buffer_bytes;
+  };
   const int64_t slice_rows = halves_[0].slices.back().count;
   return std::ranges::all_of(stages.stages(), [&](const RowStage& stage) {
     // A norm reads whole vectors, and knows by the first end that there are columns.
@@ -176,7 +180,7 @@ bool Splitter::Fits(const RowStages& stages) const {
 void Splitter::Append(RowStages stages) {
   const Tensor& residual = stages.stages().back().norm->residual;
   if (divided_ && divided_->data != residual.data) ExchangeResidual();
-  // Behind the halves, the op that reads the result of the last GEMM can rescale it. No other op
+  // After the halves, the op that reads the result of the last GEMM can rescale it. No other op
   // may come between them (FuseOps).
   const std::optional<RescaleOp> last = stages.DropRescale();
   for (size_t index = 0; index < stages.stages().size(); ++index) {
@@ -203,14 +207,14 @@ void Splitter::Append(StepOp op) {
 void Splitter::AppendStage(const Stages& stages, size_t index, size_t half) {
   const RowStage& stage = stages[index];
   const Half& own = halves_[half];
-  if (stage.norm && !stage.ops.empty()) Exchange(AwaitPutOp{.place = own.normed_place});
+  if (stage.norm && !stage.ops.empty()) Exchange(AwaitPutOp{.put_buffer = own.normed_buffer});
   const size_t other = 1 - half;
   // The first half is one norm ahead of the second one.
   const auto norm = [&] { AppendNorm(stages, index + (half == 0 ? 0 : 1), other); };
   const auto gemms = std::ranges::count_if(
       stage.ops, [](const StepOp& op) { return std::holds_alternative<MatMulOp>(op); });
   const std::span<const StepOp> ops = stage.ops;
-  if (!std::exchange(sums_under_way_[other], false)) {
+  if (!std::exchange(sums_in_flight_[other], false)) {
     AppendOps(ops, stage, own.rows, own);
   } else if (gemms == 1 && !HasExperts(stage)) {
     AppendOps(ops, stage, own.pieces[0], own);
@@ -226,14 +230,14 @@ void Splitter::AppendStage(const Stages& stages, size_t index, size_t half) {
     AppendOps(ops.subspan(cut), stage, own.rows, own);
   }
   if (stage.sum.data == nullptr) return;
-  PutOp put = {.puts = {}, .place = own.parts_place};
+  PutOp put = {.puts = {}, .put_buffer = own.parts_buffer};
   ForOthers([&](int32_t rank) {
     const Tensor part = PartOf(stage, slice(own, rank));
-    std::byte* const to = place(own.parts_place) + BytesBefore(stage, own, split_.rank, rank);
+    std::byte* const to = put_buffer(own.parts_buffer) + BytesBefore(stage, own, split_.rank, rank);
     put.puts.push_back({{part.data, to, PackedBytes(part)}, rank});
   });
   Exchange(std::move(put));
-  sums_under_way_[half] = true;
+  sums_in_flight_[half] = true;
 }
 
 // Appends the norm of a stage for this rank's slice of a half.
@@ -241,14 +245,14 @@ void Splitter::AppendNorm(const Stages& stages, size_t index, size_t half) {
   const RowStage& stage = stages[index];
   const Half& own = halves_[half];
   const RowRange& rows = mine(own);
-  Exchange(AwaitPutOp{.place = own.parts_place});
-  // All ranks have written the KV of all rows before their parts of the second half.
+  Exchange(AwaitPutOp{.put_buffer = own.parts_buffer});
+  // Receiving the second half's parts proves that every rank has written the KV of all rows.
   if (half == 1) {
     for (const NotifyOp& notify : stages[index - 1].notices) ops_.emplace_back(notify);
   }
   NormOp norm = std::get<NormOp>(Cut(StepOp(*stage.norm), rows));
   AddParts(stages[index - 1], own, norm);
-  PutOp put = {.puts = {}, .place = own.normed_place};
+  PutOp put = {.puts = {}, .put_buffer = own.normed_buffer};
   const Moved moved = MovedRows(stage, own);
   if (stage.quantize) {
     QuantizeOp quantize = std::get<QuantizeOp>(Cut(StepOp(*stage.quantize), rows));
@@ -289,15 +293,15 @@ void Splitter::AppendOps(std::span<const StepOp> ops,
   }
 }
 
-// The half's normalised rows are in its place.
+// The half's normalised rows are in its put buffer.
 Moved Splitter::MovedRows(const RowStage& stage, const Half& half) const {
   if (!stage.norm) return {};
   if (stage.quantize) {
     const Fp8Rows rows = Cut(stage.quantize->out, half.rows);
-    return {rows.data, static_cast<size_t>(rows.rows * rows.cols), place(half.normed_place)};
+    return {rows.data, static_cast<size_t>(rows.rows * rows.cols), put_buffer(half.normed_buffer)};
   }
   const Tensor rows = Cut(stage.norm->out, half.rows);
-  return {rows.data, PackedBytes(rows), place(half.normed_place)};
+  return {rows.data, PackedBytes(rows), put_buffer(half.normed_buffer)};
 }
 
 Moved Splitter::MovedScales(const RowStage& stage) const {
@@ -350,7 +354,7 @@ void Splitter::AddParts(const RowStage& stage, const Half& half, NormOp& norm) c
   for (int32_t rank = 0; rank < split_.ranks; ++rank) {
     if (rank == split_.rank) continue;
     const std::byte* const received =
-        place(half.parts_place) + BytesBefore(stage, half, rank, split_.rank);
+        put_buffer(half.parts_buffer) + BytesBefore(stage, half, rank, split_.rank);
     offsets[static_cast<size_t>(rank)] =
         (received - own.data) / static_cast<int64_t>(ShapeOf(own.dtype).bytes);
   }
@@ -365,27 +369,27 @@ void Splitter::AddParts(const RowStage& stage, const Half& half, NormOp& norm) c
   norm.input = columns;
 }
 
-// The slices leave behind the last split op, and are awaited here or before another exchange. They
-// use the places whose rows have been read by then, those of the second half.
+// Sends the residual's slices after the last split op, and waits for them here or before the next
+// exchange. Uses the put buffers of the second half, whose rows have been read by then.
 void Splitter::ExchangeResidual() {
-  const std::array<int32_t, 2> through = {halves_[1].parts_place, halves_[1].normed_place};
+  const std::array<int32_t, 2> through = {halves_[1].parts_buffer, halves_[1].normed_buffer};
   Ops puts;
   Ops awaits;
   for (size_t i = 0; i < halves_.size(); ++i) {
     const Half& half = halves_[i];
     const Tensor own = Cut(*divided_, mine(half));
-    PutOp put = {.puts = {}, .place = through[i]};
-    AwaitPutOp await = {.place = through[i], .copies = {}};
-    // In the order of the ranks, but for the one that receives them.
+    PutOp put = {.puts = {}, .put_buffer = through[i]};
+    AwaitPutOp await = {.put_buffer = through[i], .copies = {}};
+    // The slices are packed by rank, without the receiver's own slice.
     ForOthers([&](int32_t rank) {
       int64_t before = 0;
       for (int32_t other = 0; other < split_.rank; ++other) {
         before += other == rank ? 0 : slice(half, other).count;
       }
-      std::byte* const to = place(through[i]) + PackedBytes(divided_->Rows(0, before));
+      std::byte* const to = put_buffer(through[i]) + PackedBytes(divided_->Rows(0, before));
       put.puts.push_back({{own.data, to, PackedBytes(own)}, rank});
     });
-    const std::byte* received = place(through[i]);
+    const std::byte* received = put_buffer(through[i]);
     for (int32_t rank = 0; rank < split_.ranks; ++rank) {
       if (rank == split_.rank) continue;
       const Tensor other = Cut(*divided_, slice(half, rank));
@@ -403,21 +407,22 @@ void Splitter::ExchangeResidual() {
   divided_.reset();
 }
 
-// The exchanges of a step through slots use the halves of the slots in turn, and equally often.
-void NumberHalves(std::vector<StepOp>& ops) {
-  int32_t half = 0;
+// The exchanges of a step alternate between the two slot buffers. Adds a barrier if their count is
+// odd, so that each step starts with buffer 0.
+void NumberSlotBuffers(std::vector<StepOp>& ops) {
+  int32_t next = 0;
   for (StepOp& op : ops) {
     auto* const exchange = std::get_if<ExchangeOp>(&op);
     if (exchange == nullptr) continue;
     std::visit(
         [&](auto& one) {
-          if constexpr (requires { one.half; }) {
-            if (one.half != kThroughNccl) one.half = std::exchange(half, 1 - half);
+          if constexpr (requires { one.slot_buffer; }) {
+            if (one.slot_buffer != kThroughNccl) one.slot_buffer = std::exchange(next, 1 - next);
           }
         },
         *exchange);
   }
-  if (half != 0) ops.emplace_back(ExchangeOp(BarrierOp{.half = half}));
+  if (next != 0) ops.emplace_back(ExchangeOp(BarrierOp{.slot_buffer = next}));
 }
 
 }  // namespace
@@ -427,16 +432,16 @@ RowSplit RowSplit::Between(const GroupExchange& ranks) {
   if (ranks.peers() == nullptr) return split;
   split.rank = ranks.place().tensor_rank;
   split.ranks = ranks.place().tensor_parallel;
-  split.place_bytes = ranks.peers()->place_bytes();
-  for (size_t i = 0; i < split.places.size(); ++i) {
-    split.places[i] = ranks.peers()->place(static_cast<int>(i));
+  split.put_buffer_bytes = ranks.peers()->put_buffer_bytes();
+  for (size_t i = 0; i < split.put_buffers.size(); ++i) {
+    split.put_buffers[i] = ranks.peers()->put_buffer(static_cast<int>(i));
   }
   split.scales = ranks.peers()->scales();
   return split;
 }
 
 void SplitRows(std::vector<StepOp>& ops, int64_t rows, const RowSplit& split) {
-  if (split.place_bytes == 0 || rows < kMinRowsOfRank * split.ranks) return;
+  if (split.put_buffer_bytes == 0 || rows < kMinRowsPerRank * split.ranks) return;
   Splitter splitter(rows, split);
   for (size_t at = 0; at < ops.size();) {
     RowStages stages(rows);
@@ -455,7 +460,7 @@ void SplitRows(std::vector<StepOp>& ops, int64_t rows, const RowSplit& split) {
     at = end;
   }
   ops = splitter.Take();
-  NumberHalves(ops);
+  NumberSlotBuffers(ops);
 }
 
 }  // namespace baton::cuda

@@ -8,9 +8,9 @@
 #include "kernels/cuda/exchange/peer_slots.h"
 #include "kernels/cuda/step/step_ops.h"
 
-// Hides the sums of tensor ranks in long prompts, and divides the norms behind them. The ops
+// Hides the sums of tensor ranks in long prompts, and divides the norms after them. The ops
 // between two attention ops treat rows independently, so they run for one half of the rows while
-// rows of the other half are under way. Copy engines move rows (PutOp), because every SM
+// rows of the other half are in flight. Copy engines move rows (PutOp), because every SM
 // multiplies.
 //
 // Each rank adds up and normalises one slice of a half's rows. It receives the other ranks' parts
@@ -26,16 +26,16 @@ struct RowSplit {
   int32_t ranks = 1;
   // Where the other ranks put rows. Each half of the rows has one for parts of sums and one for
   // normalised rows.
-  std::array<std::byte*, PeerSlots::kPlaces> places = {};
-  size_t place_bytes = 0;   // 0: nothing is split
-  float* scales = nullptr;  // of a step's rows in FP8, PeerSlots::kScales
+  std::array<std::byte*, PeerSlots::kPutBuffers> put_buffers = {};
+  size_t put_buffer_bytes = 0;  // 0: nothing is split
+  float* scales = nullptr;      // of a step's rows in FP8, PeerSlots::kMaxScales
 
   static RowSplit Between(const GroupExchange& ranks);
 };
 
 // Splits the ops of a step of `rows` rows before they are fused. A step of few rows, and ops whose
-// rows the places cannot hold, stay as they are. The choice depends on shapes alone, so that all
-// ranks make the same.
+// rows the put buffers cannot hold, stay as they are. The choice depends on shapes alone, so that
+// all ranks make the same.
 void SplitRows(std::vector<StepOp>& ops, int64_t rows, const RowSplit& split);
 
 }  // namespace baton::cuda

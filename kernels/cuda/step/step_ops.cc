@@ -152,8 +152,9 @@ const Tensor* DeltaOf(const NormOp& norm) {
   return input == nullptr || input->scales.rows != nullptr ? nullptr : &input->delta;
 }
 
-// Of larger sums through slots, a kernel adds the first numbers while it pushes the last ones.
-constexpr int64_t kMaxNumbersInNorm = int64_t{1} << 20;
+// A norm itself exchanges a sum of up to this many elements. A larger sum runs as a ReduceOp, whose
+// kernel adds the first elements while it pushes the last ones.
+constexpr int64_t kMaxElementsInNorm = int64_t{1} << 20;
 
 // Lets a norm add up the parts of all ranks, and push this rank's part.
 void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
@@ -164,9 +165,9 @@ void FusesReduce(std::vector<StepOp>& ops, NormOp& norm) {
       reduce->x.rows != delta->rows || reduce->x.stride != reduce->x.cols) {
     return;
   }
-  if (reduce->half != kThroughNccl) {
-    if (!CanComputeInput(norm) || reduce->x.rows * reduce->x.cols > kMaxNumbersInNorm) return;
-    norm.input = PeerSumInput{*delta, reduce->half};
+  if (reduce->slot_buffer != kThroughNccl) {
+    if (!CanComputeInput(norm) || reduce->x.rows * reduce->x.cols > kMaxElementsInNorm) return;
+    norm.input = PeerSumInput{*delta, reduce->slot_buffer};
     ops.pop_back();
     return;
   }
@@ -189,14 +190,14 @@ bool AreVectors(const std::vector<int64_t>& ends) {
 void FusesGather(std::vector<StepOp>& ops, NormOp& norm) {
   auto* const gather = LastExchange<GatherColumnsOp>(ops);
   const Tensor* const delta = DeltaOf(norm);
-  if (gather == nullptr || gather->half == kThroughNccl || !gather->to_all || delta == nullptr ||
-      !SamePlace(delta->data, gather->whole) || gather->whole.dtype != DType::kBF16 ||
-      gather->whole.rows != delta->rows ||
-      gather->whole.rows * gather->whole.cols > kMaxNumbersInNorm || !AreVectors(gather->ends) ||
+  if (gather == nullptr || gather->slot_buffer == kThroughNccl || !gather->to_all ||
+      delta == nullptr || !SamePlace(delta->data, gather->whole) ||
+      gather->whole.dtype != DType::kBF16 || gather->whole.rows != delta->rows ||
+      gather->whole.rows * gather->whole.cols > kMaxElementsInNorm || !AreVectors(gather->ends) ||
       !CanComputeInput(norm)) {
     return;
   }
-  PeerColumnsInput columns = {.whole = *delta, .half = gather->half};
+  PeerColumnsInput columns = {.whole = *delta, .slot_buffer = gather->slot_buffer};
   std::ranges::copy(gather->ends, columns.ends.begin());
   norm.input = columns;
   ops.pop_back();
@@ -206,7 +207,7 @@ void FusesGather(std::vector<StepOp>& ops, NormOp& norm) {
 void FusesPacked(std::vector<StepOp>& ops, ExchangeOp& exchange) {
   auto* const gather = std::get_if<GatherColumnsOp>(&exchange);
   auto* const attend = ops.empty() ? nullptr : std::get_if<AttentionOp>(&ops.back());
-  if (gather == nullptr || gather->half == kThroughNccl || attend == nullptr ||
+  if (gather == nullptr || gather->slot_buffer == kThroughNccl || attend == nullptr ||
       attend->packed.data == nullptr || attend->out.rows != gather->whole.rows ||
       attend->out.stride != gather->whole.stride) {
     return;
@@ -261,7 +262,7 @@ cudaError_t Attend(const AttentionOp& call, const OpContext& context) {
                                                       .fp8_out = call.fp8_out,
                                                       .stream = context.stream});
   if (error != cudaSuccess || !gaps) return error;
-  const auto bytes = [](int64_t numbers) { return static_cast<size_t>(numbers) * 2; };
+  const auto bytes = [](int64_t elements) { return static_cast<size_t>(elements) * 2; };
   return cudaMemcpy2DAsync(call.out.data,
                            bytes(call.out.stride),
                            to.data,
@@ -382,9 +383,9 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
                                .epsilon = c.epsilon,
                                .out = c.out,
                                .fp8_out = c.fp8_out};
-            if (const std::optional<int32_t> half = HalfOf(c.input)) {
-              norm.peers = context.exchange->peers()->Parts(*half);
-              norm.to = context.exchange->peers()->Targets(*half);
+            if (const std::optional<int32_t> buffer = SlotBufferOf(c.input)) {
+              norm.peers = context.exchange->peers()->Parts(*buffer);
+              norm.to = context.exchange->peers()->Targets(*buffer);
             }
             return LaunchNorm(norm, stream);
           },

@@ -10,14 +10,14 @@
 
 namespace baton::cuda {
 
-// Memory (DeviceMemory or PinnedMemory) that keeps what it has outgrown until its end, because
-// freeing waits for all kernels of the device (QueuePool says whom that would harm). Its size at
-// least doubles, so all that it keeps is smaller than what it uses. Not thread-safe.
+// A DeviceMemory or PinnedMemory that can grow. When it grows, it keeps the smaller allocations
+// until it is destroyed, because freeing memory earlier can deadlock (QueuePool). The size at least
+// doubles, so the kept allocations together are smaller than the current one. Not thread-safe.
 template <class Memory>
-class OutgrownMemory final {
+class GrowOnlyMemory final {
  public:
-  // Makes room for `bytes` bytes. When the memory grows, its content is lost and its address
-  // changes. Errors: ResourceExhausted.
+  // Makes room for `bytes` bytes. If the memory grows, its content is lost and its address changes.
+  // Errors: ResourceExhausted.
   Status Reserve(size_t bytes) {
     if (bytes <= size_) return OkStatus();
     const size_t size = std::max(bytes, 2 * size_);
@@ -27,7 +27,7 @@ class OutgrownMemory final {
     size_ = size;
     return OkStatus();
   }
-  // After Reserve.
+  // The current allocation. Called after Reserve.
   const Memory& operator*() const { return *all_.back(); }
   const Memory* operator->() const { return all_.back().get(); }
 
