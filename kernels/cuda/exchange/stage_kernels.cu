@@ -38,8 +38,9 @@ __device__ __forceinline__ void WaitForPeer(const StageEnd& end, uint32_t messag
 }
 
 // Moves one message. Each thread block waits for the peer by itself. The thread block that finishes
-// last reports the new count to the peer. The fence before the count and the release of `tell`
-// order the message of all thread blocks before the acquire of the peer (docs/memory_ordering.md).
+// last reports the new count to the peer. The fence before the count and the release of
+// `count_at_peer` order the message of all thread blocks before the acquire of the peer
+// (docs/memory_ordering.md).
 template <bool kSends, class Unit>
 __global__ void __launch_bounds__(kThreads)
     StageKernel(const UnitRows<Unit> x, const StageEnd end) {
