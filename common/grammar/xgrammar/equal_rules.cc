@@ -45,9 +45,7 @@ class RuleSharer {
   }
 
  private:
-  void CallEqualRule(Expr& expr) {
-    expr.SetData(0, equal_rules_[static_cast<size_t>(expr[0])]);
-  }
+  void CallEqualRule(Expr& expr) { expr.SetData(0, equal_rules_[static_cast<size_t>(expr[0])]); }
 
   // The first expression that was found to be equal to `id`, or `id`. Rules are choices of
   // sequences, so this recursion is not deep.
@@ -75,6 +73,8 @@ class RuleSharer {
 
 }  // namespace
 
-void ShareEqualRules(xgrammar::Grammar& grammar) { RuleSharer(grammar).Share(); }
+void ShareEqualRules(xgrammar::Grammar& grammar) {
+  RuleSharer(grammar).Share();
+}
 
 }  // namespace baton

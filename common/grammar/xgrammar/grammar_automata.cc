@@ -19,7 +19,8 @@ constexpr int32_t kLastAscii = 0x7F;
 
 // Whether an element of a sequence is a path of states, each with edges to the next one only.
 bool IsPath(const Expr& element) {
-  if (element.type == ExprType::kByteString || element.type == ExprType::kRuleRef) return true;
+  if (element.type == ExprType::kByteString) return element.size() > 0;
+  if (element.type == ExprType::kRuleRef) return true;
   if (element.type != ExprType::kCharacterClass || element[0] != 0) return false;
   return std::all_of(
       element.begin() + 1, element.end(), [](int32_t bound) { return bound <= kLastAscii; });
@@ -31,47 +32,48 @@ bool HasPaths(const xgrammar::Grammar& grammar, const Expr& body) {
     const Expr sequence = grammar->GetGrammarExpr(choice);
     if (sequence.type == ExprType::kEmptyStr) return true;
     return sequence.type == ExprType::kSequence &&
-           std::ranges::all_of(sequence, [&](int32_t element) {
-             return IsPath(grammar->GetGrammarExpr(element));
-           });
+           std::ranges::all_of(
+               sequence, [&](int32_t element) { return IsPath(grammar->GetGrammarExpr(element)); });
   });
 }
 
-// Adds the path of `element` behind the state `from`; returns its last state.
-int32_t AddPath(const Expr& element, int32_t from, xgrammar::FSM& fsm) {
-  if (element.type == ExprType::kByteString) {
-    for (const int32_t byte : element) {
-      const int32_t next = fsm.AddState();
-      fsm.AddEdge(from, next, static_cast<uint8_t>(byte), static_cast<uint8_t>(byte));
-      from = next;
-    }
-    return from;
-  }
-  const int32_t next = fsm.AddState();
-  if (element.type == ExprType::kRuleRef) {
-    fsm.AddRuleEdge(from, next, element[0]);
-  } else {
+// Adds the path of `element` from one state to another.
+void AddPath(const Expr& element, int32_t from, int32_t to, xgrammar::FSM& fsm) {
+  if (element.type == ExprType::kRuleRef) return fsm.AddRuleEdge(from, to, element[0]);
+  if (element.type == ExprType::kCharacterClass) {
     for (int32_t i = 1; i + 1 < element.size(); i += 2) {
-      fsm.AddEdge(from, next, element[i], element[i + 1]);
+      fsm.AddEdge(from, to, element[i], element[i + 1]);
     }
+    return;
   }
-  return next;
+  for (int32_t i = 0; i < element.size(); ++i) {
+    const int32_t next = i + 1 < element.size() ? fsm.AddState() : to;
+    const auto byte = static_cast<uint8_t>(element[i]);
+    fsm.AddEdge(from, next, byte, byte);
+    from = next;
+  }
 }
 
 xgrammar::FSMWithStartEnd AutomatonOf(const xgrammar::Grammar& grammar, const Expr& body) {
   if (!HasPaths(grammar, body)) return *xgrammar::GrammarFSMBuilder::Choices(body, grammar);
-  xgrammar::FSM fsm(1);
+  constexpr int32_t kStart = 0;
+  constexpr int32_t kEnd = 1;  // of all choices that are not empty
+  xgrammar::FSM fsm(kStart + 1);
   std::vector<int32_t> ends;
+  int32_t paths = 0;
   for (const int32_t choice : body) {
     const Expr sequence = grammar->GetGrammarExpr(choice);
-    int32_t state = 0;
-    for (const int32_t element : sequence) {
-      state = AddPath(grammar->GetGrammarExpr(element), state, fsm);
+    if (sequence.size() == 0) ends.push_back(kStart);
+    if (sequence.size() > 0 && ++paths == 1) ends.push_back(fsm.AddState());
+    int32_t from = kStart;
+    for (int32_t i = 0; i < sequence.size(); ++i) {
+      const int32_t to = i + 1 < sequence.size() ? fsm.AddState() : kEnd;
+      AddPath(grammar->GetGrammarExpr(sequence[i]), from, to, fsm);
+      from = to;
     }
-    ends.push_back(state);
   }
-  const xgrammar::FSMWithStartEnd paths(fsm, 0, std::move(ends));
-  return body.size() == 1 ? paths : paths.MergeEquivalentStates();
+  const xgrammar::FSMWithStartEnd automaton(fsm, kStart, std::move(ends));
+  return paths <= 1 ? automaton : automaton.MergeEquivalentStates();
 }
 
 bool HasExpressions(const xgrammar::Grammar& grammar) {

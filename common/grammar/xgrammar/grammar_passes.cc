@@ -207,8 +207,8 @@ StatusOr<xgrammar::Grammar> Optimised(xgrammar::Grammar grammar) {
   // The passes of xgrammar::GrammarOptimizer.
   xgrammar::ByteStringFuser::Apply(&grammar);
   xgrammar::RuleInliner::Apply(&grammar);
-  RepetitionRules(grammar).Add();
   grammar = xgrammar::DeadCodeEliminator::Apply(grammar);
+  RepetitionRules(grammar).Add();
   BuildAutomata(grammar);
   BATON_RETURN_IF_ERROR(RemoveDeadEnds(grammar));
   FindEmptyRules(grammar);
