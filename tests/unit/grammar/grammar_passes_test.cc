@@ -139,6 +139,7 @@ TEST(GrammarPasses, AutomataAreThoseOfXGrammar) {
         "root ::= \"\" | \"abc\" root | \"abd\" | \"xd\"",
         "root ::= \"1\" a \"2\" | \"1\" a \"3\" | a\na ::= \"\" | [a-cx-z] [0-9] \"q\"",
         "root ::= [é] a | \"éa\" | [à-ÿ] | [^a] | [^\\x00-\\U0010FFFF]\na ::= [a-zé]",
+        "root ::= [é] | \"a\" [é] \"b\" | \"éb\"",
         "root ::= [a-z]* \"x\" | [0-9]* [a-z]*",
         "root ::= \"a\" b{2,5} \"c\" | b\nb ::= \"b\" | [b] [b] | \"\"",
         "root ::= [ab] | \"a\" | \"b\" | [ab] \"c\" | \"a\" \"d\""}) {
