@@ -265,10 +265,10 @@ class XGrammarCompiler final : public GrammarCompiler {
   }
 
   CompiledGrammar CompileNow(const std::string& spec) const {
-    BATON_ASSIGN_OR_RETURN(const xgrammar::Grammar parsed, ParsedGrammar(spec));
+    BATON_ASSIGN_OR_RETURN(xgrammar::Grammar parsed, ParsedGrammar(spec));
     CompiledGrammar compiled = InvalidArgument("not compiled");
     BATON_RETURN_IF_ERROR(CallXGrammar([&] {
-      const StatusOr<xgrammar::Grammar> grammar = Optimised(parsed);
+      const StatusOr<xgrammar::Grammar> grammar = Optimised(std::move(parsed));
       if (grammar.ok()) {
         compiled = std::make_shared<XGrammarGrammar>(*grammar, trie_, utf8_);
       } else {

@@ -1,17 +1,19 @@
 #include "common/grammar/xgrammar/grammar_passes.h"
 
+#include <grammar_builder.h>
 #include <grammar_functor.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "common/grammar/xgrammar/equal_rules.h"
+#include "common/grammar/xgrammar/grammar_automata.h"
 #include "common/grammar/xgrammar/rule_facts.h"
 
 namespace baton {
@@ -37,29 +39,40 @@ Status TooLarge(const char* what, int64_t size, int64_t limit) {
 
 // Makes a rule of each repetition, because a state of an automaton that repeats must have no other
 // edge.
-class RepetitionRules final : public xgrammar::GrammarMutator {
+class RepetitionRules {
+ public:
+  explicit RepetitionRules(xgrammar::Grammar& grammar)
+      : builder_(xgrammar::GrammarBuilder::FromMutableGrammar(&grammar)) {}
+
+  void Add() {
+    const int32_t exprs = builder_.NumGrammarExprs();
+    for (int32_t id = 0; id < exprs; ++id) {
+      if (builder_.GetGrammarExpr(id).type != ExprType::kSequence) continue;
+      for (int32_t i = 0; i < builder_.GetGrammarExpr(id).size(); ++i) {
+        const int32_t element = builder_.GetGrammarExpr(id)[i];
+        if (builder_.GetGrammarExpr(element).type != ExprType::kRepeat) continue;
+        const int32_t call = CallOf(builder_.GetGrammarExpr(element));  // may move the expressions
+        builder_.GetGrammarExpr(id).SetData(i, call);
+      }
+    }
+  }
+
  private:
-  int32_t VisitRepeat(const GrammarExpr& repeat) override {
+  int32_t CallOf(const xgrammar::Grammar::Impl::GrammarExpr& repeat) {
     const int32_t most = repeat[2] < 0 ? std::numeric_limits<int32_t>::max() : repeat[2];
     const std::tuple key(repeat[0], repeat[1], most);
-    const auto [at, added] = rules_.try_emplace(key, -1);
+    const auto [at, added] = calls_.try_emplace(key, -1);
     if (added) {
-      const int32_t counter = builder_->AddRepeat(repeat[0], repeat[1], most);
-      const int32_t body = builder_->AddChoices({builder_->AddSequence({counter})});
-      at->second = builder_->AddRuleWithHint(cur_rule_name_ + "_repeat", body);
+      const int32_t counter = builder_.AddRepeat(repeat[0], repeat[1], most);
+      const int32_t body = builder_.AddChoices({builder_.AddSequence({counter})});
+      at->second = builder_.AddRuleRef(builder_.AddRuleWithHint("repeat", body));
     }
-    return builder_->AddRuleRef(at->second);
+    return at->second;
   }
 
-  std::map<std::tuple<int32_t, int32_t, int32_t>, int32_t> rules_;
+  xgrammar::GrammarBuilder builder_;
+  std::map<std::tuple<int32_t, int32_t, int32_t>, int32_t> calls_;  // of the rule of a repetition
 };
-
-bool HasRepetitions(const xgrammar::Grammar& grammar) {
-  for (int32_t i = 0; i < grammar->NumGrammarExprs(); ++i) {
-    if (grammar->GetGrammarExpr(i).type == ExprType::kRepeat) return true;
-  }
-  return false;
-}
 
 // The elements that inlining would copy: a choice that begins with a rule becomes as many choices
 // as the rule has.
@@ -188,15 +201,15 @@ Status CheckOptimisingCost(const xgrammar::Grammar& grammar) {
   return OkStatus();
 }
 
-StatusOr<xgrammar::Grammar> Optimised(const xgrammar::Grammar& parsed) {
-  BATON_RETURN_IF_ERROR(CheckOptimisingCost(parsed));
+StatusOr<xgrammar::Grammar> Optimised(xgrammar::Grammar grammar) {
+  BATON_RETURN_IF_ERROR(CheckOptimisingCost(grammar));
+  ShareEqualRules(grammar);
   // The passes of xgrammar::GrammarOptimizer.
-  xgrammar::Grammar grammar(std::make_shared<xgrammar::Grammar::Impl>(*parsed.ImplPtr()));
   xgrammar::ByteStringFuser::Apply(&grammar);
   xgrammar::RuleInliner::Apply(&grammar);
-  if (HasRepetitions(grammar)) grammar = RepetitionRules().Apply(grammar);
   grammar = xgrammar::DeadCodeEliminator::Apply(grammar);
-  xgrammar::GrammarFSMBuilder::Apply(&grammar);
+  RepetitionRules(grammar).Add();
+  BuildAutomata(grammar);
   BATON_RETURN_IF_ERROR(RemoveDeadEnds(grammar));
   FindEmptyRules(grammar);
   CountRepeatedRules(grammar);

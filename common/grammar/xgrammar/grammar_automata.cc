@@ -1,0 +1,110 @@
+#include "common/grammar/xgrammar/grammar_automata.h"
+
+#include <fsm.h>
+#include <grammar_functor.h>
+#include <grammar_impl.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace baton {
+namespace {
+
+using Expr = xgrammar::Grammar::Impl::GrammarExpr;
+using ExprType = xgrammar::Grammar::Impl::GrammarExprType;
+
+constexpr int32_t kLastAscii = 0x7F;
+
+// Whether an element of a sequence is a path of states, each with edges to the next one only.
+bool IsPath(const Expr& element) {
+  if (element.type == ExprType::kByteString) return element.size() > 0;
+  if (element.type == ExprType::kRuleRef) return true;
+  if (element.type != ExprType::kCharacterClass || element[0] != 0) return false;
+  return std::all_of(
+      element.begin() + 1, element.end(), [](int32_t bound) { return bound <= kLastAscii; });
+}
+
+bool HasPaths(const xgrammar::Grammar& grammar, const Expr& body) {
+  if (body.type != ExprType::kChoices) return false;
+  return std::ranges::all_of(body, [&](int32_t choice) {
+    const Expr sequence = grammar->GetGrammarExpr(choice);
+    if (sequence.type == ExprType::kEmptyStr) return true;
+    return sequence.type == ExprType::kSequence &&
+           std::ranges::all_of(
+               sequence, [&](int32_t element) { return IsPath(grammar->GetGrammarExpr(element)); });
+  });
+}
+
+// Adds the path of `element` from one state to another.
+void AddPath(const Expr& element, int32_t from, int32_t to, xgrammar::FSM& fsm) {
+  if (element.type == ExprType::kRuleRef) return fsm.AddRuleEdge(from, to, element[0]);
+  if (element.type == ExprType::kCharacterClass) {
+    for (int32_t i = 1; i + 1 < element.size(); i += 2) {
+      fsm.AddEdge(from, to, element[i], element[i + 1]);
+    }
+    return;
+  }
+  for (int32_t i = 0; i < element.size(); ++i) {
+    const int32_t next = i + 1 < element.size() ? fsm.AddState() : to;
+    const auto byte = static_cast<uint8_t>(element[i]);
+    fsm.AddEdge(from, next, byte, byte);
+    from = next;
+  }
+}
+
+xgrammar::FSMWithStartEnd AutomatonOf(const xgrammar::Grammar& grammar, const Expr& body) {
+  if (!HasPaths(grammar, body)) return *xgrammar::GrammarFSMBuilder::Choices(body, grammar);
+  constexpr int32_t kStart = 0;
+  constexpr int32_t kEnd = 1;  // of all choices that are not empty
+  xgrammar::FSM fsm(kStart + 1);
+  std::vector<int32_t> ends;
+  int32_t paths = 0;
+  for (const int32_t choice : body) {
+    const Expr sequence = grammar->GetGrammarExpr(choice);
+    if (sequence.size() == 0) ends.push_back(kStart);
+    if (sequence.size() > 0 && ++paths == 1) ends.push_back(fsm.AddState());
+    int32_t from = kStart;
+    for (int32_t i = 0; i < sequence.size(); ++i) {
+      const int32_t to = i + 1 < sequence.size() ? fsm.AddState() : kEnd;
+      AddPath(grammar->GetGrammarExpr(sequence[i]), from, to, fsm);
+      from = to;
+    }
+  }
+  const xgrammar::FSMWithStartEnd automaton(fsm, kStart, std::move(ends));
+  return paths <= 1 ? automaton : automaton.MergeEquivalentStates();
+}
+
+bool HasExpressions(const xgrammar::Grammar& grammar) {
+  for (int32_t rule = 0; rule < grammar->NumRules(); ++rule) {
+    const int32_t body = grammar->GetRule(rule).body_expr_id;
+    if (grammar->GetGrammarExpr(body).type == ExprType::kRegex) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void BuildAutomata(xgrammar::Grammar& grammar) {
+  // Only the whole builder adds the rules that the repetitions of regular expressions need.
+  if (HasExpressions(grammar)) return xgrammar::GrammarFSMBuilder::Apply(&grammar);
+  xgrammar::FSM all;
+  std::vector<xgrammar::FSMWithStartEndWithSize> of_rules;
+  std::vector<int> states;
+  for (int32_t rule = 0; rule < grammar->NumRules(); ++rule) {
+    const Expr body = grammar->GetGrammarExpr(grammar->GetRule(rule).body_expr_id);
+    of_rules.push_back(AutomatonOf(grammar, body).AddToCompleteFSM(&all, &states));
+  }
+  grammar->complete_fsm = all.ToCompact();
+  grammar->per_rule_fsms.clear();
+  for (const auto& of_rule : of_rules) {
+    const auto& fsm = of_rule.GetFsm();
+    grammar->per_rule_fsms.emplace_back(xgrammar::CompactFSMWithStartEndWithSize(
+        xgrammar::CompactFSMWithStartEnd(grammar->complete_fsm, fsm.GetStart(), fsm.GetEnds()),
+        of_rule.GetEdgeNum(),
+        of_rule.GetNodeNum()));
+  }
+}
+
+}  // namespace baton
