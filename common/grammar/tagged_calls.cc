@@ -12,6 +12,7 @@
 #include "common/chat_format/call_syntax.h"
 #include "common/chat_format/tool_schemas.h"
 #include "common/grammar/format_parts.h"
+#include "common/grammar/nested_calls.h"
 #include "common/grammar/schema_references.h"
 #include "common/grammar/schema_strings.h"
 
@@ -198,7 +199,7 @@ class Writer {
 }  // namespace
 
 bool EndsAtMarkers(ToolCallFormat format) {
-  return IsTagged(format) || format == ToolCallFormat::kHarmony;
+  return IsTagged(format) || IsNested(format) || format == ToolCallFormat::kHarmony;
 }
 
 bool IsTagged(ToolCallFormat format) {
