@@ -29,9 +29,8 @@ constexpr std::string_view kHexDigit = "[0-9A-Fa-f]";
 // The keys of an object as Jinja's dictsort has them.
 template <class Value>
 void SortAsTemplate(std::vector<std::pair<std::string, Value>>& members) {
-  std::ranges::stable_sort(members, {}, [](const auto& member) {
-    return absl::AsciiStrToLower(member.first);
-  });
+  std::ranges::stable_sort(
+      members, {}, [](const auto& member) { return absl::AsciiStrToLower(member.first); });
 }
 
 }  // namespace
@@ -41,8 +40,7 @@ std::string BracedValues::Free(const At&) {
   free_ = rules().Declare();
   const Json number = {{"type", "number"}};
   const std::string next = rules().Add(EbnfText(separator()) + " " + free_);
-  const std::string member =
-      rules().Add(UndeclaredKey({}) + " " + free_);
+  const std::string member = rules().Add(UndeclaredKey({}) + " " + free_);
   const std::string more = rules().Add(EbnfText(separator()) + " " + member);
   rules().Define(free_,
                  EbnfChoice({Marked(AnyText()),
@@ -67,7 +65,8 @@ StatusOr<std::string> BracedValues::Constant(const Json& value, const At& at) {
     items.push_back(std::move(item));
   }
   const std::string between = fmt::format(" {} ", EbnfText(separator()));
-  return fmt::format("\"[\" {} \"]\"", items.empty() ? "\"\"" : fmt::format("{}", fmt::join(items, between)));
+  return fmt::format("\"[\" {} \"]\"",
+                     items.empty() ? "\"\"" : fmt::format("{}", fmt::join(items, between)));
 }
 
 StatusOr<std::string> BracedValues::ConstantObject(const Json& value) {
@@ -82,7 +81,8 @@ StatusOr<std::string> BracedValues::ConstantObject(const Json& value) {
     parts.push_back(key + " " + item);
   }
   const std::string between = fmt::format(" {} ", EbnfText(separator()));
-  return fmt::format("\"{{\" {} \"}}\"", parts.empty() ? "\"\"" : fmt::format("{}", fmt::join(parts, between)));
+  return fmt::format("\"{{\" {} \"}}\"",
+                     parts.empty() ? "\"\"" : fmt::format("{}", fmt::join(parts, between)));
 }
 
 std::string BracedValues::ConstantString(const std::string& text) const {
@@ -93,9 +93,8 @@ std::string BracedValues::ConstantString(const std::string& text) const {
     }
     return EbnfText(quoted);
   }
-  const bool writable = std::ranges::none_of(excluded_, [&](const std::string& marker) {
-    return text.find(marker) != std::string::npos;
-  });
+  const bool writable = std::ranges::none_of(
+      excluded_, [&](const std::string& marker) { return text.find(marker) != std::string::npos; });
   return writable ? Marked(EbnfText(text)) : std::string(kNoText);
 }
 
@@ -131,9 +130,8 @@ StatusOr<std::string> BracedValues::Object(const Json& schema, const At& at) {
     BATON_ASSIGN_OR_RETURN(const std::string key, Key(name));
     BATON_ASSIGN_OR_RETURN(const std::string value, Value(*property, at));
     if (value == kNoText) return RefuseName(name, "has no value that can be written");
-    members.push_back({name,
-                       key + " " + value,
-                       std::ranges::find(required, Json(name)) != required.end()});
+    members.push_back(
+        {name, key + " " + value, std::ranges::find(required, Json(name)) != required.end()});
   }
   return fmt::format("\"{{\" {} \"}}\"", Members(members, separator(), /*empty=*/true));
 }
@@ -151,7 +149,8 @@ std::string BracedValues::Marked(std::string_view text) const {
 StatusOr<std::string> BracedValues::Key(std::string_view name) const {
   if (json_) return ConstantString(std::string(name)) + " \": \"";
   const bool plain = !name.empty() && name.size() <= kMaxCallNameBytes && name.front() != '"' &&
-                     Trimmed(name) == name && name.find_first_of(":,{}[]<") == std::string_view::npos;
+                     Trimmed(name) == name &&
+                     name.find_first_of(":,{}[]<") == std::string_view::npos;
   if (plain) return EbnfText(fmt::format("{}:", name));
   return RefuseName(name,
                     "is not written: a name must not begin with a quotation mark, begin or end "

@@ -144,8 +144,7 @@ StatusOr<std::string> ElementValues::Root(const Json& schema, const At& at) {
   if (&schema != &whole()) {
     return Refuse("have alternatives with names that are not declared, which are not written");
   }
-  BATON_ASSIGN_OR_RETURN(const std::string value,
-                         Value(*others->schema, types_.MemberOf(at, "")));
+  BATON_ASSIGN_OR_RETURN(const std::string value, Value(*others->schema, types_.MemberOf(at, "")));
   const std::string element = rules().Add(UndeclaredElement(value));
   return EbnfRepeat(element, others->least, others->most);
 }
@@ -164,9 +163,8 @@ StatusOr<std::vector<ValueRules::Member>> ElementValues::DeclaredMembers(const J
     BATON_ASSIGN_OR_RETURN(const std::string value, Value(property, types_.MemberOf(at, name)));
     if (value == kNoText) return RefuseName(name, "has no value that can be written");
     BATON_ASSIGN_OR_RETURN(std::string element, Element(name, value));
-    members.push_back({name,
-                       std::move(element),
-                       std::ranges::find(required, Json(name)) != required.end()});
+    members.push_back(
+        {name, std::move(element), std::ranges::find(required, Json(name)) != required.end()});
   }
   return members;
 }

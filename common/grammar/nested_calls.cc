@@ -19,8 +19,7 @@ StatusOr<GrammarPart> NestedArguments(ToolCallFormat format, const CallableTool&
   EbnfRules rules;
   std::string root;
   if (format == ToolCallFormat::kGemma) {
-    BracedValues values(
-        BracedValues::Syntax::kGemma, PlainSyntaxOf(format).All(), tool, rules);
+    BracedValues values(BracedValues::Syntax::kGemma, PlainSyntaxOf(format).All(), tool, rules);
     BATON_ASSIGN_OR_RETURN(root, values.Arguments({}));
   } else {
     ElementValues values(tool, rules);

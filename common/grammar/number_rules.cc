@@ -90,7 +90,8 @@ std::string IntegersBetween(int64_t low, int64_t high) {
     const std::string least = high < 0 ? magnitude(high) : "1";
     options.push_back("\"-\" " + WholeBetween(least, magnitude(low)));
   }
-  if (high >= 0) options.push_back(WholeBetween(magnitude(std::max<int64_t>(low, 0)), magnitude(high)));
+  if (high >= 0)
+    options.push_back(WholeBetween(magnitude(std::max<int64_t>(low, 0)), magnitude(high)));
   return EbnfChoice(options);
 }
 
@@ -135,8 +136,8 @@ Decimal Rounded(Decimal decimal, size_t digits, bool up) {
   decimal.fraction.resize(digits, '0');
   if (exact || !up) return decimal;
   const std::string all = Neighbour(decimal.whole + decimal.fraction, /*up=*/true);
-  const size_t whole = all.size() < decimal.whole.size() + digits ? decimal.whole.size()
-                                                                  : all.size() - digits;
+  const size_t whole =
+      all.size() < decimal.whole.size() + digits ? decimal.whole.size() : all.size() - digits;
   const std::string padded = std::string(whole + digits - all.size(), '0') + all;
   return {padded.substr(0, whole), padded.substr(whole)};
 }
@@ -172,8 +173,7 @@ std::string DecimalsBetween(const Decimal& low, const Decimal& high) {
 }
 
 std::string NumbersBetween(double low, double high) {
-  const size_t wanted =
-      std::max(DecimalOf(low).fraction.size(), DecimalOf(high).fraction.size());
+  const size_t wanted = std::max(DecimalOf(low).fraction.size(), DecimalOf(high).fraction.size());
   const size_t digits = std::clamp(wanted, kDigitsBehindPoint, kMaxDigitsBehindPoint);
   const auto bound = [&](double value, bool up) { return Rounded(DecimalOf(value), digits, up); };
   Decimal smallest = {"0", std::string(digits, '0')};

@@ -205,8 +205,10 @@ StatusOr<std::string> ValueRules::Items(const Json& schema,
     return parts.empty() ? "\"\"" : fmt::format("{}", fmt::join(parts, " "));
   }
   if (up_to == 0) return "\"\"";
-  const std::string some = fmt::format(
-      "{} {}", first, EbnfRepeat(next, std::max<int64_t>(more - 1, 0), up_to < 0 ? up_to : up_to - 1));
+  const std::string some =
+      fmt::format("{} {}",
+                  first,
+                  EbnfRepeat(next, std::max<int64_t>(more - 1, 0), up_to < 0 ? up_to : up_to - 1));
   return more == 0 ? fmt::format("({})?", some) : some;
 }
 
@@ -223,7 +225,8 @@ Status ValueRules::Refuse(std::string_view why) const {
 }
 
 Status ValueRules::RefuseName(std::string_view name, std::string_view why) const {
-  return Refuse(fmt::format("have the name '{}', which {}", Shortened(name, kMaxQuotedMember), why));
+  return Refuse(
+      fmt::format("have the name '{}', which {}", Shortened(name, kMaxQuotedMember), why));
 }
 
 }  // namespace baton

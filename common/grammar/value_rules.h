@@ -19,8 +19,8 @@
 namespace baton {
 
 // The values of a checked schema as expressions of EBNF, in the syntax of a subclass. A definition
-// becomes a rule, so schemas may refer to themselves. What the syntax cannot write is kNoText, or an
-// error where nothing is left. Not thread-safe.
+// becomes a rule, so schemas may refer to themselves. What the syntax cannot write is kNoText, or
+// an error where nothing is left. Not thread-safe.
 class ValueRules {
  public:
   // How the parser of the format takes a value: what the client states of it.
@@ -61,7 +61,9 @@ class ValueRules {
   virtual StatusOr<std::string> Object(const Json& schema, const At& at) = 0;
   virtual StatusOr<std::string> Array(const Json& schema, const At& at) = 0;
   // An object that is the arguments of a call.
-  virtual StatusOr<std::string> Root(const Json& schema, const At& at) { return Object(schema, at); }
+  virtual StatusOr<std::string> Root(const Json& schema, const At& at) {
+    return Object(schema, at);
+  }
 
   // The undeclared properties of an object; nothing where it has declared ones only. Errors: for
   // counts of declared properties.

@@ -229,9 +229,11 @@ std::string EbnfOfRegex(std::string_view regex) {
     } else if (regex[at] == '{') {
       at = regex.find('}', at) + 1;
       ebnf += regex.substr(begin, at - begin);
-    } else if (const char c = regex[at]; std::string_view("()|*+?").find(c) != std::string_view::npos) {
+    } else if (const char c = regex[at];
+               std::string_view("()|*+?").find(c) != std::string_view::npos) {
       // An alternative that is empty.
-      if ((c == '|' || c == ')') && (begin == 0 || regex[begin - 1] == '(' || regex[begin - 1] == '|')) {
+      if ((c == '|' || c == ')') &&
+          (begin == 0 || regex[begin - 1] == '(' || regex[begin - 1] == '|')) {
         ebnf += "\"\"";
       }
       ebnf += c;

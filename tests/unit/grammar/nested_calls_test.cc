@@ -65,20 +65,23 @@ class NestedCalls : public ::testing::Test {
     return !whole || matcher->Accept(tokenizer_.spec().eos[0]);
   }
 
+  void ExpectValidArguments(int count);
+
   // A call of f with what stands between its name and the end of the call.
   static std::string CallOf(ToolCallFormat format, const std::string& arguments) {
     if (format == ToolCallFormat::kGemma) return "<|tool_call>call:f" + arguments + "<tool_call|>";
     // A tag in the test is written without the token that stands before each.
     std::string tags;
-    const std::string text = "<tool_call>\n<invoke name=\"f\">" + arguments + "</invoke>\n</tool_call>";
+    const std::string text =
+        "<tool_call>\n<invoke name=\"f\">" + arguments + "</invoke>\n</tool_call>";
     for (const char c : text) tags += c == '<' ? "]<]minimax[>[<" : std::string(1, c);
     return tags;
   }
 
   // The arguments of the only call in `text`; discarded when there is something else.
   static Json Read(ToolCallFormat format, const std::string& text, const Json& parameters) {
-    const Json tools = {{{"type", "function"},
-                         {"function", {{"name", "f"}, {"parameters", parameters}}}}};
+    const Json tools = {
+        {{"type", "function"}, {"function", {{"name", "f"}, {"parameters", parameters}}}}};
     ChatParser parser({.calls = format, .tools = std::make_shared<const ToolSchemas>(tools)});
     std::vector<ChatEvent> events = parser.Append(text);
     for (ChatEvent& event : parser.Finish()) events.push_back(std::move(event));
@@ -109,13 +112,14 @@ TEST_F(NestedCalls, OfGemmaAreWrittenAsTheTemplateWritesThem) {
   const auto accepts = [&](const std::string& arguments) {
     return Accepts(*grammar, CallOf(ToolCallFormat::kGemma, arguments));
   };
-  for (const char* arguments :
-       {"{}",
-        R"({any:{x:[1,<|"|>a<|"|>,None,true],y:{}},Count:7,deep:{a:true,b:None},list:[1.5,-2],text:<|"|>a "b"<c>
+  for (
+      const char* arguments :
+      {"{}",
+       R"({any:{x:[1,<|"|>a<|"|>,None,true],y:{}},Count:7,deep:{a:true,b:None},list:[1.5,-2],text:<|"|>a "b"<c>
 <|"|>,unit:<|"|>C<|"|>})",
-        R"({Count:70})",
-        R"({list:[],unit:None})",
-        R"({text:<|"|><|"|>,unit:1})"}) {
+       R"({Count:70})",
+       R"({list:[],unit:None})",
+       R"({text:<|"|><|"|>,unit:1})"}) {
     EXPECT_TRUE(accepts(arguments)) << arguments;
   }
   for (const char* arguments : {R"({text:<|"|>a<|"|>,Count:7})",
@@ -179,7 +183,8 @@ TEST_F(NestedCalls, ValuesOfMiniMaxM3AreWhatTheParserReads) {
       "either": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"},
                            {"type": "object", "properties": {"a": {"type": "string"}}}]},
       "map": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2}},
-      "lists": {"type": "array", "minItems": 1, "items": {"type": ["array", "null"], "items": {}}}})");
+      "lists": {"type": "array", "minItems": 1, "items": {"type": ["array", "null"], "items": {}}},
+      "left": {"type": ["string", "integer"], "enum": ["7", 1], "not": {"const": 1}}})");
   const auto grammar = GrammarOf(ToolCallFormat::kMiniMaxM3, parameters);
   struct Case {
     const char* arguments;
@@ -202,7 +207,9 @@ TEST_F(NestedCalls, ValuesOfMiniMaxM3AreWhatTheParserReads) {
       {"<map>{\"k\": 7}</map>", nullptr},
       {"<map><k>7</k></map>", nullptr},
       {"<lists><item></item><item>null</item></lists>", R"({"lists": [[], null]})"},
-      {"<lists></lists>", nullptr}};
+      {"<lists></lists>", nullptr},
+      {"<left>\"7\"</left>", R"({"left": "7"})"},
+      {"<left>7</left>", nullptr}};
   for (const auto& [arguments, read] : cases) {
     const std::string call = CallOf(ToolCallFormat::kMiniMaxM3, arguments);
     EXPECT_EQ(Accepts(*grammar, call), read != nullptr) << arguments;
@@ -211,8 +218,9 @@ TEST_F(NestedCalls, ValuesOfMiniMaxM3AreWhatTheParserReads) {
   }
 }
 
-// Random calls with arguments of all schemas that the tests of JSON have, read by the parser.
-TEST_F(NestedCalls, ArgumentsMatchTheirSchemas) {
+// Random calls with arguments of all schemas that the tests of JSON have, `count` of each, read by
+// the parser.
+void NestedCalls::ExpectValidArguments(int count) {
   std::ifstream file(std::string(BATON_TEST_DATA) + "/grammar/schemas.json");
   int refused = 0;
   int matched = 0;
@@ -237,7 +245,7 @@ TEST_F(NestedCalls, ArgumentsMatchTheirSchemas) {
       const auto grammar = Compiled(*part);
       ASSERT_NE(grammar, nullptr);
       const GrammarLimits limits;
-      for (int i = 0; i < 12; ++i) {
+      for (int i = 0; i < count; ++i) {
         const auto text = RandomOutput(*grammar, tokenizer_, random_, 1500);
         if (!text.has_value()) continue;
         const Json arguments = Read(format, *text, parameters);
@@ -248,7 +256,15 @@ TEST_F(NestedCalls, ArgumentsMatchTheirSchemas) {
     }
   }
   EXPECT_LT(refused, 12);
-  EXPECT_GT(matched, 1000);
+  EXPECT_GT(matched, 80 * count);
+}
+
+TEST_F(NestedCalls, ArgumentsMatchTheirSchemas) {
+  ExpectValidArguments(12);
+}
+
+TEST_F(NestedCalls, DISABLED_ManyArgumentsMatchTheirSchemas) {
+  ExpectValidArguments(400);
 }
 
 TEST_F(NestedCalls, SchemasMayReferToThemselves) {
@@ -268,14 +284,15 @@ TEST_F(NestedCalls, SchemasMayReferToThemselves) {
                       CallOf(ToolCallFormat::kMiniMaxM3,
                              "<node><id>1</id><next><id>2</id><many><item><id>3</id></item></many>"
                              "</next></node>")));
-  EXPECT_FALSE(Accepts(
-      *minimax, CallOf(ToolCallFormat::kMiniMaxM3, "<node><id>1</id><next></next></node>")));
+  EXPECT_FALSE(Accepts(*minimax,
+                       CallOf(ToolCallFormat::kMiniMaxM3, "<node><id>1</id><next></next></node>")));
 }
 
 // A model may call with any arguments where nothing is stated of them.
 TEST_F(NestedCalls, UndeclaredArgumentsHaveAnyName) {
   for (const char* schema :
-       {R"({"type": "object"})", R"({"type": "object", "additionalProperties": {"type": "integer"}})"}) {
+       {R"({"type": "object"})",
+        R"({"type": "object", "additionalProperties": {"type": "integer"}})"}) {
     const Json parameters = Json::parse(schema);
     for (const ToolCallFormat format : kFormats) {
       const auto grammar = GrammarOf(format, parameters);
@@ -291,14 +308,12 @@ TEST_F(NestedCalls, UndeclaredArgumentsHaveAnyName) {
   }
   const auto minimax = GrammarOf(ToolCallFormat::kMiniMaxM3, Json::parse(R"({"type": "object"})"));
   for (const char* name : {"items", "tool_calls", "invoker", "i", "_1", "a"}) {
-    EXPECT_TRUE(Accepts(
-        *minimax,
-        CallOf(ToolCallFormat::kMiniMaxM3, fmt::format("<{}>1</{}>", name, name))));
+    EXPECT_TRUE(Accepts(*minimax,
+                        CallOf(ToolCallFormat::kMiniMaxM3, fmt::format("<{}>1</{}>", name, name))));
   }
   for (const char* name : {"item", "tool_call", "invoke", "1", ""}) {
-    EXPECT_FALSE(Accepts(
-        *minimax,
-        CallOf(ToolCallFormat::kMiniMaxM3, fmt::format("<{}>1</{}>", name, name))))
+    EXPECT_FALSE(Accepts(*minimax,
+                         CallOf(ToolCallFormat::kMiniMaxM3, fmt::format("<{}>1</{}>", name, name))))
         << name;
   }
 }
@@ -318,16 +333,19 @@ TEST_F(NestedCalls, WhatAFormatCannotWriteIsRefusedByName) {
       {kGemma, R"({"properties": {"\"a": {}}})", "'\"a'"},
       {kGemma, R"({"properties": {"a": {"const": "<|tool_call>"}}})", "'a'"},
       {kGemma, R"({"properties": {"a": {"patternProperties": {"^x": {}}}}})", "patternProperties"},
-      {kGemma, R"({"properties": {"a": {"properties": {"b": {}, "c": {}}, "maxProperties": 1}}})",
+      {kGemma,
+       R"({"properties": {"a": {"properties": {"b": {}, "c": {}}, "maxProperties": 1}}})",
        "maxProperties"},
       {kM3, R"({"properties": {"tool_call": {}}})", "'tool_call'"},
       {kM3, R"({"properties": {"a>b": {}}})", "'a>b'"},
       {kM3, R"({"properties": {"a": {"properties": {"/b": {}}}}})", "'/b'"},
-      {kM3, R"({"properties": {"a": {"type": ["array", "object"], "properties": {"item": {}}}}})",
+      {kM3,
+       R"({"properties": {"a": {"type": ["array", "object"], "properties": {"item": {}}}}})",
        "'item'"},
       {kM3, R"({"properties": {"a": {"const": "x]<]minimax[>[y"}}})", "'a'"},
       {kM3, R"({"type": "object", "patternProperties": {"^x": {}}})", "patternProperties"},
-      {kM3, R"({"anyOf": [{"properties": {"a": {}}}, {"additionalProperties": {"type": "null"}}]})",
+      {kM3,
+       R"({"anyOf": [{"properties": {"a": {}}}, {"additionalProperties": {"type": "null"}}]})",
        "alternatives"},
       {kM3, R"({"type": "string"})", "must be an object"},
       {kGemma, R"({"enum": [{"a": 1}]})", "must be an object"}};
@@ -342,15 +360,17 @@ TEST_F(NestedCalls, WhatAFormatCannotWriteIsRefusedByName) {
 // A call is read as one wherever it begins, so no other may begin in the text.
 TEST_F(NestedCalls, StrictToolsLeaveNoOtherCallInTheText) {
   const Json parameters = Properties(R"({"n": {"type": "integer"}})");
-  const auto gemma = Compiled(TextWithCallsPart(ToolCallFormat::kGemma, ToolOf(parameters), false).value());
-  EXPECT_TRUE(Accepts(*gemma, "I look. " + CallOf(ToolCallFormat::kGemma, "{n:7}") + " Done <|too."));
+  const auto gemma =
+      Compiled(TextWithCallsPart(ToolCallFormat::kGemma, ToolOf(parameters), false).value());
+  EXPECT_TRUE(
+      Accepts(*gemma, "I look. " + CallOf(ToolCallFormat::kGemma, "{n:7}") + " Done <|too."));
   for (const char* text : {"<|tool_call>\ncall:f{n", "<|tool_call>call: f", "<|tool_call>call:g"}) {
     EXPECT_FALSE(Accepts(*gemma, text, false)) << text;
   }
   const auto minimax =
       Compiled(TextWithCallsPart(ToolCallFormat::kMiniMaxM3, ToolOf(parameters), false).value());
-  EXPECT_TRUE(
-      Accepts(*minimax, "I look. " + CallOf(ToolCallFormat::kMiniMaxM3, "<n>7</n>") + " Done ]<]m."));
+  EXPECT_TRUE(Accepts(*minimax,
+                      "I look. " + CallOf(ToolCallFormat::kMiniMaxM3, "<n>7</n>") + " Done ]<]m."));
   for (const char* text : {"]<]minimax[>[<invoke", "]<]minimax[>[<tool_call>]", "]<]minimax[>[x"}) {
     EXPECT_FALSE(Accepts(*minimax, text, false)) << text;
   }
@@ -360,8 +380,8 @@ TEST_F(NestedCalls, StrictToolsLeaveNoOtherCallInTheText) {
 TEST_F(NestedCalls, AnAnswerBesideThemIsStrictJson) {
   const Json parameters = Properties(R"({"a": {"type": "string"}})");
   for (const ToolCallFormat format : kFormats) {
-    const auto grammar = Compiled(OrPart(Json::array(
-        {JsonObjectPart(), CallsPart(format, ToolOf(parameters), true).value()})));
+    const auto grammar = Compiled(OrPart(
+        Json::array({JsonObjectPart(), CallsPart(format, ToolOf(parameters), true).value()})));
     EXPECT_TRUE(Accepts(*grammar, R"({"a": "\ud83d\ude00)", false));
     EXPECT_FALSE(Accepts(*grammar, R"({"a": "\ud83dx)", false));
   }
@@ -381,11 +401,11 @@ TEST_F(NestedCalls, HostileSchemasAreRefusedSoon) {
   }
   schemas.push_back(deep);
   Json chain = {{"type", "object"}, {"properties", {{"a", {{"$ref", "#/$defs/d0"}}}}}};
-  for (int i = 0; i < 3'000; ++i) {
+  for (int i = 0; i < 600; ++i) {
     chain["$defs"][fmt::format("d{}", i)] = {
         {"type", "array"}, {"items", {{"$ref", fmt::format("#/$defs/d{}", i + 1)}}}};
   }
-  chain["$defs"]["d3000"] = true;
+  chain["$defs"]["d600"] = true;
   schemas.push_back(chain);
   schemas.push_back(Properties(R"({"a": {"type": "integer", "multipleOf": 9999}})"));
   Json values = Json::array();

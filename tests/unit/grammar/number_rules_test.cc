@@ -97,7 +97,8 @@ TEST_F(NumberRules, Multiples) {
 }
 
 TEST_F(NumberRules, NumbersOfARange) {
-  const double bounds[] = {0, 1, -1, 0.5, -2.25, 9.999, 10, 100.001, -0.000001, 1e6, 123.456789, 1e15};
+  const double bounds[] = {
+      0, 1, -1, 0.5, -2.25, 9.999, 10, 100.001, -0.000001, 1e6, 123.456789, 1e15};
   for (int turn = 0; turn < 60; ++turn) {
     double low = bounds[random_() % std::size(bounds)];
     double high = bounds[random_() % std::size(bounds)];
@@ -138,7 +139,8 @@ TEST_F(NumberRules, NumbersWithOtherBounds) {
   const auto large = GrammarOf({{"type", "number"}, {"minimum", -1e300}, {"maximum", 1e300}});
   EXPECT_TRUE(Accepts(*large, "1" + std::string(299, '0')));
   EXPECT_FALSE(Accepts(*large, "1" + std::string(301, '0')));
-  const auto small = GrammarOf({{"type", "number"}, {"minimum", 0.00000001}, {"maximum", 0.00000003}});
+  const auto small =
+      GrammarOf({{"type", "number"}, {"minimum", 0.00000001}, {"maximum", 0.00000003}});
   EXPECT_TRUE(Accepts(*small, "0.00000002"));
   EXPECT_FALSE(Accepts(*small, "0"));
   EXPECT_FALSE(Accepts(*small, "0.00000004"));
