@@ -1,7 +1,7 @@
 #include "common/grammar/value_rules.h"
 
 #include <algorithm>
-#include <set>
+#include <initializer_list>
 
 #include <fmt/format.h>
 

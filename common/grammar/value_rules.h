@@ -82,7 +82,6 @@ class ValueRules {
   Status RefuseName(std::string_view name, std::string_view why) const;
   const Json& whole() const { return tool_.parameters; }
   EbnfRules& rules() { return rules_; }
-  const CallableTool& tool() const { return tool_; }
 
  private:
   Status Count();

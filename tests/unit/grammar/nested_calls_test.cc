@@ -5,6 +5,7 @@
 #include <ctime>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -250,13 +251,14 @@ void NestedCalls::ExpectValidArguments(int count) {
         if (!text.has_value()) continue;
         const Json arguments = Read(format, *text, parameters);
         ValueMatcher matcher(parameters, limits);
-        ASSERT_NE(matcher.Matches(parameters, arguments), false) << *text << "\n" << arguments;
-        ++matched;
+        const std::optional<bool> matches = matcher.Matches(parameters, arguments);
+        ASSERT_NE(matches, false) << *text << "\n" << arguments;
+        matched += matches.has_value() ? 1 : 0;  // it does not know all formats of strings
       }
     }
   }
   EXPECT_LT(refused, 12);
-  EXPECT_GT(matched, 80 * count);
+  EXPECT_GT(matched, 80 * count) << refused;
 }
 
 TEST_F(NestedCalls, ArgumentsMatchTheirSchemas) {
