@@ -17,7 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kGemmaMark = "<|\"|>";
-constexpr std::string_view kName = "[A-Za-z_] [A-Za-z0-9_]*";
+// The parser bounds names, too.
+constexpr std::string_view kName = "[A-Za-z_] [A-Za-z0-9_]{0,255}";
 // The characters of a JSON string without an escape, and the escapes, which name no half of a
 // surrogate pair. '<', which begins markers, is written as one.
 constexpr std::string_view kPlainInJson = R"([^\x00-\x1f"\\<]*)";

@@ -33,7 +33,7 @@ std::string Tag(std::string_view name, bool closing) {
 
 // The rule of what may follow `begin` in a name that is none of kReserved.
 std::string NameAfter(const std::string& begin, EbnfRules& rules) {
-  const std::string any = rules.Add("[A-Za-z0-9_]*");
+  const std::string any = rules.Add("[A-Za-z0-9_]{0,255}");
   std::vector<std::string> options;
   if (!begin.empty() && std::ranges::find(kReserved, begin) == kReserved.end()) {
     options.emplace_back("\"\"");

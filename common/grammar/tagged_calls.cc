@@ -219,7 +219,7 @@ StatusOr<GrammarPart> TaggedArguments(ToolCallFormat format,
       elements.push_back(one.required ? std::move(part) : OptionalPart(std::move(part)));
     }
     if (arguments.others.has_value()) {
-      const Json name = {{"type", "regex"}, {"pattern", "[A-Za-z_][A-Za-z0-9_]*"}};
+      const Json name = {{"type", "regex"}, {"pattern", "[A-Za-z_][A-Za-z0-9_]{0,255}"}};
       BATON_ASSIGN_OR_RETURN(Json part, writer.Argument(name, "others", *arguments.others));
       elements.push_back({{"type", "star"}, {"content", std::move(part)}});
     }

@@ -320,6 +320,23 @@ TEST_F(NestedCalls, UndeclaredArgumentsHaveAnyName) {
   }
 }
 
+// The parser takes no name of more than 4,096 bytes.
+TEST_F(NestedCalls, UndeclaredNamesAreBounded) {
+  const Json parameters = Json::parse(R"({"type": "object"})");
+  const auto gemma = GrammarOf(ToolCallFormat::kGemma, parameters);
+  const auto minimax = GrammarOf(ToolCallFormat::kMiniMaxM3, parameters);
+  const auto glm = GrammarOf(ToolCallFormat::kGlm, parameters);
+  for (const size_t size : {1, 250, 270, 5'000}) {
+    const std::string name(size, 'i');
+    EXPECT_EQ(Accepts(*gemma, CallOf(ToolCallFormat::kGemma, fmt::format("{{{}:1}}", name))),
+              size <= 256);
+    const std::string element = fmt::format("<{}>1</{}>", name, name);
+    EXPECT_EQ(Accepts(*minimax, CallOf(ToolCallFormat::kMiniMaxM3, element)), size <= 256);
+    const std::string tagged = fmt::format("<tool_call>f\n<arg_key>{}</arg_key>", name);
+    EXPECT_EQ(Accepts(*glm, tagged, /*whole=*/false), size <= 256);
+  }
+}
+
 TEST_F(NestedCalls, WhatAFormatCannotWriteIsRefusedByName) {
   struct Case {
     ToolCallFormat format;
