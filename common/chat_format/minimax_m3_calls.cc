@@ -23,14 +23,21 @@ std::vector<std::string> MarkersIn(const CallSyntax& syntax) {
 constexpr ParameterType kWithoutSchema = {
     ValueTypes::kAll.Without(ValueTypes::kArray | ValueTypes::kObject)};
 
-// An element without text and without members: the template writes "", [] and {} as one.
-std::string_view EmptyValueOf(ValueTypes types) {
+}  // namespace
+
+ParameterType ElementType(NestedTypes& types, const NestedTypes::Schemas& schemas) {
+  return schemas.empty() ? kWithoutSchema : types.TypeOf(schemas);
+}
+
+std::string_view EmptyElement(ValueTypes types) {
   if (types.Has(ValueTypes::kString)) return "\"\"";
   if (types.Has(ValueTypes::kArray)) return "[]";
   return types.Has(ValueTypes::kObject) ? "{}" : "null";
 }
 
-}  // namespace
+bool ElementIsArray(std::string_view first_tag, ValueTypes types) {
+  return first_tag == kItem && (types.Has(ValueTypes::kArray) || !types.Has(ValueTypes::kObject));
+}
 
 MiniMaxM3Calls::MiniMaxM3Calls(const CallSyntax& syntax,
                                const CallNames& names,
@@ -133,6 +140,7 @@ void MiniMaxM3Calls::BeginCall(ChatEvents& out) {
 bool MiniMaxM3Calls::BeginElement(std::string_view tag, ChatEvents& out) {
   if (tag.empty()) return false;
   BeginCall(out);
+  last_.clear();
   if (open_.back().kind == Element::Kind::kText) EndElement(out);
   if (open_.back().kind == Element::Kind::kEmpty && !BeginMembers(tag, out)) return false;
   Element& parent = open_.back();
@@ -155,7 +163,7 @@ MiniMaxM3Calls::Element MiniMaxM3Calls::ElementOf(std::string_view tag) {
   Element element = {.tag = std::string(tag)};
   element.schemas = parent.kind == Element::Kind::kArray ? types_->ItemOf(parent.schemas)
                                                          : types_->MemberOf(parent.schemas, tag);
-  element.type = element.schemas.empty() ? kWithoutSchema : types_->TypeOf(element.schemas);
+  element.type = ElementType(*types_, element.schemas);
   return element;
 }
 
@@ -163,9 +171,7 @@ MiniMaxM3Calls::Element MiniMaxM3Calls::ElementOf(std::string_view tag) {
 bool MiniMaxM3Calls::BeginMembers(std::string_view first_tag, ChatEvents& out) {
   if (open_.size() > static_cast<size_t>(kMaxJsonDepth)) return false;
   Element& element = open_.back();
-  const ValueTypes types = element.type.types;
-  const bool may_be_array = types.Has(ValueTypes::kArray) || !types.Has(ValueTypes::kObject);
-  const bool array = first_tag == kItem && may_be_array;
+  const bool array = ElementIsArray(first_tag, element.type.types);
   element.kind = array ? Element::Kind::kArray : Element::Kind::kObject;
   out.Arguments(array ? "[" : "{");
   return true;
@@ -176,9 +182,12 @@ CallReader::State MiniMaxM3Calls::EndElements(std::string_view tag, ChatEvents& 
   while (element > 0 && open_[element].tag != tag) --element;
   const bool ends_call =
       element == 0 && syntax_.IsClosing(fmt::format("{}</{}>", syntax_.key_begin, tag));
-  // A second closing tag is dropped.
-  const bool repeated = types_.has_value() && tag == last_;
-  if (element == 0 && !ends_call) return repeated ? State::kMore : State::kBad;
+  if (element == 0 && !ends_call) {
+    const bool repeated = types_.has_value() && !tag.empty() && tag == last_;
+    if (repeated) return State::kMore;  // a second closing tag is dropped
+    if (open_.size() == 1) return State::kBad;
+    element = open_.size() - 1;
+  }
   BeginCall(out);
   last_ = tag;
   while (open_.size() > std::max<size_t>(element, 1)) EndElement(out);
@@ -192,7 +201,7 @@ void MiniMaxM3Calls::EndElement(ChatEvents& out) {
   const Element& element = open_.back();
   switch (element.kind) {
     case Element::Kind::kEmpty:
-      out.Arguments(EmptyValueOf(element.type.types));
+      out.Arguments(EmptyElement(element.type.types));
       break;
     case Element::Kind::kText:
       value_->Finish(out);

@@ -16,11 +16,21 @@
 
 namespace baton {
 
+// How the reader takes an element, which the schemas describe.
+ParameterType ElementType(NestedTypes& types, const NestedTypes::Schemas& schemas);
+// An element of the types without text and without members, as JSON: the template writes "", [] and
+// {} as one.
+std::string_view EmptyElement(ValueTypes types);
+// Whether an element of the types, whose first member is `first_tag`, is an array; else it is an
+// object.
+bool ElementIsArray(std::string_view first_tag, ValueTypes types);
+
 // Reads one call of MiniMax M3 behind the opening marker (https://huggingface.co/MiniMaxAI):
 // f"><text>two words</text><list><item>1</item></list></invoke>, with the token ]<]minimax[>[
 // before each tag. The name of a parameter is its tag; an object has the tags of its members, an
 // array has <item>s. A text without its closing tag ends at the next tag; the end of an outer
-// element, or of the call, ends all elements in it.
+// element, or of the call, ends all elements in it. A closing tag of another name ends the last
+// element.
 class MiniMaxM3Calls final : public CallReader {
  public:
   // `syntax` and `tools`, which states the types of parameters, outlive the reader.

@@ -40,6 +40,9 @@ NestedTypes::Schemas NestedTypes::ItemOf(const Schemas& array) const {
   for (const Json* schema : Expanded(array)) {
     const Json* item = baton::MemberOf(*schema, "items");
     if (item != nullptr && item->is_object()) items.push_back(item);
+    const Json* first = baton::MemberOf(*schema, "prefixItems");
+    if (first == nullptr || !first->is_array()) continue;
+    for (const Json& one : *first) items.push_back(&one);
   }
   return items;
 }

@@ -25,7 +25,7 @@ class NestedTypes final {
 
   Schemas Arguments() const;
   Schemas MemberOf(const Schemas& object, std::string_view key);
-  Schemas ItemOf(const Schemas& array) const;
+  Schemas ItemOf(const Schemas& array) const;  // of any item
   // Of a value: what any of `schemas` allows; kUnknown when there are none.
   ParameterType TypeOf(const Schemas& schemas);
 

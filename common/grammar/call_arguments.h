@@ -15,6 +15,8 @@ namespace baton {
 struct CallableTool {
   std::string name;
   GrammarPart parameters;  // the schema of the arguments, checked (CheckedSchema)
+  // The schema as the client states it, which the parser reads; null: `parameters`.
+  nlohmann::ordered_json stated = {};
 };
 
 struct CallArgument {

@@ -10,6 +10,7 @@
 
 #include "common/chat_format/call_syntax.h"
 #include "common/grammar/format_parts.h"
+#include "common/grammar/nested_calls.h"
 #include "common/grammar/tagged_calls.h"
 
 namespace baton {
@@ -37,6 +38,7 @@ struct CallForm {
   bool numbered = false;  // a number of the call follows name_end, then `after_number`
   std::string after_number = {};
   std::vector<std::string_view> excluded = {};  // what would end the call inside of its JSON
+  std::string trigger = {};  // text with it is a call; empty: the first line of the first marker
 };
 
 // JSON calls in an array between two markers.
@@ -145,18 +147,24 @@ std::optional<CallForm> FormOf(ToolCallFormat format) {
       return CallForm{.begin = "<|channel|>commentary to=functions.",
                       .name_end = " <|constrain|>json<|message|>",
                       .excluded = {"<|"}};
+    case ToolCallFormat::kGemma:
+      return CallForm{
+          .begin = "<|tool_call>call:", .end = "<tool_call|>", .trigger = "<|tool_call>"};
+    case ToolCallFormat::kMiniMaxM3:
+      // The parser reads calls without a section, too.
+      return CallForm{.section_begin = "]<]minimax[>[<tool_call>\n",
+                      .begin = "]<]minimax[>[<invoke name=\"",
+                      .name_end = "\">",
+                      .end = "]<]minimax[>[</invoke>\n",
+                      .section_end = "]<]minimax[>[</tool_call>",
+                      .trigger = "]<]minimax[>["};
     default:
       return std::nullopt;
   }
 }
 
-Status NoFormOf(ToolCallFormat format) {
-  if (format == ToolCallFormat::kNone) {
-    return InvalidArgument("the model has no format for calls of tools");
-  }
-  return InvalidArgument(
-      "forced and strict calls are not supported for the format in which this model calls tools: "
-      "tool_choice must be 'auto' or 'none', and no tool may be strict");
+Status NoForm() {
+  return InvalidArgument("the model has no format for calls of tools");
 }
 
 // The names of tools stand in the text of the format, so they must not end it.
@@ -189,6 +197,8 @@ StatusOr<Json> CallsOf(ToolCallFormat format,
     Json content = JsonSchemaOf(tool.parameters, form.excluded);
     if (IsTagged(format)) {
       BATON_ASSIGN_OR_RETURN(content, TaggedArguments(format, tool, written));
+    } else if (IsNested(format)) {
+      BATON_ASSIGN_OR_RETURN(content, NestedArguments(format, tool));
     }
     if (form.numbered) {
       content = SequencePart(Json::array({{{"type", "regex"}, {"pattern", "[0-9]{1,3}"}},
@@ -326,7 +336,7 @@ StatusOr<GrammarPart> CallsPart(ToolCallFormat format,
     return SequencePart(Json::array({TextPart(begin), std::move(calls), TextPart(end)}));
   }
   const std::optional<CallForm> form = FormOf(format);
-  if (!form.has_value()) return NoFormOf(format);
+  if (!form.has_value()) return NoForm();
   BATON_ASSIGN_OR_RETURN(Json calls, CallsOf(format, *form, tools));
   const bool ends = one || format == ToolCallFormat::kHarmony;
   Json part = Several(OrPart(std::move(calls)), form->separator, ends);
@@ -356,7 +366,7 @@ StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
     tags = Json::array({TagPart(begin, std::move(calls), end)});
     trigger = begin;
   } else if (!form.has_value()) {
-    return NoFormOf(format);
+    return NoForm();
   } else {
     BATON_ASSIGN_OR_RETURN(tags, CallsOf(format, *form, tools));
     trigger = form->begin;
@@ -365,6 +375,7 @@ StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
       tags = Json::array({TagPart(form->section_begin, std::move(calls), form->section_end)});
       trigger = form->section_begin;
     }
+    if (!form->trigger.empty()) trigger = form->trigger;
   }
   return TriggeredTags(Json::array({trigger.substr(0, trigger.find('\n'))}), std::move(tags), one);
 }

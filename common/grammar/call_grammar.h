@@ -10,8 +10,8 @@ namespace baton {
 
 // One or several calls of `tools` in a model's own format, which ChatParser reads; with `one`, one.
 // A model that does not stop calls a bounded number of times.
-// `tools` is not empty. Errors: InvalidArgument for kNone, kGemma and kMiniMaxM3, and for a name
-// that the format cannot write.
+// `tools` is not empty. Errors: InvalidArgument for kNone, and for a name or a schema that the
+// format cannot write.
 StatusOr<GrammarPart> CallsPart(ToolCallFormat format,
                                 const std::vector<CallableTool>& tools,
                                 bool one);

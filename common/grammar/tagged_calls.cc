@@ -12,6 +12,7 @@
 #include "common/chat_format/call_syntax.h"
 #include "common/chat_format/tool_schemas.h"
 #include "common/grammar/format_parts.h"
+#include "common/grammar/nested_calls.h"
 #include "common/grammar/schema_references.h"
 #include "common/grammar/schema_strings.h"
 
@@ -198,7 +199,7 @@ class Writer {
 }  // namespace
 
 bool EndsAtMarkers(ToolCallFormat format) {
-  return IsTagged(format) || format == ToolCallFormat::kHarmony;
+  return IsTagged(format) || IsNested(format) || format == ToolCallFormat::kHarmony;
 }
 
 bool IsTagged(ToolCallFormat format) {
@@ -218,7 +219,7 @@ StatusOr<GrammarPart> TaggedArguments(ToolCallFormat format,
       elements.push_back(one.required ? std::move(part) : OptionalPart(std::move(part)));
     }
     if (arguments.others.has_value()) {
-      const Json name = {{"type", "regex"}, {"pattern", "[A-Za-z_][A-Za-z0-9_]*"}};
+      const Json name = {{"type", "regex"}, {"pattern", "[A-Za-z_][A-Za-z0-9_]{0,255}"}};
       BATON_ASSIGN_OR_RETURN(Json part, writer.Argument(name, "others", *arguments.others));
       elements.push_back({{"type", "star"}, {"content", std::move(part)}});
     }

@@ -68,7 +68,7 @@ StatusOr<Tools> ReadTools(const ChatInput& chat, const ChatOutput& output, Schem
         constrained ? CheckedSchema(schema, GrammarLimits(), use) : StatusOr<Json>(AnyObject());
     if (!checked.ok()) return AtMember(checked.status(), name + ".parameters");
     if (*checked == true || checked->empty()) checked = AnyObject();
-    out.callable.push_back({tool, *std::move(checked)});
+    out.callable.push_back({tool, *std::move(checked), std::move(schema)});
   }
   return out;
 }

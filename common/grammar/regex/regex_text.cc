@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/grammar/ebnf_rules.h"
 #include "common/text/utf8.h"
 
 namespace baton {
@@ -215,6 +216,36 @@ class Writer {
 
 std::string RegexText(const RegexNode& node, RegexPlace place) {
   return Writer(place).Write(node);
+}
+
+// Classes, groups and counts are the same in both notations. Other characters stand in quotes.
+std::string EbnfOfRegex(std::string_view regex) {
+  std::string ebnf;
+  for (size_t at = 0; at < regex.size();) {
+    const size_t begin = at;
+    if (regex[at] == '[') {
+      while (regex[at] != ']') at += regex[at] == '\\' ? 2 : 1;
+      ebnf += regex.substr(begin, ++at - begin);
+    } else if (regex[at] == '{') {
+      at = regex.find('}', at) + 1;
+      ebnf += regex.substr(begin, at - begin);
+    } else if (const char c = regex[at];
+               std::string_view("()|*+?").find(c) != std::string_view::npos) {
+      // An alternative that is empty.
+      if ((c == '|' || c == ')') &&
+          (begin == 0 || regex[begin - 1] == '(' || regex[begin - 1] == '|')) {
+        ebnf += "\"\"";
+      }
+      ebnf += c;
+      ++at;
+    } else {
+      at += c == '\\' ? 1 : 0;
+      const size_t length = DecodeUtf8(regex, at).length;
+      ebnf += EbnfText(regex.substr(at, length));
+      at += length;
+    }
+  }
+  return ebnf.empty() || regex.ends_with('|') ? ebnf + "\"\"" : ebnf;
 }
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "common/grammar/regex/regex_tree.h"
 
@@ -19,5 +20,8 @@ enum class RegexPlace : uint8_t {
 // quotation mark, a backslash and a control character are written as an escape, and other
 // characters as they are. XGrammar always reads it as EBNF, and as it is meant.
 std::string RegexText(const RegexNode& node, RegexPlace place);
+
+// `regex`, which RegexText wrote, as the body of a rule of EBNF.
+std::string EbnfOfRegex(std::string_view regex);
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #include <grammar_impl.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,14 +20,16 @@ using Range = xgrammar::GrammarBuilder::CharacterClassElement;
 // ten that is written. Far fewer than the bound and the bytes of a token, all counts share a mask.
 constexpr int kMaxDigits = 200;
 
-// Whether a client wrote rules of the grammar, whose names may be any.
-bool HasEbnf(const Json& part) {
-  if (part.is_array()) return std::ranges::any_of(part, HasEbnf);
+// Whether rules that stand in the grammar as text may have a name of one of XGrammar's own.
+bool NamesOwnRules(const Json& part) {
+  if (part.is_array()) return std::ranges::any_of(part, NamesOwnRules);
   if (!part.is_object()) return false;
-  if (part.value("type", Json()) == "grammar") return true;
+  if (const auto text = part.find("grammar"); text != part.end() && text->is_string()) {
+    return text->get_ref<const std::string&>().find("basic_") != std::string::npos;
+  }
   return std::ranges::any_of(
       std::vector{"format", "content", "elements", "tags"},
-      [&](const char* name) { return part.contains(name) && HasEbnf(part[name]); });
+      [&](const char* name) { return part.contains(name) && NamesOwnRules(part[name]); });
 }
 
 // Whether a rule has the name that XGrammar gives to one of its own, or that and a number.
@@ -145,7 +148,7 @@ class JsonRules {
 }  // namespace
 
 void NarrowJsonRules(const Json& spec, xgrammar::Grammar& grammar) {
-  if (HasEbnf(spec)) return;
+  if (NamesOwnRules(spec)) return;
   JsonRules rules(grammar);
   const int32_t count = grammar->NumRules();
   for (int32_t rule = 0; rule < count; ++rule) {

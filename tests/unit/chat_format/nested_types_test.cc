@@ -31,12 +31,15 @@ TEST(NestedTypes, FollowMembersAndItems) {
       "names": {"type": "array", "items": {"type": "string"}},
       "place": {"type": "object", "properties": {"zip": {"type": "string"}},
                 "additionalProperties": {"type": "integer"}},
-      "grid": {"items": {"items": {"properties": {"x": {"type": ["string", "null"]}}}}}}})";
+      "grid": {"items": {"items": {"properties": {"x": {"type": ["string", "null"]}}}}},
+      "pair": {"prefixItems": [{"type": "string"}, {"type": "null"}], "items": {"type": "integer"}}}})";
   EXPECT_EQ(TypeAt(schema, {"names"}).types, ValueTypes::kArray);
   EXPECT_EQ(TypeAt(schema, {"names", "[]"}), ParameterType::kString);
   EXPECT_EQ(TypeAt(schema, {"place", "zip"}), ParameterType::kString);
   EXPECT_EQ(TypeAt(schema, {"place", "floor"}).types, ValueTypes::kInteger);
   EXPECT_TRUE(TypeAt(schema, {"grid", "[]", "[]", "x"}).is_text());
+  EXPECT_EQ(TypeAt(schema, {"pair", "[]"}).types,
+            ValueTypes::kString | ValueTypes::kNull | ValueTypes::kInteger);
 }
 
 TEST(NestedTypes, AreUnknownWhereTheSchemaSaysNothing) {

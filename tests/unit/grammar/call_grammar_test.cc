@@ -42,8 +42,9 @@ std::vector<CallableTool> ToolsOf(const Json& tools, ToolCallFormat format) {
   std::vector<CallableTool> out;
   for (const Json& tool : tools) {
     const Json& function = tool["function"];
-    out.push_back(
-        {function["name"], CheckedSchema(function["parameters"], GrammarLimits(), use).value()});
+    out.push_back({function["name"],
+                   CheckedSchema(function["parameters"], GrammarLimits(), use).value(),
+                   function["parameters"]});
   }
   return out;
 }
@@ -267,19 +268,9 @@ INSTANTIATE_TEST_SUITE_P(AllFormats,
                                            ToolCallFormat::kFunctionary,
                                            ToolCallFormat::kKimiK3,
                                            ToolCallFormat::kDeepSeekV4,
-                                           ToolCallFormat::kFunctionaryMessages));
-
-TEST(CallGrammar, FormatsWithoutAGrammarAreRefused) {
-  const std::vector<CallableTool> tools = {{"f", Json::parse(R"({"type": "object"})")}};
-  for (const ToolCallFormat format : {ToolCallFormat::kGemma, ToolCallFormat::kMiniMaxM3}) {
-    for (const auto& part :
-         {CallsPart(format, tools, true), TextWithCallsPart(format, tools, true)}) {
-      EXPECT_EQ(part.status().code(), StatusCode::kInvalidArgument);
-      EXPECT_THAT(std::string(Message(part.status())),
-                  testing::HasSubstr("forced and strict calls"));
-    }
-  }
-}
+                                           ToolCallFormat::kFunctionaryMessages,
+                                           ToolCallFormat::kGemma,
+                                           ToolCallFormat::kMiniMaxM3));
 
 // The recipient of a text cannot be a tool.
 TEST(CallGrammar, FunctionaryCallsNoToolOfTheNameAll) {

@@ -179,9 +179,6 @@ TEST(OutputGrammar, StrictToolsAreEnforcedWithoutForce) {
   EXPECT_THAT(Chat(strict).spec, HasSubstr("triggered_tags"));
   for (int format = 1; format <= static_cast<int>(kLastToolCallFormat); ++format) {
     const ChatFormats formats = {.calls = static_cast<ToolCallFormat>(format)};
-    if (formats.calls == ToolCallFormat::kGemma || formats.calls == ToolCallFormat::kMiniMaxM3) {
-      continue;  // see FormatsWithoutAGrammarRefuseForcedAndStrictCalls
-    }
     const Made made = Chat(strict, formats);
     EXPECT_EQ(made.status, OkStatus()) << format;
     EXPECT_NE(made.spec, "") << format;
@@ -190,13 +187,26 @@ TEST(OutputGrammar, StrictToolsAreEnforcedWithoutForce) {
               HasSubstr("triggered_tags"));
 }
 
-TEST(OutputGrammar, FormatsWithoutAGrammarRefuseForcedAndStrictCalls) {
-  const std::string tools = std::string(R"("tools": [)") + kTool + "]";
-  for (const ToolCallFormat format : {ToolCallFormat::kGemma, ToolCallFormat::kMiniMaxM3}) {
-    EXPECT_EQ(Chat(tools + R"(, "tool_choice": "auto")", {.calls = format}).status, OkStatus());
-    const Made made = Chat(tools + R"(, "tool_choice": "required")", {.calls = format});
-    EXPECT_EQ(made.status.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(Message(made.status)), HasSubstr("forced and strict calls"));
+// What the parser takes a text for depends on the schema as the client states it.
+TEST(OutputGrammar, CallsHaveTheTypesThatTheClientStates) {
+  const auto with = [](const char* schema, ToolCallFormat format) {
+    return Chat(fmt::format(R"("tools": [{{"type": "function", "function": {{"name": "f",
+        "parameters": {{"type": "object", "properties": {{"x": {}}}}}}}}}],
+        "tool_choice": "required")",
+                            schema),
+                {.calls = format});
+  };
+  constexpr ToolCallFormat kM3 = ToolCallFormat::kMiniMaxM3;
+  // The parser would take the text 7 for an integer, which the schema rules out.
+  const char* const either =
+      R"({"type": ["string", "integer"], "enum": ["7", 1], "not": {"const": 1}})";
+  EXPECT_THAT(with(either, kM3).spec, HasSubstr(R"(\\\"7\\\")"));
+  EXPECT_THAT(with(R"({"const": "7"})", kM3).spec, Not(HasSubstr(R"(\\\"7\\\")")));
+  for (const ToolCallFormat format : {ToolCallFormat::kGemma, kM3}) {
+    const Made refused = with(R"({"maxProperties": 1, "properties": {"a": {}, "b": {}}})", format);
+    EXPECT_EQ(refused.status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(MemberOf(refused.status), "tool_choice");
+    EXPECT_THAT(std::string(Message(refused.status)), HasSubstr("the tool 'f' have minProperties"));
   }
 }
 

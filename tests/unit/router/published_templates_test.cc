@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,8 +15,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "common/base/mapped_file.h"
+#include "common/grammar/call_grammar.h"
+#include "common/grammar/schema_check.h"
+#include "common/grammar/xgrammar/grammar_compiler.h"
 #include "router/text/chat_formats.h"
 #include "tests/support/byte_tokenizer.h"
 
@@ -22,6 +28,7 @@ namespace baton::router {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 constexpr const char* kReadme = BATON_TEST_ROUTER "/README.md";
 constexpr std::string_view kBegin = "<!-- made by published_templates_test: begin -->\n";
@@ -111,6 +118,72 @@ TEST(PublishedTemplates, AreKnownAsTheReadmeSays) {
   }
   EXPECT_EQ(readme.substr(from, end - from), document)
       << "if this change is meant, run this test with BATON_WRITE_README=1";
+}
+
+// A forced call is what the template of the model prints for it. `begin` and `end` are around the
+// calls.
+void ExpectForcedCallsArePrinted(const char* name,
+                                 ToolCallFormat format,
+                                 std::string_view begin,
+                                 std::string_view end) {
+  const Json parameters = Json::parse(R"({"type": "object", "required": ["text", "deep"],
+      "properties": {"text": {"type": "string"}, "count": {"type": "integer"},
+          "Flag": {"type": "boolean"}, "ratio": {"type": "number", "minimum": 0, "maximum": 1},
+          "list": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+          "unit": {"enum": ["C", "F"]},
+          "deep": {"type": "object", "properties": {"b": {"type": "string"},
+                   "a": {"type": "array", "items": {"$ref": "#"}}}}}})");
+  const Json arguments = Json::parse(R"({"text": "a \"b\"\n<c> é", "count": 70, "Flag": true,
+      "ratio": 0.25, "list": [[1, 2], [3]], "unit": "F",
+      "deep": {"b": "", "a": [{"text": "x", "deep": {"b": "y"}}]}})");
+  const Json call = {{"type", "function"},
+                     {"id", "call_1"},
+                     {"function", {{"name", "f"}, {"arguments", arguments}}}};
+  const Json chat = {
+      {"messages",
+       {{{"role", "user"}, {"content", "Hi"}},
+        {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call, call})}}}},
+      {"add_generation_prompt", false},
+      {"bos_token", ""},
+      {"eos_token", ""}};
+  const auto chat_template = ChatTemplate::Parse(Templates().at(name));
+  ASSERT_TRUE(chat_template.ok());
+  const auto printed = chat_template->Render(chat, RenderOptions());
+  ASSERT_TRUE(printed.ok()) << printed.status();
+  const size_t from = printed->find(begin);
+  const size_t to = printed->rfind(end);
+  ASSERT_NE(from, std::string::npos) << *printed;
+  ASSERT_NE(to, std::string::npos) << *printed;
+  const std::string calls = printed->substr(from, to + end.size() - from);
+
+  const Tokenizer tokenizer = BytesAnd({});
+  const auto vocabulary = static_cast<int32_t>(tokenizer.vocab_size());
+  const auto compiler = MakeGrammarCompiler(tokenizer, {.vocabulary = vocabulary}).value();
+  const auto checked = CheckedSchema(parameters, GrammarLimits(), SchemaUse::kCall);
+  const auto part = CallsPart(format, {{"f", checked.value(), parameters}}, /*one=*/false);
+  ASSERT_TRUE(part.ok()) << part.status();
+  std::promise<CompiledGrammar> done;
+  const auto wanted = std::make_shared<const bool>(true);
+  compiler->Compile(GrammarSpec(*part), 0, wanted, [&](CompiledGrammar grammar) {
+    done.set_value(std::move(grammar));
+  });
+  const CompiledGrammar grammar = done.get_future().get();
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  const auto matcher = (*grammar)->NewMatcher(tokenizer.spec().eos);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    ASSERT_TRUE(matcher->Accept(static_cast<uint8_t>(calls[i]))) << calls.substr(0, i + 1);
+  }
+  EXPECT_TRUE(matcher->Accept(tokenizer.spec().eos[0])) << calls;
+}
+
+TEST(PublishedTemplates, PrintTheCallsThatAreForced) {
+  for (const char* name : {"google-gemma-4-31B-it", "google-gemma-4-31B-it-interleaved"}) {
+    ExpectForcedCallsArePrinted(name, ToolCallFormat::kGemma, "<|tool_call>", "<tool_call|>");
+  }
+  ExpectForcedCallsArePrinted("MiniMax-M3",
+                              ToolCallFormat::kMiniMaxM3,
+                              "]<]minimax[>[<tool_call>",
+                              "]<]minimax[>[</tool_call>");
 }
 
 }  // namespace
