@@ -79,7 +79,7 @@ StatusOr<std::string> BracedValues::ConstantObject(const Json& value) {
     BATON_ASSIGN_OR_RETURN(const std::string key, Key(name));
     BATON_ASSIGN_OR_RETURN(std::string item, Constant(inner, {}));
     if (item == kNoText) return item;
-    parts.push_back(key + " " + item);
+    parts.push_back(fmt::format("{} {}", key, item));
   }
   const std::string between = fmt::format(" {} ", EbnfText(separator()));
   return fmt::format("\"{{\" {} \"}}\"",
@@ -131,8 +131,9 @@ StatusOr<std::string> BracedValues::Object(const Json& schema, const At& at) {
     BATON_ASSIGN_OR_RETURN(const std::string key, Key(name));
     BATON_ASSIGN_OR_RETURN(const std::string value, Value(*property, at));
     if (value == kNoText) return RefuseName(name, "has no value that can be written");
-    members.push_back(
-        {name, key + " " + value, std::ranges::find(required, Json(name)) != required.end()});
+    members.push_back({name,
+                       fmt::format("{} {}", key, value),
+                       std::ranges::find(required, Json(name)) != required.end()});
   }
   return fmt::format("\"{{\" {} \"}}\"", Members(members, separator(), /*empty=*/true));
 }

@@ -150,7 +150,7 @@ std::string FractionBetween(const std::string& low, const std::string& high) {
   for (char first = low[0]; first <= high[0]; ++first) {
     const std::string from = first == low[0] ? low.substr(1) : std::string(low.size() - 1, '0');
     const std::string to = first == high[0] ? high.substr(1) : std::string(low.size() - 1, '9');
-    options.push_back(EbnfText(std::string(".") + first) + " " + DigitsBetween(from, to, true));
+    options.push_back(fmt::format("\".{}\" {}", first, DigitsBetween(from, to, true)));
   }
   return EbnfChoice(options);
 }

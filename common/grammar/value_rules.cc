@@ -185,7 +185,7 @@ StatusOr<std::string> ValueRules::Items(const Json& schema,
     if (most >= 0 && std::cmp_equal(parts.size(), most)) break;
     BATON_ASSIGN_OR_RETURN(const std::string value, Value(one, item));
     if (value == kNoText) return value;
-    parts.push_back((parts.empty() ? "" : between) + Item(value));
+    parts.push_back(fmt::format("{}{}", parts.empty() ? "" : between, Item(value)));
   }
   std::string value(kNoText);
   if (const auto items = schema.find("items"); items != schema.end() && *items != false) {
