@@ -15,6 +15,7 @@
 #include "kernels/cuda/device/matrix.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "tests/gpu/fp8_numbers.h"
+#include "tests/gpu/test_device.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/step_plan.h"
@@ -48,11 +49,13 @@ class GpuFp8 : public testing::Test {
     }
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
-    if (device_->architecture() < 89) GTEST_SKIP() << "no FP8 on this GPU: GEMMs were NOT tested";
+    if (!cuda::SupportsFp8(device_->properties()))
+      GTEST_SKIP() << "no FP8 on this GPU: GEMMs were NOT tested";
   }
 
   std::unique_ptr<Ops> MakeOps(bool deterministic) {
-    auto ops = MakeCudaOps(*device_, {.deterministic = deterministic, .fp8_weights = true});
+    auto ops = MakeCudaOps(
+        *device_, cuda::TestedOptions({.deterministic = deterministic, .fp8_weights = true}));
     EXPECT_TRUE(ops.ok()) << ops.status();
     return *std::move(ops);
   }

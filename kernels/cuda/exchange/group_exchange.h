@@ -22,10 +22,11 @@ namespace baton::cuda {
 // ranks can reach it, otherwise through NCCL. One thread, except watch().
 class GroupExchange final {
  public:
-  // Connects the ranks of `groups`, which outlive the result, for the current device. With
+  // Connects the ranks of `groups`, which outlive the result, for `device`, the current one. With
   // `stage_slots` false, stages use NCCL even where they reach each other's memory (for tests).
   // Errors: those of NcclCommunicator::Create.
   static StatusOr<std::unique_ptr<GroupExchange>> Create(const RankGroups& groups,
+                                                         const DeviceProperties& device,
                                                          bool stage_slots = true);
 
   const RankPlace& place() const { return place_; }
@@ -48,7 +49,7 @@ class GroupExchange final {
 
  private:
   explicit GroupExchange(const RankGroups& groups) : groups_(groups), place_(PlaceIn(groups)) {}
-  Status Connect(bool stage_slots);
+  Status Connect(const DeviceProperties& device, bool stage_slots);
   Status ConnectStages(bool with_slots);
   Status Broken() const;
   void Abort() const;

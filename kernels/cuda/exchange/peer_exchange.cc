@@ -5,18 +5,19 @@
 
 namespace baton::cuda {
 
-StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host) {
+StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host,
+                                                             const DeviceProperties& device) {
   BATON_ASSIGN_OR_RETURN(auto slots, PeerSlots::Create(host));
   BATON_ASSIGN_OR_RETURN(auto puts, PeerPuts::Create());
   return std::unique_ptr<PeerExchange>(
-      new PeerExchange(std::move(slots), std::move(puts), host.rank(), host.size()));
+      new PeerExchange(std::move(slots), std::move(puts), host, device.sm_count));
 }
 
 cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const {
   const PeerTargets to = slots_->Targets(op.half);
   const PeerParts parts = slots_->Parts(op.half);
-  if (op.two_shot) return LaunchTwoShotSum(op.x, to, parts, stream);
-  return LaunchOneShotSum(op.x, to, parts, stream);
+  if (op.two_shot) return LaunchTwoShotSum(op.x, to, parts, sm_count_, stream);
+  return LaunchOneShotSum(op.x, to, parts, sm_count_, stream);
 }
 
 cudaError_t PeerExchange::Launch(const PutOp& op, cudaStream_t stream) const {
@@ -80,7 +81,7 @@ cudaError_t PeerExchange::Launch(const ShareTokensOp& op, cudaStream_t stream) c
 }
 
 cudaError_t PeerExchange::Copy(const PeerCopy& copy, int half, cudaStream_t stream) const {
-  return LaunchPeerCopy(copy, slots_->Targets(half), slots_->Parts(half), stream);
+  return LaunchPeerCopy(copy, slots_->Targets(half), slots_->Parts(half), sm_count_, stream);
 }
 
 }  // namespace baton::cuda

@@ -12,8 +12,8 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// All thread blocks must run at the same time, because they wait for those of other ranks.
-constexpr int kSms = 132;
+// Thread blocks on each SM. All must run at the same time, because they wait for those of other
+// ranks.
 constexpr int kBlocksOfSm = 4;
 // The threads of a two-shot sum of many ranks need more registers.
 constexpr int TwoShotBlocksOfSm(int peers) {
@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm)
   if (from.count == 0 && first == 0) TakePart<uint32_t>(a.parts, rank, 0);
 }
 
-dim3 BlocksFor(int32_t units, int blocks_of_sm = kBlocksOfSm) {
-  return {static_cast<unsigned>(std::clamp(CeilDiv(units, kThreads), 1, kSms * blocks_of_sm))};
+dim3 BlocksFor(int32_t units, int most) {
+  return {static_cast<unsigned>(std::clamp(CeilDiv(units, kThreads), 1, most))};
 }
 
 // Calls `launch` with a number of other ranks for which kernels are compiled.
@@ -221,6 +221,7 @@ template <class Unit>
 cudaError_t LaunchCopy(const PeerCopy& copy,
                        const PeerTargets& to,
                        const PeerParts& parts,
+                       int sm_count,
                        cudaStream_t stream) {
   CopyArguments<Unit> arguments = {};
   arguments.own = UnitsOf<Unit>(copy.own);
@@ -235,7 +236,7 @@ cudaError_t LaunchCopy(const PeerCopy& copy,
     units = std::max(units, arguments.from[peer].count);
   }
   const int peers = parts.ranks - 1;
-  const int blocks = std::clamp(CeilDiv(units, kThreads), 1, kSms * kBlocksOfSm / peers);
+  const int blocks = std::clamp(CeilDiv(units, kThreads), 1, sm_count * kBlocksOfSm / peers);
   return LaunchOverlapped(CopyKernel<Unit>,
                           dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(peers)),
                           dim3(kThreads),
@@ -259,13 +260,14 @@ PeerTargets InPushOrder(const PeerTargets& to, const PeerParts& parts) {
 cudaError_t LaunchOneShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
+                             int sm_count,
                              cudaStream_t stream) {
   const VectorRows rows = VectorRows::Of(x);
   if (rows.count == 0) return cudaSuccess;
   return ForPeers(parts.ranks - 1, [&](auto peers) {
     return LaunchOverlapped(x.dtype == DType::kF32 ? OneShotKernel<float, peers()>
                                                    : OneShotKernel<__nv_bfloat16, peers()>,
-                            BlocksFor(rows.count),
+                            BlocksFor(rows.count, sm_count * kBlocksOfSm),
                             dim3(kThreads),
                             0,
                             stream,
@@ -278,6 +280,7 @@ cudaError_t LaunchOneShotSum(const Tensor& x,
 cudaError_t LaunchTwoShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
+                             int sm_count,
                              cudaStream_t stream) {
   const VectorRows rows = VectorRows::Of(x);
   const Slices slices = {.length = rows.count / parts.ranks, .longer = rows.count % parts.ranks};
@@ -285,7 +288,7 @@ cudaError_t LaunchTwoShotSum(const Tensor& x,
   return ForPeers(parts.ranks - 1, [&](auto peers) {
     return LaunchOverlapped(x.dtype == DType::kF32 ? TwoShotKernel<float, peers()>
                                                    : TwoShotKernel<__nv_bfloat16, peers()>,
-                            BlocksFor(slices.longest(), TwoShotBlocksOfSm(peers())),
+                            BlocksFor(slices.longest(), sm_count * TwoShotBlocksOfSm(peers())),
                             dim3(kThreads),
                             0,
                             stream,
@@ -299,15 +302,16 @@ cudaError_t LaunchTwoShotSum(const Tensor& x,
 cudaError_t LaunchPeerCopy(const PeerCopy& copy,
                            const PeerTargets& to,
                            const PeerParts& parts,
+                           int sm_count,
                            cudaStream_t stream) {
   const auto whole = [](const PeerRows& rows) {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(uint4));
     return (rows.row_bytes | rows.stride | reinterpret_cast<int64_t>(rows.data)) % kBytes == 0;
   };
   if (whole(copy.own) && whole(copy.kept) && std::ranges::all_of(copy.from, whole)) {
-    return LaunchCopy<uint4>(copy, to, parts, stream);
+    return LaunchCopy<uint4>(copy, to, parts, sm_count, stream);
   }
-  return LaunchCopy<uint32_t>(copy, to, parts, stream);
+  return LaunchCopy<uint32_t>(copy, to, parts, sm_count, stream);
 }
 
 }  // namespace baton::cuda

@@ -12,9 +12,10 @@
 // Kernels that move numbers through the slots of PeerSlots. A row of a tensor is a multiple of 16
 // bytes, as are its address and its stride, unless a comment says otherwise.
 //
-// All thread blocks run at the same time, and the kernels of all ranks go through the numbers in
-// equal steps. In a step a thread pushes before it waits, and it waits only for what other ranks
-// push in earlier steps. So the rank that is behind the others can always go on.
+// All thread blocks run at the same time, on the `sm_count` SMs of the device, and the kernels of
+// all ranks go through the numbers in equal steps. In a step a thread pushes before it waits, and
+// it waits only for what other ranks push in earlier steps. So the rank that is behind the others
+// can always go on.
 namespace baton::cuda {
 
 // `to`, which is in the order of the ranks, in the order in which kernels push.
@@ -25,6 +26,7 @@ PeerTargets InPushOrder(const PeerTargets& to, const PeerParts& parts);
 cudaError_t LaunchOneShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
+                             int sm_count,
                              cudaStream_t stream);
 
 // The same, with the same bits. Every rank adds one slice of the numbers and pushes the sum to the
@@ -33,6 +35,7 @@ cudaError_t LaunchOneShotSum(const Tensor& x,
 cudaError_t LaunchTwoShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
+                             int sm_count,
                              cudaStream_t stream);
 
 // The most bytes of a two-shot sum of `ranks` ranks through slots of `slot_bytes` bytes. A slot
@@ -66,6 +69,7 @@ struct PeerCopy {
 cudaError_t LaunchPeerCopy(const PeerCopy& copy,
                            const PeerTargets& to,
                            const PeerParts& parts,
+                           int sm_count,
                            cudaStream_t stream);
 
 }  // namespace baton::cuda
