@@ -1,5 +1,13 @@
 # The CUDA toolkit and the header libraries of the CUDA backend.
-set(BATON_CUDA_ARCHITECTURES "90a-real" CACHE STRING "GPU architectures to compile for")
+set(BATON_CUDA_ARCHITECTURES "90a-real" CACHE STRING
+    "GPU architectures to compile for: a list of 80-real, 86-real, …, or 80-virtual for PTX that every GPU runs")
+# Not 90: its code would run on Hopper, where the backend expects the kernels of sm_90a.
+foreach(architecture IN LISTS BATON_CUDA_ARCHITECTURES)
+  if(NOT architecture MATCHES "^(80|86|89|90a|100|103|120)(-real|-virtual)?$")
+    message(FATAL_ERROR "BATON_CUDA_ARCHITECTURES contains '${architecture}'; it must be a list of 80, 86, 89, "
+                        "90a, 100, 103 and 120, each with -real (machine code) or -virtual (PTX)")
+  endif()
+endforeach()
 set(BATON_FLASHINFER "${baton_home}/flashinfer" CACHE PATH
     "FlashInfer's headers, with CUTLASS and CCCL; `./dev build cuda` downloads them")
 if(NOT EXISTS ${BATON_FLASHINFER}/include/flashinfer)

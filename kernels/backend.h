@@ -25,6 +25,8 @@ struct BackendOptions {
   // for each output; embedding, head, norms and routers stay bf16. This lowers the quality of
   // answers (kernels/cuda/README.md).
   bool fp8_weights = false;
+  // GPU: only kernels that need nothing newer than sm_80 run.
+  bool portable_kernels = false;
   // The path of the CUDA backend's shared object. Empty: libbaton_cuda.so beside this program, or
   // in
   // ../lib or ../bin.
@@ -61,6 +63,6 @@ using OpenCudaFunction = Status (*)(std::string_view version,
                                     const BackendOptions& options,
                                     std::unique_ptr<Backend>& out);
 inline constexpr char kOpenCudaSymbol[] = "BatonOpenCuda";
-inline constexpr std::string_view kBackendVersion = "6 " __VERSION__;
+inline constexpr std::string_view kBackendVersion = "7 " __VERSION__;
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 //   engine_bench --model PATH [--device cpu | cuda:0 | one for each rank: cuda:0,cuda:1]
 //                [--dummy 1: random weights in the model's shape]
 //                [--cpu_isa auto] [--threads 2] [--budget 512] [--itl_target_ms 0] [--repeat 1]
+//                [--portable 1: engine.kernels: portable]
 //                [--deterministic 1] [--emitted 0: tokens at a prompt's end that are output]
 //                [--weights fp8] [--kv fp8 | bf16 | f16 | f32]
 //                [--tensor 1: ranks of a stage] [--pipeline 1: stages]
@@ -64,6 +65,7 @@ struct Arguments {
                                             {"pipeline", 1},
                                             {"prefill", 0},
                                             {"deterministic", 0},
+                                            {"portable", 0},
                                             {"emitted", 0}};
 };
 
@@ -419,6 +421,7 @@ Status Main(int argc, char** argv) {
                                       .cpu_isa = arguments.cpu_isa,
                                       .deterministic = number("deterministic") != 0,
                                       .fp8_weights = arguments.weights == "fp8",
+                                      .portable_kernels = number("portable") != 0,
                                       .cuda_library = {},
                                       .kernel_cache = arguments.kernel_cache,
                                       .groups = ranks ? ranks->groups() : RankGroups{}}));
@@ -454,6 +457,7 @@ Status Main(int argc, char** argv) {
       {"model", model.name},
       {"device", arguments.device == kCpu ? backend->device().name() : arguments.device},
       {"deterministic", number("deterministic") != 0},
+      {"portable", number("portable") != 0},
       {"weights", arguments.weights},
       {"kv", Name(kv_dtype)},
       {"load_s", load},

@@ -102,6 +102,7 @@ ModelHostOptions ModelOptionsOf(const config::WorkerConfig& config, WorkerKind k
   options.backend.cpu_isa = engine.cpu_isa();
   options.backend.deterministic = OnGpu(engine) && IsDeterministic(engine, kind);
   options.backend.fp8_weights = engine.fp8_weights();
+  options.backend.portable_kernels = engine.kernels() == config::Kernels::PORTABLE;
   options.backend.cuda_library = engine.cuda_library();
   options.backend.kernel_cache = KernelCacheOf(engine);
   options.context_length = engine.context_length();

@@ -19,10 +19,11 @@ const Logger kLog("model");
 std::string DescribeDevice(Backend& backend, const BackendOptions& options) {
   const Device& device = backend.device();
   if (options.device == kCpu) return fmt::format("{}, {} threads", device.name(), options.threads);
-  return fmt::format("{}{}{}, {:.1f} GiB free",
+  return fmt::format("{}{}{}{}, {:.1f} GiB free",
                      device.name(),
                      options.deterministic ? ", deterministic" : "",
                      options.fp8_weights ? ", FP8 weights" : "",
+                     options.portable_kernels ? ", portable kernels" : "",
                      static_cast<double>(device.free_bytes()) / (1 << 30));
 }
 

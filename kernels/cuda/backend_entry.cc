@@ -48,6 +48,7 @@ extern "C" __attribute__((visibility("default"))) baton::Status BatonOpenCuda(
                          baton::MakeCudaOps(*device,
                                             {.deterministic = options.deterministic,
                                              .fp8_weights = options.fp8_weights,
+                                             .portable_kernels = options.portable_kernels,
                                              .kernel_cache = options.kernel_cache,
                                              .groups = options.groups}));
   out = std::make_unique<baton::CudaBackend>(std::move(device), std::move(dma), std::move(ops));

@@ -15,6 +15,7 @@
 #include "common/base/quantile.h"
 #include "tests/gpu/attention_harness.h"
 #include "tests/gpu/graph_timer.h"
+#include "tests/gpu/test_device.h"
 
 namespace baton::cuda::testing {
 namespace {

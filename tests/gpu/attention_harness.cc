@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/dequantize.h"
+#include "tests/gpu/test_device.h"
 
 namespace baton::cuda::testing {
 namespace {
@@ -23,18 +24,8 @@ std::vector<std::pair<int32_t, int32_t>> Samples(int32_t rows) {
 
 }  // namespace
 
-bool HaveGpu() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return false;
-  int major = 0;
-  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess &&
-         major >= 8;
-}
-
 bool IsHopper() {
-  int major = 0;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-  return major == 9;
+  return MayRun(KernelFamily::kHopper, TestedDevice());
 }
 
 int32_t TokensOf(const Lengths& lengths) {
@@ -65,7 +56,7 @@ Memory::~Memory() {
 
 Fixture::Fixture(const FixtureShape& shape, const AttentionOptions& options) : shape_(shape) {
   if (shape_.heads.all == 0) shape_.heads.all = shape.shape.kv_heads;
-  auto attention = Attention::Create(options);
+  auto attention = Attention::Create(TestedDevice(), options);
   Check(attention.status(), "Attention::Create");
   attention_ = *std::move(attention);
   Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");

@@ -15,9 +15,7 @@
 // steps that use it, and a comparison with a simple reference.
 namespace baton::cuda::testing {
 
-// Whether there is a GPU that can run the kernels (sm_80 or newer).
-bool HaveGpu();
-// Whether it is an sm_90, the only one with stream-K and FlashAttention 3.
+// Whether the kernels of Hopper may run: stream-K and FlashAttention 3.
 bool IsHopper();
 
 // Aborts the program with a message when `error` is not cudaSuccess.

@@ -11,6 +11,7 @@
 
 #include "kernels/dequantize.h"
 #include "tests/gpu/attention_harness.h"
+#include "tests/gpu/test_device.h"
 
 namespace baton::cuda::testing {
 namespace {

@@ -11,7 +11,8 @@ namespace {
 DecodeLimits Limits() {
   DecodeLimits limits;
   limits.sm_count = 132;
-  limits.architecture = 90;
+  limits.hopper = true;
+  limits.clusters = true;
   for (auto& active : limits.active_clusters) {
     active[0] = 66;
     active[1] = 31;
@@ -95,11 +96,16 @@ TEST(DecodeChoice, FollowsWhatTheMachineAndTheShapeAllow) {
   const DecodeBatch rows = RowsOf({{64, 2048}});
   EXPECT_EQ(ChooseDecodeKernel({.deterministic = true}, limits, Shape(), View(Shape()), rows),
             DecodeKernel::kStreamK);
-  limits.architecture = 100;  // stream-K has no code for this architecture
+  limits.hopper = false;  // stream-K has no code for this architecture
   EXPECT_EQ(ChooseDecodeKernel({}, limits, Shape(), View(Shape()), rows), DecodeKernel::kFlash2);
-  limits.architecture = 80;
   EXPECT_EQ(ChooseDecodeKernel({}, limits, Shape(), View(Shape()), RowsOf({{1, 1024}})),
-            DecodeKernel::kFlash2);
+            DecodeKernel::kCluster);
+  limits.clusters = false;
+  for (const DecodeKernel asked : {DecodeKernel::kAuto, DecodeKernel::kCluster}) {
+    EXPECT_EQ(
+        ChooseDecodeKernel({.decode = asked}, limits, Shape(), View(Shape()), RowsOf({{1, 1024}})),
+        DecodeKernel::kFlash2);
+  }
   AttentionShape shape = Shape();
   shape.head_dim = 64;  // stream-K needs heads of 128
   const KvView kv = View(shape);

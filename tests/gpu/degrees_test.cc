@@ -11,6 +11,7 @@
 #include "common/model/dummy_weights.h"
 #include "common/model/open_model.h"
 #include "tests/gpu/group_runner.h"
+#include "tests/gpu/test_device.h"
 #include "tests/unit/model/rank_comparison.h"
 
 // Deterministic mode with the shapes of large models: 2, 4 and 8 tensor ranks give the bits of one
@@ -92,7 +93,7 @@ TEST_P(GpuDegrees, HaveTheBitsOfOneGpu) {
   std::vector<Logits> want;
   {
     const auto device = cuda::CudaDevice::Open(0).value();
-    const auto ops = MakeCudaOps(*device, options_).value();
+    const auto ops = MakeCudaOps(*device, cuda::TestedOptions(options_)).value();
     const auto alone =
         StepRunner::Create(spec_, *model_.weights, runner_options_, {ops.get(), ReadDevice})
             .value();

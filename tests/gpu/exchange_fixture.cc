@@ -108,8 +108,10 @@ void GpuExchange::Open(bool pipeline, bool stage_slots) {
   streams_.resize(count);
   rows_.resize(count);
   ForRanks([&](int rank) -> Status {
-    BATON_ASSIGN_OR_RETURN(at(exchanges_, rank),
-                           GroupExchange::Create(ranks_->groups(rank), stage_slots));
+    BATON_ASSIGN_OR_RETURN(
+        at(exchanges_, rank),
+        GroupExchange::Create(
+            ranks_->groups(rank), ranks_->device(rank).properties(), stage_slots));
     BATON_CUDA_RETURN_IF_ERROR(
         cudaStreamCreateWithFlags(&at(streams_, rank), cudaStreamNonBlocking));
     return OkStatus();

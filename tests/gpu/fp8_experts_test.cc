@@ -14,6 +14,7 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "tests/gpu/fp8_numbers.h"
+#include "tests/gpu/test_device.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/step_plan.h"
@@ -43,9 +44,9 @@ struct Shape {
 };
 
 // Whether the CUDA backend computes the GEMMs with wgmma, and so with inputs in FP8.
-bool UsesWgmma(const Shape& shape, bool deterministic, int architecture) {
-  return architecture == 90 && !deterministic && shape.hidden % 128 == 0 &&
-         shape.width % 128 == 0 &&
+bool UsesWgmma(const Shape& shape, bool deterministic) {
+  return cuda::MayRun(cuda::KernelFamily::kHopper, cuda::TestedDevice()) && !deterministic &&
+         shape.hidden % 128 == 0 && shape.width % 128 == 0 &&
          shape.rows * shape.per_token >= 8 * static_cast<int64_t>(shape.experts);
 }
 
@@ -244,11 +245,13 @@ class GpuFp8Experts : public testing::Test {
     }
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
-    if (device_->architecture() < 89) GTEST_SKIP() << "no FP8 on this GPU: experts were NOT tested";
+    if (!cuda::SupportsFp8(device_->properties()))
+      GTEST_SKIP() << "no FP8 on this GPU: experts were NOT tested";
   }
 
   std::unique_ptr<Ops> MakeOps(bool deterministic) {
-    auto ops = MakeCudaOps(*device_, {.deterministic = deterministic, .fp8_weights = true});
+    auto ops = MakeCudaOps(
+        *device_, cuda::TestedOptions({.deterministic = deterministic, .fp8_weights = true}));
     EXPECT_TRUE(ops.ok()) << ops.status();
     return *std::move(ops);
   }
@@ -281,7 +284,7 @@ TEST_F(GpuFp8Experts, ResultsAreThoseOfTheQuantizedNumbers) {
   for (const bool deterministic : {false, true}) {
     const auto ops = MakeOps(deterministic);
     for (const Shape& shape : kShapes) {
-      const bool wgmma = UsesWgmma(shape, deterministic, device_->architecture());
+      const bool wgmma = UsesWgmma(shape, deterministic);
       SCOPED_TRACE(fmt::format("{} rows, {} of {} experts of {}×{}, deterministic {}, wgmma {}",
                                shape.rows,
                                shape.per_token,

@@ -61,10 +61,13 @@ class Bench final {
  public:
   // `theirs`: times cuBLASLt as well. `fp8`: operands are FP8.
   Bench(bool theirs, bool fp8) : theirs_(theirs), fp8_(fp8) {
-    Check(cudaDeviceGetAttribute(&sm_count_, cudaDevAttrMultiProcessorCount, 0));
+    auto device = ReadDeviceProperties();
+    Check(device.status());
+    sm_count_ = device->sm_count;
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    // For architectures below 90, Gemm uses cuBLASLt alone.
-    auto gemm = Gemm::Create({.architecture = 80, .sm_count = sm_count_});
+    // With portable kernels, Gemm uses cuBLASLt alone.
+    device->portable = true;
+    auto gemm = Gemm::Create(*device, {});
     Check(gemm.status());
     gemm_ = *std::move(gemm);
     limits_ = FindSkinnyLimits(sm_count_);

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/gemm/gemm.h"
 #include "tests/gpu/gemm_fixture.h"
+#include "tests/gpu/test_device.h"
 
 // The cache of GEMM algorithms, with real algorithms of cuBLASLt.
 namespace baton::cuda {
@@ -14,10 +15,10 @@ namespace {
 
 constexpr int32_t kMaxRows = 1024;
 
-class GemmCacheTest : public testing::HopperTest {
+class GemmCacheTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    testing::HopperTest::SetUp();
+    if (!HaveGpu()) GTEST_SKIP() << "no GPU: the cache of algorithms was NOT tested";
     std::string name = ::testing::TempDir() + "gemm_cache.XXXXXX";
     folder_ = mkdtemp(name.data());
   }
@@ -26,7 +27,7 @@ class GemmCacheTest : public testing::HopperTest {
   }
 
   std::unique_ptr<Gemm> Open() {
-    auto gemm = Gemm::Create({.cache_folder = folder_});
+    auto gemm = Gemm::Create(TestedDevice(), {.cache_folder = folder_});
     EXPECT_TRUE(gemm.ok()) << gemm.status().ToString();
     return *std::move(gemm);
   }
@@ -62,7 +63,7 @@ TEST_F(GemmCacheTest, ALaterProcessTimesNothingAndGivesTheProduct) {
 
 TEST_F(GemmCacheTest, WithoutAFolderNothingIsWritten) {
   testing::GemmFixture fixture({.name = "none", .n = 1536, .k = 512}, kMaxRows);
-  const auto gemm = Gemm::Create({});
+  const auto gemm = Gemm::Create(TestedDevice(), {});
   ASSERT_TRUE(gemm.ok());
   fixture.Expect(600, Through(**gemm));
   EXPECT_TRUE((*gemm)->has_timed());

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/rows/quantize.h"
 #include "tests/gpu/gemm_reference.h"
+#include "tests/gpu/test_device.h"
 
 namespace baton::cuda::testing {
 namespace {
@@ -39,10 +40,9 @@ void PrintTo(const GemmCase& c, std::ostream* out) {
 }
 
 void HopperTest::SetUp() {
-  int major = 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
-      major != 9) {
-    GTEST_SKIP() << "no GPU of compute capability 9: the Hopper GEMMs were NOT tested";
+  if (!HaveGpu() || !MayRun(KernelFamily::kHopper, TestedDevice())) {
+    GTEST_SKIP() << "no GPU of sm_90 with code for it, or portable kernels alone: the Hopper GEMMs "
+                    "were NOT tested";
   }
 }
 
@@ -63,7 +63,7 @@ GemmFixture::GemmFixture(const GemmCase& c, int32_t max_rows) : case_(c), max_ro
   }
   Fill(bias_, c.n, 3, 1.0f);
   Fill(before_, static_cast<int64_t>(out_bytes() / 2), 4, 1.0f);
-  Check(cudaDeviceGetAttribute(&sm_count_, cudaDevAttrMultiProcessorCount, 0));
+  device_ = TestedDevice();
 }
 
 GemmProblem GemmFixture::Make(int32_t rows) const {

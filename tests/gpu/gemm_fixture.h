@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/device/device_properties.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
 
 namespace baton::cuda::testing {
@@ -50,7 +51,8 @@ class GemmFixture final {
   GemmFixture(const GemmCase& c, int32_t max_rows);
 
   GemmProblem Make(int32_t rows) const;
-  int sm_count() const { return sm_count_; }
+  const DeviceProperties& device() const { return device_; }
+  int sm_count() const { return device_.sm_count; }
   // Expects `launch` to compute the GEMM of `rows` rows, and to write nothing else.
   void Expect(int32_t rows, const Launch& launch);
   // Expects `launch` to give the same bits in each of several runs.
@@ -73,7 +75,7 @@ class GemmFixture final {
 
   const GemmCase case_;
   const int32_t max_rows_;
-  int sm_count_ = 0;
+  DeviceProperties device_;
   DeviceMemory weight_;
   DeviceMemory quantized_weight_;
   DeviceMemory quantized_x_;

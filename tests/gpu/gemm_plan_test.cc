@@ -11,16 +11,29 @@ namespace {
 
 constexpr int32_t kMaxShared = 227 << 10;
 
+// `limits` on an H200.
+SkinnyLimits OnH200(SkinnyLimits limits = {}) {
+  limits.blocks = 132;
+  limits.clusters_of_2 = 66;
+  limits.clusters_of_4 = 30;
+  return limits;
+}
+GatedLimits GatedOnH200(GatedLimits limits = {}) {
+  limits.blocks = 132;
+  limits.clusters_of_2 = 66;
+  return limits;
+}
+
 std::vector<SkinnyLimits> Devices() {
   return {{.blocks = 132, .clusters_of_2 = 66, .clusters_of_4 = 32},
           {.blocks = 132, .clusters_of_2 = 60, .clusters_of_4 = 24},
           {.blocks = 114, .clusters_of_2 = 57, .clusters_of_4 = 0},
           {.blocks = 16, .clusters_of_2 = 8, .clusters_of_4 = 3},
-          {.cluster = 4},
-          {.cluster = 1, .tile_rows = 48, .matrices = 8},
-          {.cluster = 2, .matrices = 1},
-          {.cluster = 1, .stage_bytes = 4 << 10},
-          {.shared_bytes = 112 << 10, .cluster = 4, .stage_bytes = 64 << 10}};
+          OnH200({.cluster = 4}),
+          OnH200({.cluster = 1, .tile_rows = 48, .matrices = 8}),
+          OnH200({.cluster = 2, .matrices = 1}),
+          OnH200({.cluster = 1, .stage_bytes = 4 << 10}),
+          OnH200({.shared_bytes = 112 << 10, .cluster = 4, .stage_bytes = 64 << 10})};
 }
 
 void ExpectSound(const SkinnyPlan& plan, const GemmProblem& problem, const SkinnyLimits& limits) {
@@ -103,7 +116,7 @@ TEST(SkinnyPlanTest, FillsTheDeviceWithoutSharingOutKForFewestRows) {
   problem.k = 4096;
   for (const int32_t n : {4096, 6144, 28672}) {
     problem.n = n;
-    const SkinnyPlan plan = PlanSkinnyGemm(problem, {});
+    const SkinnyPlan plan = PlanSkinnyGemm(problem, OnH200());
     EXPECT_EQ(plan.cluster, 1);
     EXPECT_EQ(plan.tiles, 128);
     EXPECT_EQ(plan.tile_outputs, n / 128);
@@ -115,9 +128,9 @@ TEST(SkinnyPlanTest, SharesOutKWhereXWouldBeReadTooOften) {
   problem.rows = 64;
   problem.n = 4096;
   problem.k = 4096;
-  EXPECT_EQ(PlanSkinnyGemm(problem, {}).cluster, 1);
+  EXPECT_EQ(PlanSkinnyGemm(problem, OnH200()).cluster, 1);
   problem.k = 14336;
-  const SkinnyPlan plan = PlanSkinnyGemm(problem, {});
+  const SkinnyPlan plan = PlanSkinnyGemm(problem, OnH200());
   EXPECT_EQ(plan.cluster, 2);
   EXPECT_EQ(plan.tile_outputs, 64);
 }
@@ -125,11 +138,11 @@ TEST(SkinnyPlanTest, SharesOutKWhereXWouldBeReadTooOften) {
 class GatedPlanTest : public ::testing::TestWithParam<DType> {};
 
 TEST_P(GatedPlanTest, IsSoundForAllShapes) {
-  for (const GatedLimits& limits : {GatedLimits{},
+  for (const GatedLimits& limits : {GatedOnH200(),
                                     GatedLimits{.blocks = 114, .clusters_of_2 = 0},
-                                    GatedLimits{.multicast = GatedMulticast::kX},
-                                    GatedLimits{.multicast = GatedMulticast::kWeights},
-                                    GatedLimits{.columns = 64}}) {
+                                    GatedOnH200({.multicast = GatedMulticast::kX}),
+                                    GatedOnH200({.multicast = GatedMulticast::kWeights}),
+                                    GatedOnH200({.columns = 64})}) {
     for (const int32_t n : {16, 1168, 3072, 28672}) {
       for (const int32_t k_spans : {1, 17, 224}) {
         for (const int32_t rows : {1, 8, 33, 64, 65, 129, 250, 256}) {
@@ -172,14 +185,14 @@ TEST(GatedPlanChoiceTest, SharesOutputsOutEvenly) {
   problem.k = 4096;
   problem.silu_mul = true;
   problem.rows = 64;
-  EXPECT_EQ(PlanGatedGemm(problem, {}).tiles, 128);  // one tile for nearly every SM
+  EXPECT_EQ(PlanGatedGemm(problem, GatedOnH200()).tiles, 128);  // one tile for nearly every SM
   problem.rows = 256;
-  const GatedPlan plan = PlanGatedGemm(problem, {});
+  const GatedPlan plan = PlanGatedGemm(problem, GatedOnH200());
   EXPECT_EQ(plan.multicast, GatedMulticast::kWeights);
   EXPECT_EQ(plan.tiles, 128);  // two tiles for nearly every cluster
   EXPECT_EQ(plan.row_blocks, 2);
   problem.x_dtype = problem.weight_dtype = DType::kFp8;
-  const GatedPlan quantized = PlanGatedGemm(problem, {});
+  const GatedPlan quantized = PlanGatedGemm(problem, GatedOnH200());
   EXPECT_EQ(quantized.tiles, 256);
   EXPECT_EQ(quantized.multicast, GatedMulticast::kNone);
 }

@@ -19,6 +19,7 @@
 #include "tests/gpu/group_runner.h"
 #include "tests/gpu/rank_threads.h"
 #include "tests/gpu/read_logits.h"
+#include "tests/gpu/test_device.h"
 #include "tests/unit/model/rank_comparison.h"
 #include "tests/unit/model/step_runner.h"
 
@@ -105,7 +106,7 @@ TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
                                         << (deterministic ? " deterministic" : ""));
         auto device = cuda::CudaDevice::Open(0);
         ASSERT_TRUE(device.ok()) << device.status();
-        auto ops = MakeCudaOps(**device, {.deterministic = deterministic});
+        auto ops = MakeCudaOps(**device, cuda::TestedOptions({.deterministic = deterministic}));
         ASSERT_TRUE(ops.ok()) << ops.status();
         auto alone = StepRunner::Create(
             model.spec, *model.weights, GroupRunner::kOptions, {ops->get(), ReadDevice});

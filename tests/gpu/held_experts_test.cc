@@ -15,6 +15,7 @@
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/device/matrix.h"
 #include "kernels/cuda/experts/experts.h"
+#include "tests/gpu/test_device.h"
 
 // Ranks that hold some of a layer's experts, on one GPU.
 namespace baton::cuda {
@@ -36,7 +37,7 @@ class HeldExperts : public testing::TestWithParam<bool> {
       GTEST_SKIP() << "no GPU: experts of a rank were NOT tested";
     }
     device_ = CudaDevice::Open(0).value();
-    if (GetParam() && device_->architecture() < 89) {
+    if (GetParam() && !SupportsFp8(device_->properties())) {
       GTEST_SKIP() << "no FP8 on this GPU: experts of a rank were NOT tested in FP8";
     }
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
@@ -119,14 +120,12 @@ TEST_P(HeldExperts, ResultsOfAllRanksAddUpToTheResult) {
   };
   for (const Mode mode : {Mode{true, 0}, Mode{false, kMaxRows}, Mode{false, 0}}) {
     const ExpertsOptions options = {.deterministic = mode.deterministic,
-                                    .architecture = device_->architecture(),
-                                    .sm_count = device_->sm_count(),
                                     .wgmma_rows = mode.wgmma_rows};
     // One object for each rank, as in a group.
-    const auto whole = Experts::Create(options).value();
+    const auto whole = Experts::Create(TestedDevice(), options).value();
     std::vector<std::unique_ptr<Experts>> ranks;
     for (size_t r = 0; r < kRankEnds.size(); ++r) {
-      ranks.push_back(Experts::Create(options).value());
+      ranks.push_back(Experts::Create(TestedDevice(), options).value());
     }
     for (const int64_t rows : {1, 2, 4, 5, 32, 33, 200, 700, 1, 33}) {
       const std::vector<float> expected = Compute(*whole, 0, kExperts, rows);
@@ -154,7 +153,7 @@ TEST_P(HeldExperts, ResultsOfAllRanksAddUpToTheResult) {
 }
 
 TEST_P(HeldExperts, OthersThanTheRoutersAreRefused) {
-  const auto experts = Experts::Create({}).value();
+  const auto experts = Experts::Create(TestedDevice(), {}).value();
   EXPECT_EQ(experts->Prepare(Args(1, 4), 1, 4).status().code(), StatusCode::kInvalidArgument);
   ExpertArgs alone = Args(0, 4);
   alone.rank_ends = {};
@@ -162,7 +161,7 @@ TEST_P(HeldExperts, OthersThanTheRoutersAreRefused) {
 }
 
 TEST_P(HeldExperts, OthersThanTheKernelsTakeAreRefused) {
-  const auto experts = Experts::Create({}).value();
+  const auto experts = Experts::Create(TestedDevice(), {}).value();
   const auto error = [&](const ExpertArgs& args) {
     return std::string(experts->Prepare(args, 1).status().message());
   };

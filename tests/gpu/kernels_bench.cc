@@ -175,10 +175,8 @@ void BenchExperts(CudaDevice& device, cudaStream_t stream, bool fp8) {
   }
   for (const bool wgmma : {false, true}) {
     ExpertsOptions options;
-    options.architecture = device.architecture();
-    options.sm_count = device.sm_count();
     options.wgmma_rows = wgmma ? 0 : kMaxRows * BenchedExperts::kPerToken;
-    const auto experts = Take(Experts::Create(options));
+    const auto experts = Take(Experts::Create(device.properties(), options));
     for (const int64_t rows : {1, 4, 16, 32, 64, 256, 1024, 4096, 8192}) {
       const PreparedExperts prepared = Take(experts->Prepare(layer.args(), rows));
       Tensor in;

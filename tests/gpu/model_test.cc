@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "tests/gpu/read_logits.h"
+#include "tests/gpu/test_device.h"
 #include "tests/unit/model/golden.h"
 #include "tests/unit/model/step_runner.h"
 
@@ -61,7 +62,7 @@ class GpuModel : public testing::Test {
     }
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
-    auto ops = MakeCudaOps(*device_, {.deterministic = false, .graphs = true});
+    auto ops = MakeCudaOps(*device_, cuda::TestedOptions({.deterministic = false, .graphs = true}));
     ASSERT_TRUE(ops.ok()) << ops.status();
     ops_ = *std::move(ops);
   }
@@ -159,13 +160,14 @@ TEST_F(GpuModel, RealModelAgreesWithTheReference) {
 
 // Checks the perplexity over all texts with the weights, the KV cache, or both in FP8.
 TEST_F(GpuModel, QuantizedRealModelIsNearlyAsGood) {
-  if (device_->architecture() < 89) GTEST_SKIP() << "no FP8 on this GPU: it was NOT tested";
+  if (!cuda::SupportsFp8(device_->properties()))
+    GTEST_SKIP() << "no FP8 on this GPU: it was NOT tested";
   const auto text = ReadFile(std::string(BATON_TEST_DATA) + "/golden/smollm2/ppl.json");
   ASSERT_TRUE(text.ok()) << Message(text.status());
   const auto texts = nlohmann::json::parse(*text).at("texts");
   for (const bool fp8_weights : {false, true}) {
     for (const DType kv_dtype : {DType::kBF16, DType::kFp8}) {
-      auto ops = MakeCudaOps(*device_, {.fp8_weights = fp8_weights});
+      auto ops = MakeCudaOps(*device_, cuda::TestedOptions({.fp8_weights = fp8_weights}));
       ASSERT_TRUE(ops.ok()) << ops.status();
       ops_ = *std::move(ops);
       const auto runner = Open(BATON_TEST_MODEL, BATON_TEST_MODEL, kv_dtype);

@@ -9,6 +9,7 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/exchange/nccl_library.h"
 #include "kernels/cuda/primitives/peer_parts.h"
+#include "tests/gpu/test_device.h"
 
 namespace baton {
 namespace {
@@ -78,7 +79,8 @@ Status RankThreads::MakeOps(const CudaOptions& options) {
   const std::vector<Status> made = Run([&](int rank) -> Status {
     CudaOptions mine = options;
     mine.groups = groups(rank);
-    BATON_ASSIGN_OR_RETURN(ops_[static_cast<size_t>(rank)], MakeCudaOps(device(rank), mine));
+    BATON_ASSIGN_OR_RETURN(ops_[static_cast<size_t>(rank)],
+                           MakeCudaOps(device(rank), cuda::TestedOptions(mine)));
     return OkStatus();
   });
   for (const Status& status : made) BATON_RETURN_IF_ERROR(status);

@@ -7,6 +7,7 @@
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "tests/gpu/gemm_fixture.h"
+#include "tests/gpu/test_device.h"
 
 // GEMMs in deterministic mode: the bits of a row do not depend on the number of rows.
 namespace baton::cuda {
@@ -26,7 +27,7 @@ class SequentialGemmTest : public testing::HopperTest, public ::testing::WithPar
     return problem;
   }
   static std::unique_ptr<Gemm> Open() {
-    auto gemm = Gemm::Create({.deterministic = true});
+    auto gemm = Gemm::Create(TestedDevice(), {.deterministic = true});
     EXPECT_TRUE(gemm.ok()) << gemm.status().ToString();
     return *std::move(gemm);
   }

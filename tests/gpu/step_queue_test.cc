@@ -11,6 +11,7 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "tests/fakes/engine_harness.h"
 #include "tests/fakes/fake_grammar.h"
+#include "tests/gpu/test_device.h"
 
 // The engine on a GPU with a second step queued while one runs.
 namespace baton {
@@ -67,7 +68,8 @@ class GpuStepQueue : public testing::Test {
 
   void Open(bool deterministic) {
     deterministic_ = deterministic;
-    auto ops = MakeCudaOps(*device_, {.deterministic = deterministic, .graphs = true});
+    auto ops = MakeCudaOps(*device_,
+                           cuda::TestedOptions({.deterministic = deterministic, .graphs = true}));
     BATON_CHECK(ops.ok(), "{}", Message(ops.status()));
     ops_ = *std::move(ops);
     auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/llama_gqa");

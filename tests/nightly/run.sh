@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 readonly LOGS=build/nightly MUTATION_PARTS=6
 
 parts() {
-  printf '%s\n' tests checks arm64 asan tsan fuzz soak clients
+  printf '%s\n' tests checks cuda arm64 asan tsan fuzz soak clients
   seq -f "mutate-%g" "$MUTATION_PARTS"
 }
 
@@ -20,7 +20,8 @@ manifests() {
 run_part() {
   case $1 in
     tests) ./dev test && ./dev test -L rdma ;;
-    checks) ./dev lint && ./dev tidy && ./dev package && manifests && ./dev cuda ;;
+    checks) ./dev lint && ./dev tidy && ./dev package && manifests ;;
+    cuda) ./dev cuda all ;;
     arm64) ./dev arm64 ;;
     asan) ./dev asan ;;
     tsan) ./dev tsan ;;

@@ -58,6 +58,20 @@ Status CheckShape(const AttentionShape& shape, const KvView& kv) {
   return OkStatus();
 }
 
+// Prepares the cluster kernel and counts its resident clusters. Whether the device has clusters of
+// all sizes: some architectures have none of 16 thread blocks.
+bool CountClusters(DecodeLimits& limits) {
+  if (PrepareClusterAttention() != cudaSuccess) return false;
+  for (int32_t i = 0; i < 4; ++i) {
+    auto& active = limits.active_clusters;
+    if (CountActiveClusters(64, 2 << i, &active[0][i]) != cudaSuccess || active[0][i] == 0 ||
+        CountActiveClusters(128, 2 << i, &active[1][i]) != cudaSuccess || active[1][i] == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Whether the stream-K kernel writes all rows.
 bool OnlyStreamK(const AttentionPlan& plan) {
   return plan.work_tiles.count > 0 && plan.work_tiles.combine.rows == 0 &&
@@ -66,37 +80,19 @@ bool OnlyStreamK(const AttentionPlan& plan) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Attention>> Attention::Create(const AttentionOptions& options) {
+StatusOr<std::unique_ptr<Attention>> Attention::Create(const DeviceProperties& device,
+                                                       const AttentionOptions& options) {
   std::unique_ptr<Attention> attention(new Attention());
   attention->options_ = options;
   DecodeLimits& limits = attention->limits_;
-  int device = 0;
-  int major = 0;
-  int minor = 0;
-  BATON_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
-  BATON_CUDA_RETURN_IF_ERROR(
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  BATON_CUDA_RETURN_IF_ERROR(
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  BATON_CUDA_RETURN_IF_ERROR(
-      cudaDeviceGetAttribute(&limits.sm_count, cudaDevAttrMultiProcessorCount, device));
-  limits.architecture = 10 * major + minor;
-  if (limits.architecture < 80) {
-    return MakeStatus(StatusCode::kFailedPrecondition,
-                      "attention: the GPU is of architecture sm_{}; it must be sm_80 or newer",
-                      limits.architecture);
-  }
+  limits = LimitsOf(device);
   BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareFp8Attention());
-  if (limits.architecture < 90) return attention;
-  BATON_CUDA_RETURN_IF_ERROR(PrepareClusterAttention());
-  // Other architectures have no code for this kernel, and some lack its shared memory.
-  if (limits.architecture == 90) BATON_CUDA_RETURN_IF_ERROR(PrepareStreamKAttention());
-  for (int32_t i = 0; i < 4; ++i) {
-    auto& active = limits.active_clusters;
-    BATON_CUDA_RETURN_IF_ERROR(CountActiveClusters(64, 2 << i, &active[0][i]));
-    BATON_CUDA_RETURN_IF_ERROR(CountActiveClusters(128, 2 << i, &active[1][i]));
+  if (limits.hopper) BATON_CUDA_RETURN_IF_ERROR(PrepareStreamKAttention());
+  if (limits.clusters && !CountClusters(limits)) {
+    limits.clusters = false;
+    cudaGetLastError();  // clears it
   }
   return attention;
 }
@@ -116,7 +112,7 @@ bool Attention::GathersAll(const KvView& kv) const {
 
 // For many_, in a shape that SupportsPaged.
 bool Attention::SupportsRagged(const AttentionShape& shape, const KvView& kv) {
-  if (limits_.architecture != 90) return false;
+  if (!limits_.hopper) return false;
   int64_t tiles = 0;
   int64_t tokens = 0;
   int32_t longest = 0;
@@ -401,7 +397,6 @@ cudaError_t Attention::Launch(const AttentionPlan& plan, AttentionLaunch call) {
     return cudaErrorInvalidValue;
   }
   call.shape = shape;
-  call.overlapped = limits_.architecture >= 90;
   const bool writes_fp8 = OnlyStreamK(plan) && StreamKWritesFp8(shape);
   if (call.fp8_out.data != nullptr && !writes_fp8) {
     const Fp8Rows fp8_out = std::exchange(call.fp8_out, {});

@@ -36,15 +36,15 @@ struct AttentionPlan {
 // kernel for a row:
 //   KV in bf16 or fp8 with head size 64, 128 or 256: single rows use the kernel that
 //   ChooseDecodeKernel returns; sequences with a few rows use the 16-row tiles of FlashAttention 2;
-//   chunks use FlashAttention 3 on sm_90 (unless there is a window or too little work), else the
+//   chunks use FlashAttention 3 on Hopper (unless there is a window or too little work), else the
 //   wide tiles of FlashAttention 2.
 //   Anything else: the portable kernel.
 // Owns scratch memory on the device, which only grows. One thread, one stream.
 class Attention final {
  public:
-  // Uses the current device. Errors: FailedPrecondition when the device is older than sm_80,
-  // Internal.
-  static StatusOr<std::unique_ptr<Attention>> Create(const AttentionOptions& options);
+  // `device` is the current one. Errors: those of CUDA.
+  static StatusOr<std::unique_ptr<Attention>> Create(const DeviceProperties& device,
+                                                     const AttentionOptions& options);
   ~Attention() = default;
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;

@@ -194,7 +194,7 @@ struct PortableWork {
   bool operator==(const PortableWork&) const = default;
 };
 
-// The arguments of one launch. Attention::Launch fills in `shape` and `overlapped`.
+// The arguments of one launch. Attention::Launch fills in `shape`.
 struct AttentionLaunch {
   AttentionShape shape{};
   KvView kv;
@@ -202,8 +202,7 @@ struct AttentionLaunch {
   const float* kv_scales = nullptr;  // RopeArgs::kv_scales
   Tensor qkv;
   Tensor out;
-  Fp8Rows fp8_out{};        // when it has data, the output goes here in fp8
-  bool overlapped = false;  // programmatic dependent launch
+  Fp8Rows fp8_out{};  // when it has data, the output goes here in fp8
   cudaStream_t stream = nullptr;
 };
 

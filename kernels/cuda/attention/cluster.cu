@@ -237,21 +237,12 @@ struct Kernel {
   static cudaError_t Launch(const Arguments& a,
                             const ClusterWork& work,
                             const AttentionLaunch& call) {
-    cudaLaunchAttribute attributes[2];
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = work.splits;
-    attributes[0].val.clusterDim.y = 1;
-    attributes[0].val.clusterDim.z = 1;
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(work.splits, call.shape.kv_heads, work.rows);
-    config.blockDim = dim3(32, kWarps);
-    config.dynamicSmemBytes = SharedBytes(call.shape.group());
-    config.stream = call.stream;
-    config.attrs = attributes;
-    config.numAttrs = 2;
-    return cudaLaunchKernelEx(&config, kFunction, a);
+    const OverlappedLaunch launch(dim3(work.splits, call.shape.kv_heads, work.rows),
+                                  dim3(32, kWarps),
+                                  SharedBytes(call.shape.group()),
+                                  call.stream,
+                                  work.splits);
+    return cudaLaunchKernelEx(launch.config(), kFunction, a);
   }
 };
 

@@ -118,9 +118,7 @@ cudaError_t Launch(const CombineWork& work, const AttentionLaunch& call) {
   const dim3 block(32, warps);
   const dim3 grid(work.rows, work.many_splits ? q_heads : CeilDiv(q_heads, warps));
   const auto kernel = work.many_splits ? CombineManySplits<kPairs> : CombineRows<kPairs>;
-  if (call.overlapped) return LaunchOverlapped(kernel, grid, block, 0, call.stream, a);
-  kernel<<<grid, block, 0, call.stream>>>(a);
-  return cudaGetLastError();
+  return LaunchOverlapped(kernel, grid, block, 0, call.stream, a);
 }
 
 }  // namespace

@@ -58,18 +58,25 @@ DecodeBatch DecodeBatchOf(std::span<const AttentionSequence> singles,
   return rows;
 }
 
+DecodeLimits LimitsOf(const DeviceProperties& device) {
+  DecodeLimits limits;
+  limits.sm_count = device.sm_count;
+  limits.hopper = MayRun(KernelFamily::kHopper, device);
+  limits.clusters = MayRun(KernelFamily::kClusters, device);
+  return limits;
+}
+
 DecodeKernel ChooseDecodeKernel(const AttentionOptions& options,
                                 const DecodeLimits& limits,
                                 const AttentionShape& shape,
                                 const KvView& kv,
                                 const DecodeBatch& rows) {
-  if (!SupportsSingleRows(shape, kv)) return DecodeKernel::kFlash2;
-  const bool supports_stream_k = limits.architecture == 90 && SupportsStreamK(shape, kv);
+  if (!limits.clusters || !SupportsSingleRows(shape, kv)) return DecodeKernel::kFlash2;
+  const bool supports_stream_k = limits.hopper && SupportsStreamK(shape, kv);
   if (options.decode != DecodeKernel::kAuto) {
     return options.decode == DecodeKernel::kStreamK && !supports_stream_k ? DecodeKernel::kFlash2
                                                                           : options.decode;
   }
-  if (limits.architecture < 90) return DecodeKernel::kFlash2;
   if (options.deterministic) {
     return supports_stream_k ? DecodeKernel::kStreamK : DecodeKernel::kCluster;
   }

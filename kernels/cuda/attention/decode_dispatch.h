@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/work_tiles.h"
+#include "kernels/cuda/device/device_properties.h"
 #include "kernels/kv_view.h"
 
 // Chooses the kernel for the single rows of a step, by measurements on an H200 (bench/results/h200/
@@ -15,7 +16,7 @@ enum class DecodeKernel {
   kAuto,     // by the number of rows and their contexts
   kFlash2,   // FlashAttention 2
   kCluster,  // a cluster of thread blocks for each row and KV head
-  kStreamK,  // equal work tiles over all contexts; kFlash2 where the shape is not supported
+  kStreamK,  // equal work tiles over all contexts
 };
 
 struct AttentionOptions {
@@ -27,7 +28,8 @@ struct AttentionOptions {
 // Device limits.
 struct DecodeLimits {
   int32_t sm_count = 0;
-  int32_t architecture = 0;  // 90 for sm_90
+  bool hopper = false;    // whether kernels of KernelFamily::kHopper may run
+  bool clusters = false;  // the same for kClusters
   // Resident clusters of 2, 4, 8 and 16 thread blocks, for heads of 64 and of 128.
   int32_t active_clusters[2][4] = {};
 };
@@ -46,7 +48,11 @@ DecodeBatch DecodeBatchOf(std::span<const AttentionSequence> singles,
                           int32_t window,
                           int32_t launched);
 
-// The shape must be one that FlashAttention 2 supports. Never returns kAuto.
+// Those of `device`, without the resident clusters.
+DecodeLimits LimitsOf(const DeviceProperties& device);
+
+// The shape must be one that FlashAttention 2 supports. Never returns kAuto. Where the device or
+// the shape does not allow options.decode, returns kFlash2.
 DecodeKernel ChooseDecodeKernel(const AttentionOptions& options,
                                 const DecodeLimits& limits,
                                 const AttentionShape& shape,

@@ -85,6 +85,7 @@ struct PagedKernel {
                                           Variant>;
   static_assert(!Traits::IsInvalid());
   static constexpr size_t kSharedBytes = sizeof(typename Traits::SharedStoragePaged);
+  static_assert(kSharedBytes <= kPortableSharedBytes);
   static constexpr auto kKernel =
       flashinfer::BatchPrefillWithPagedKVCacheKernel</*SAME_KV_STRIDES=*/true, Traits, Params>;
 
@@ -97,11 +98,7 @@ struct PagedKernel {
     const Params params = Describe(work, call);
     const dim3 grid(static_cast<uint32_t>(work.work_tiles), 1, call.shape.kv_heads);
     const dim3 block(32, Traits::NUM_WARPS_Q, Traits::NUM_WARPS_KV);
-    if (call.overlapped) {
-      return LaunchOverlapped(kKernel, grid, block, kSharedBytes, call.stream, params);
-    }
-    kKernel<<<grid, block, kSharedBytes, call.stream>>>(params);
-    return cudaGetLastError();
+    return LaunchOverlapped(kKernel, grid, block, kSharedBytes, call.stream, params);
   }
 
  private:

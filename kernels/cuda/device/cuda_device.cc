@@ -8,13 +8,11 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/device/cuda_status.h"
-#include "kernels/cuda/device/kernel_check.h"
 #include "kernels/thread_pool.h"
 
 namespace baton::cuda {
 namespace {
 
-constexpr int kOldestArchitecture = 80;
 constexpr size_t kSlices = 64;  // parts that the threads of Stream fill of one staging buffer
 constexpr size_t kExportUnit = size_t{2} << 20;
 
@@ -129,31 +127,7 @@ StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index, int threads) {
   std::unique_ptr<CudaDevice> device(new CudaDevice());
   device->index_ = index;
   BATON_CUDA_RETURN_IF_ERROR(device->MakeCurrent());
-  cudaDeviceProp properties;
-  BATON_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, index));
-  device->sm_count_ = properties.multiProcessorCount;
-  device->architecture_ = properties.major * 10 + properties.minor;
-  if (device->architecture_ < kOldestArchitecture) {
-    return MakeStatus(StatusCode::kFailedPrecondition,
-                      "cuda:{} is a {} of compute capability {}.{}; Baton needs 8.0 or newer",
-                      index,
-                      properties.name,
-                      properties.major,
-                      properties.minor);
-  }
-  if (const cudaError_t runs = CheckKernels(); runs != cudaSuccess) {
-    return MakeStatus(
-        StatusCode::kFailedPrecondition,
-        "cuda:{} is a {} of compute capability {}.{}, for which this build of the CUDA "
-        "backend has no kernels ({}); build it with BATON_CUDA_ARCHITECTURES={}{}-real",
-        index,
-        properties.name,
-        properties.major,
-        properties.minor,
-        cudaGetErrorName(runs),
-        properties.major,
-        properties.minor);
-  }
+  BATON_ASSIGN_OR_RETURN(device->properties_, ReadDeviceProperties());
   device->staging_ = std::make_unique<Staging>(threads);
   BATON_RETURN_IF_ERROR(device->staging_->Open());
   return device;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/base/status.h"
+#include "kernels/cuda/device/device_properties.h"
 #include "kernels/device.h"
 
 namespace baton::cuda {
@@ -18,9 +19,8 @@ namespace baton::cuda {
 class CudaDevice final : public Device {
  public:
   // `threads` threads fill pinned memory when weights are loaded. Errors: NotFound when there is no
-  // such GPU or no driver (with the driver's message); FailedPrecondition when the GPU is older
-  // than sm_80, when this build has no kernels for the GPU, or when the driver is too old for this
-  // build.
+  // such GPU or no driver (with the driver's message); FailedPrecondition when the driver is too
+  // old for this build; those of ReadDeviceProperties.
   static StatusOr<std::unique_ptr<CudaDevice>> Open(int index, int threads = 1);
   ~CudaDevice() override;
 
@@ -40,9 +40,7 @@ class CudaDevice final : public Device {
                 const std::function<void(size_t start, std::span<std::byte> out)>& fill);
 
   int index() const { return index_; }
-  int sm_count() const { return sm_count_; }
-  // The compute capability: 90 for sm_90.
-  int architecture() const { return architecture_; }
+  const DeviceProperties& properties() const { return properties_; }
   // Makes this device the current one of the calling thread.
   cudaError_t MakeCurrent() const { return cudaSetDevice(index_); }
 
@@ -53,8 +51,7 @@ class CudaDevice final : public Device {
   Status CheckExport(void* data, size_t size) const;
 
   int index_ = 0;
-  int sm_count_ = 0;
-  int architecture_ = 0;
+  DeviceProperties properties_;
   std::unique_ptr<Staging> staging_;
 };
 

@@ -42,9 +42,10 @@ Status CopyRows(const Tensor& from, const Tensor& to, cudaStream_t stream) {
 }  // namespace
 
 StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(const RankGroups& groups,
+                                                               const DeviceProperties& device,
                                                                bool stage_slots) {
   std::unique_ptr<GroupExchange> result(new GroupExchange(groups));
-  BATON_RETURN_IF_ERROR(result->Connect(stage_slots));
+  BATON_RETURN_IF_ERROR(result->Connect(device, stage_slots));
   GroupExchange& exchange = *result;
   result->watch_ = std::make_unique<ExchangeWatch>(
       ExchangeWatch::Options{.group_status = [&exchange] { return exchange.CheckGroup(); },
@@ -55,12 +56,12 @@ StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(const RankGroups&
   return result;
 }
 
-Status GroupExchange::Connect(bool stage_slots) {
+Status GroupExchange::Connect(const DeviceProperties& device, bool stage_slots) {
   if (groups_.tensor != nullptr) {
     const StatusOr<const NcclLibrary*> library = NcclLibrary::Load();
     BATON_ASSIGN_OR_RETURN(tensor_,
                            NcclCommunicator::Create(library, *groups_.tensor, groups_.limit));
-    auto peers = PeerExchange::Create(*groups_.tensor);
+    auto peers = PeerExchange::Create(*groups_.tensor, device);
     why_nccl_ = peers.status();
     if (peers.ok()) peers_ = *std::move(peers);
     BATON_RETURN_IF_ERROR(groups_.tensor->status());

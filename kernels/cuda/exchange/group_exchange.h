@@ -22,10 +22,11 @@ namespace baton::cuda {
 // exchange through it; other ranks exchange through NCCL. One thread, except watch().
 class GroupExchange final {
  public:
-  // Connects the ranks of `groups` for the current device. `groups` must outlive the result. If
-  // `stage_slots` is false, stages use NCCL even if they can access each other's memory (for
+  // Connects the ranks of `groups` for `device`, the current one. `groups` must outlive the result.
+  // If `stage_slots` is false, stages use NCCL even if they can access each other's memory (for
   // tests). Errors: those of NcclCommunicator::Create.
   static StatusOr<std::unique_ptr<GroupExchange>> Create(const RankGroups& groups,
+                                                         const DeviceProperties& device,
                                                          bool stage_slots = true);
 
   const RankPlace& place() const { return place_; }
@@ -49,7 +50,7 @@ class GroupExchange final {
 
  private:
   explicit GroupExchange(const RankGroups& groups) : groups_(groups), place_(PlaceIn(groups)) {}
-  Status Connect(bool stage_slots);
+  Status Connect(const DeviceProperties& device, bool stage_slots);
   Status ConnectStages(bool with_slots);
   Status CheckGroup() const;
   void Abort() const;

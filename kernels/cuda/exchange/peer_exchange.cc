@@ -5,18 +5,19 @@
 
 namespace baton::cuda {
 
-StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host) {
+StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(Collective& host,
+                                                             const DeviceProperties& device) {
   BATON_ASSIGN_OR_RETURN(auto slots, PeerSlots::Create(host));
   BATON_ASSIGN_OR_RETURN(auto puts, PeerPuts::Create());
   return std::unique_ptr<PeerExchange>(
-      new PeerExchange(std::move(slots), std::move(puts), host.rank(), host.size()));
+      new PeerExchange(std::move(slots), std::move(puts), host, device.sm_count));
 }
 
 cudaError_t PeerExchange::Launch(const ReduceOp& op, cudaStream_t stream) const {
   const PeerTargets to = slots_->Targets(op.slot_buffer);
   const PeerParts parts = slots_->Parts(op.slot_buffer);
-  if (op.two_shot) return LaunchTwoShotSum(op.x, to, parts, stream);
-  return LaunchOneShotSum(op.x, to, parts, stream);
+  if (op.two_shot) return LaunchTwoShotSum(op.x, to, parts, sm_count_, stream);
+  return LaunchOneShotSum(op.x, to, parts, sm_count_, stream);
 }
 
 cudaError_t PeerExchange::Launch(const PutOp& op, cudaStream_t stream) const {
@@ -82,7 +83,8 @@ cudaError_t PeerExchange::Launch(const ShareTokensOp& op, cudaStream_t stream) c
 }
 
 cudaError_t PeerExchange::Copy(const PeerCopy& copy, int slot_buffer, cudaStream_t stream) const {
-  return LaunchPeerCopy(copy, slots_->Targets(slot_buffer), slots_->Parts(slot_buffer), stream);
+  return LaunchPeerCopy(
+      copy, slots_->Targets(slot_buffer), slots_->Parts(slot_buffer), sm_count_, stream);
 }
 
 }  // namespace baton::cuda

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "common/base/status.h"
+#include "kernels/cuda/device/device_properties.h"
 #include "kernels/cuda/exchange/exchange_ops.h"
 #include "kernels/cuda/exchange/peer_puts.h"
 #include "kernels/cuda/exchange/peer_slots.h"
@@ -16,7 +17,8 @@ namespace baton::cuda {
 class PeerExchange final {
  public:
   // Errors: those of PeerSlots::Create and PeerPuts::Create.
-  static StatusOr<std::unique_ptr<PeerExchange>> Create(Collective& host);
+  static StatusOr<std::unique_ptr<PeerExchange>> Create(Collective& host,
+                                                        const DeviceProperties& device);
 
   // The maximum number of bytes that a rank sends to another rank in one exchange.
   size_t slot_bytes() const { return slots_->slot_bytes(); }
@@ -44,9 +46,13 @@ class PeerExchange final {
  private:
   PeerExchange(std::unique_ptr<PeerSlots> slots,
                std::unique_ptr<PeerPuts> puts,
-               int rank,
-               int ranks)
-      : slots_(std::move(slots)), puts_(std::move(puts)), rank_(rank), ranks_(ranks) {}
+               const Collective& host,
+               int sm_count)
+      : slots_(std::move(slots)),
+        puts_(std::move(puts)),
+        rank_(host.rank()),
+        ranks_(host.size()),
+        sm_count_(sm_count) {}
   cudaError_t Copy(const PeerCopy& copy, int slot_buffer, cudaStream_t stream) const;
   // The index of another rank in a list of all ranks but this one.
   size_t PeerIndex(int rank) const { return static_cast<size_t>(rank - (rank > rank_ ? 1 : 0)); }
@@ -55,6 +61,7 @@ class PeerExchange final {
   const std::unique_ptr<PeerPuts> puts_;
   const int rank_;
   const int ranks_;
+  const int sm_count_;
 };
 
 }  // namespace baton::cuda

@@ -12,9 +12,8 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// All thread blocks of a kernel must run at the same time, because they wait for the thread blocks
-// of other ranks. So a grid has at most kBlocksPerSm thread blocks for each SM of an H100 or H200.
-constexpr int kSms = 132;
+// The thread blocks on each SM. All of them must run at the same time, because they wait for the
+// thread blocks of other ranks.
 constexpr int kBlocksPerSm = 4;
 // With many ranks the threads of a two-shot sum need more registers.
 constexpr int TwoShotBlocksPerSm(int peers) {
@@ -201,8 +200,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   if (from.count == 0 && first == 0) TakePart<uint32_t>(a.parts, rank, 0);
 }
 
-dim3 BlocksFor(int32_t units, int blocks_per_sm = kBlocksPerSm) {
-  return {static_cast<unsigned>(std::clamp(CeilDiv(units, kThreads), 1, kSms * blocks_per_sm))};
+dim3 BlocksFor(int32_t units, int most) {
+  return {static_cast<unsigned>(std::clamp(CeilDiv(units, kThreads), 1, most))};
 }
 
 // Calls `launch` with the least number of peers for which kernels are compiled and that is at least
@@ -223,6 +222,7 @@ template <class Unit>
 cudaError_t LaunchCopy(const PeerCopy& copy,
                        const PeerTargets& to,
                        const PeerParts& parts,
+                       int sm_count,
                        cudaStream_t stream) {
   CopyArguments<Unit> arguments = {};
   arguments.own = UnitsOf<Unit>(copy.own);
@@ -237,7 +237,7 @@ cudaError_t LaunchCopy(const PeerCopy& copy,
     units = std::max(units, arguments.from[peer].count);
   }
   const int peers = parts.ranks - 1;
-  const int blocks = std::clamp(CeilDiv(units, kThreads), 1, kSms * kBlocksPerSm / peers);
+  const int blocks = std::clamp(CeilDiv(units, kThreads), 1, sm_count * kBlocksPerSm / peers);
   return LaunchOverlapped(CopyKernel<Unit>,
                           dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(peers)),
                           dim3(kThreads),
@@ -261,13 +261,14 @@ PeerTargets InPushOrder(const PeerTargets& to, const PeerParts& parts) {
 cudaError_t LaunchOneShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
+                             int sm_count,
                              cudaStream_t stream) {
   const VectorRows rows = VectorRows::Of(x);
   if (rows.count == 0) return cudaSuccess;
   return ForPeers(parts.ranks - 1, [&](auto peers) {
     return LaunchOverlapped(x.dtype == DType::kF32 ? OneShotKernel<float, peers()>
                                                    : OneShotKernel<__nv_bfloat16, peers()>,
-                            BlocksFor(rows.count),
+                            BlocksFor(rows.count, sm_count * kBlocksPerSm),
                             dim3(kThreads),
                             0,
                             stream,
@@ -280,6 +281,7 @@ cudaError_t LaunchOneShotSum(const Tensor& x,
 cudaError_t LaunchTwoShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
+                             int sm_count,
                              cudaStream_t stream) {
   const VectorRows rows = VectorRows::Of(x);
   const Slices slices = {.length = rows.count / parts.ranks, .longer = rows.count % parts.ranks};
@@ -287,7 +289,7 @@ cudaError_t LaunchTwoShotSum(const Tensor& x,
   return ForPeers(parts.ranks - 1, [&](auto peers) {
     return LaunchOverlapped(x.dtype == DType::kF32 ? TwoShotKernel<float, peers()>
                                                    : TwoShotKernel<__nv_bfloat16, peers()>,
-                            BlocksFor(slices.longest(), TwoShotBlocksPerSm(peers())),
+                            BlocksFor(slices.longest(), sm_count * TwoShotBlocksPerSm(peers())),
                             dim3(kThreads),
                             0,
                             stream,
@@ -301,6 +303,7 @@ cudaError_t LaunchTwoShotSum(const Tensor& x,
 cudaError_t LaunchPeerCopy(const PeerCopy& copy,
                            const PeerTargets& to,
                            const PeerParts& parts,
+                           int sm_count,
                            cudaStream_t stream) {
   const auto fits_vectors = [](const PeerRows& rows) {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(uint4));
@@ -308,9 +311,9 @@ cudaError_t LaunchPeerCopy(const PeerCopy& copy,
   };
   if (fits_vectors(copy.own) && fits_vectors(copy.kept) &&
       std::ranges::all_of(copy.from, fits_vectors)) {
-    return LaunchCopy<uint4>(copy, to, parts, stream);
+    return LaunchCopy<uint4>(copy, to, parts, sm_count, stream);
   }
-  return LaunchCopy<uint32_t>(copy, to, parts, stream);
+  return LaunchCopy<uint32_t>(copy, to, parts, sm_count, stream);
 }
 
 }  // namespace baton::cuda

@@ -12,10 +12,10 @@
 // Kernels that move elements through slots (PeerSlots). The address, the row length and the row
 // stride of a tensor are multiples of 16 bytes, unless a comment says otherwise.
 //
-// The kernels cannot deadlock. All thread blocks run at the same time, and the kernels of all ranks
-// iterate over the elements in the same way. In an iteration a thread pushes before it waits, and
-// it waits only for elements that other ranks push in earlier iterations. So the slowest rank can
-// always continue.
+// The kernels cannot deadlock. All thread blocks run at the same time, on the `sm_count` SMs of the
+// device, and the kernels of all ranks iterate over the elements in the same way. In an iteration a
+// thread pushes before it waits, and it waits only for elements that other ranks push in earlier
+// iterations. So the slowest rank can always continue.
 namespace baton::cuda {
 
 // Sorts `to`, which is in the order of the ranks, into the order in which a kernel pushes.
@@ -27,6 +27,7 @@ PeerTargets InPushOrder(const PeerTargets& to, const PeerParts& parts);
 cudaError_t LaunchOneShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
+                             int sm_count,
                              cudaStream_t stream);
 
 // Two-shot all-reduce, with the bits of LaunchOneShotSum. Each rank adds one slice of the elements
@@ -36,6 +37,7 @@ cudaError_t LaunchOneShotSum(const Tensor& x,
 cudaError_t LaunchTwoShotSum(const Tensor& x,
                              const PeerTargets& to,
                              const PeerParts& parts,
+                             int sm_count,
                              cudaStream_t stream);
 
 // The maximum size of a two-shot sum of `ranks` ranks through slots of `slot_bytes` bytes. A slot
@@ -69,6 +71,7 @@ struct PeerCopy {
 cudaError_t LaunchPeerCopy(const PeerCopy& copy,
                            const PeerTargets& to,
                            const PeerParts& parts,
+                           int sm_count,
                            cudaStream_t stream);
 
 }  // namespace baton::cuda

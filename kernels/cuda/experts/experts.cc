@@ -201,7 +201,8 @@ cudaError_t LaunchWgmmaGemms(const Tensor& x,
 
 class Experts::Impl {
  public:
-  explicit Impl(const ExpertsOptions& options) : options_(options) {}
+  Impl(const DeviceProperties& device, const ExpertsOptions& options)
+      : device_(device), options_(options) {}
   StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first);
   bool deterministic() const { return options_.deterministic; }
 
@@ -216,7 +217,8 @@ class Experts::Impl {
   Status Describe(const ExpertArgs& args, int32_t first, Layer& layer);
   Status DescribeForWgmma(const ExpertArgs& args, Layer& layer);
 
-  ExpertsOptions options_;
+  const DeviceProperties device_;
+  const ExpertsOptions options_;
   std::map<Identity, Layer> layers_;
   ScratchMemory scratch_;
 };
@@ -277,7 +279,7 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
   // In bf16, wgmma gives the bits of mma.sync. In FP8, it converts x to FP8, too.
   const bool fp8 = experts.gate_up_scales != nullptr || experts.down_scales != nullptr;
   const bool wgmma =
-      options_.architecture == 90 && !(options_.deterministic && fp8) && FitsWgmma(args);
+      MayRun(KernelFamily::kHopper, device_) && !(options_.deterministic && fp8) && FitsWgmma(args);
   return wgmma ? DescribeForWgmma(args, layer) : OkStatus();
 }
 
@@ -296,7 +298,7 @@ Status Experts::Impl::DescribeForWgmma(const ExpertArgs& args, Layer& layer) {
   experts.gate_up_maps = layer.maps.at<const CUtensorMap>();
   experts.down_maps = experts.gate_up_maps + count;
   experts.wgmma_rows = options_.wgmma_rows;
-  experts.sm_count = options_.sm_count;
+  experts.sm_count = device_.sm_count;
   return OkStatus();
 }
 
@@ -304,8 +306,9 @@ Experts::Experts(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Experts::~Experts() = default;
 
-StatusOr<std::unique_ptr<Experts>> Experts::Create(const ExpertsOptions& options) {
-  return std::unique_ptr<Experts>(new Experts(std::make_unique<Impl>(options)));
+StatusOr<std::unique_ptr<Experts>> Experts::Create(const DeviceProperties& device,
+                                                   const ExpertsOptions& options) {
+  return std::unique_ptr<Experts>(new Experts(std::make_unique<Impl>(device, options)));
 }
 
 StatusOr<PreparedExperts> Experts::Prepare(const ExpertArgs& args, int64_t rows, int32_t first) {

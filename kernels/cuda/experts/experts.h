@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "common/base/status.h"
+#include "kernels/cuda/device/device_properties.h"
 #include "kernels/cuda/experts/experts_kernels.h"
 #include "kernels/ops.h"
 
@@ -15,8 +16,6 @@ struct ExpertsOptions {
   // A row's bits do not depend on the number of rows: the same kernels without wgmma compute any
   // number of rows.
   bool deterministic = false;
-  int architecture = 90;  // 90 for sm_90
-  int sm_count = 132;
   // From this mean number of rows per expert on, the GEMMs use wgmma.
   int64_t wgmma_rows = 8;
 };
@@ -27,7 +26,9 @@ struct ExpertsOptions {
 // scratch memory. Used by one thread, on one stream.
 class Experts final {
  public:
-  static StatusOr<std::unique_ptr<Experts>> Create(const ExpertsOptions& options);
+  // For the current device.
+  static StatusOr<std::unique_ptr<Experts>> Create(const DeviceProperties& device,
+                                                   const ExpertsOptions& options);
   ~Experts();
 
   // Uploads the addresses and tensor maps of the experts' matrices (once for each layer, which is

@@ -60,7 +60,7 @@ struct Tiling {
   static constexpr int kXLines = kRows * kRowLines;  // swizzled rows of x before the weights
   static constexpr int kStageBytes = (kXLines + kWeightRows) * kSwizzledRowBytes;
   static constexpr int kBytes = kStageBytes * kStages;
-  static_assert(kWeightAtoms > 0 && kRowAtoms > 0);
+  static_assert(kWeightAtoms > 0 && kRowAtoms > 0 && kBytes <= kPortableSharedBytes);
 };
 
 using SmallTiling = Tiling<__nv_bfloat16, 16, 32, 1, 8>;

@@ -39,8 +39,8 @@ struct GatedPlan {
 
 // The limits of the device, and choices that a test or benchmark may force.
 struct GatedLimits {
-  int32_t blocks = 132;              // thread blocks that run at a time
-  int32_t clusters_of_2 = 66;        // clusters of two thread blocks that run at a time
+  int32_t blocks = 0;                // thread blocks that run at a time
+  int32_t clusters_of_2 = 0;         // clusters of two thread blocks that run at a time
   int32_t shared_bytes = 208 << 10;  // leaves room for a small kernel on the same SM
   // Choices to force; with 0 and nullopt, PlanGatedGemm chooses.
   int32_t columns = 0;

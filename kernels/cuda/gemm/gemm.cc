@@ -21,6 +21,7 @@
 #include "kernels/cuda/gemm/cublas_descriptors.h"
 #include "kernels/cuda/gemm/cublas_status.h"
 #include "kernels/cuda/gemm/gated_gemm.h"
+#include "kernels/cuda/gemm/gemm_dispatch.h"
 #include "kernels/cuda/gemm/gemv.h"
 #include "kernels/cuda/gemm/row_class.h"
 #include "kernels/cuda/gemm/sequential_gemm.h"
@@ -31,8 +32,8 @@ namespace baton::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
-// Memory for copies of a small weight, much larger than the L2 cache.
-constexpr size_t kWeightsBytes = size_t{160} << 20;
+// Copies of a small weight have this many times the bytes of the L2 cache.
+constexpr int64_t kWeightsPerL2 = 3;
 constexpr int kCandidates = 16;
 // Consecutive runs in one timing: kRuns, but kLongRuns from kLongRows rows on, because the start of
 // the process waits for all timings.
@@ -50,10 +51,6 @@ constexpr int32_t MaxSequentialRows(DType weight) {
 }
 // Rows of the trial that decides whether a shape's GEMMs are sequential.
 constexpr int32_t kTrialRows = 256;
-// The most rows of the skinny GEMM. With more rows it reads x too often. For a large k in bf16 it
-// stays faster up to more rows, because it divides k among thread blocks better than cuBLASLt does.
-constexpr int32_t kSkinnyRows = 32;
-constexpr int32_t kSkinnyRowsOfLargeK = 64;
 
 // Rounded up, so that copies of the weight one behind the other stay aligned.
 size_t PaddedWeightBytes(const GemmProblem& problem) {
@@ -75,10 +72,11 @@ struct Timed {
 
 class Gemm::Impl {
  public:
-  explicit Impl(const GemmOptions& options)
-      : options_(options),
-        own_kernels_(!options.deterministic && options.architecture == 90),
-        sequential_(options.deterministic && options.architecture == 90) {}
+  Impl(const DeviceProperties& device, const GemmOptions& options)
+      : device_(device),
+        options_(options),
+        sequential_(options.deterministic && MayRun(KernelFamily::kHopper, device)),
+        weights_bytes_(static_cast<size_t>(kWeightsPerL2 * device.l2_bytes)) {}
   ~Impl() {
     if (handle_ != nullptr) cublasLtDestroy(handle_);
     for (const cudaEvent_t event : {start_, end_}) {
@@ -91,25 +89,21 @@ class Gemm::Impl {
   Status Create() {
     BATON_CUBLAS_RETURN_IF_ERROR(cublasLtCreate(&handle_));
     BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(&workspace_, kWorkspaceBytes));
-    BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(reinterpret_cast<void**>(&weights_), kWeightsBytes));
+    BATON_CUDA_RETURN_IF_ERROR(cudaMalloc(reinterpret_cast<void**>(&weights_), weights_bytes_));
     BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&start_));
     BATON_CUDA_RETURN_IF_ERROR(cudaEventCreate(&end_));
     return options_.cache_folder.empty() ? OkStatus() : ReadCache();
   }
 
-  bool UsesSkinny(const GemmProblem& problem) const {
-    const bool large_k = problem.k >= 2 * problem.n && problem.weight_dtype == DType::kBF16;
-    return own_kernels_ && problem.rows <= (large_k ? kSkinnyRowsOfLargeK : kSkinnyRows) &&
-           SkinnyGemmSupports(problem);
-  }
-  bool UsesGated(const GemmProblem& problem) const {
-    return own_kernels_ && problem.rows > kSkinnyRows && GatedGemmSupports(problem);
+  GemmKernel KernelOf(const GemmProblem& problem) const {
+    return options_.deterministic ? GemmKernel::kCublas : ChooseGemmKernel(problem, device_);
   }
   bool SupportsFused(const GemmProblem& problem) const {
-    return (own_kernels_ && GemvSupports(problem)) || UsesSkinny(problem) || UsesGated(problem);
+    return KernelOf(problem) != GemmKernel::kCublas;
   }
   bool AppliesScales(const GemmProblem& problem) const {
-    return own_kernels_ && CublasAppliesScales(problem);
+    return !options_.deterministic && MayRun(KernelFamily::kHopper, device_) &&
+           CublasAppliesScales(problem);
   }
   // Whether the order of sums is that of sequential_gemm.h. Known after Prepare.
   bool IsSequential(const GemmProblem& problem) const {
@@ -157,17 +151,23 @@ class Gemm::Impl {
 
   cudaError_t Launch(const GemmProblem& problem, cudaStream_t stream) {
     if (problem.rows == 0) return cudaSuccess;
-    if (own_kernels_ && GemvSupports(problem))
-      return LaunchGemv(problem, options_.sm_count, stream);
-    if (UsesSkinny(problem)) return LaunchSkinnyGemm(problem, options_.sm_count, stream);
-    if (UsesGated(problem)) return LaunchGatedGemm(problem, options_.sm_count, stream);
+    switch (KernelOf(problem)) {
+      case GemmKernel::kGemv:
+        return LaunchGemv(problem, device_.sm_count, stream);
+      case GemmKernel::kSkinny:
+        return LaunchSkinnyGemm(problem, device_.sm_count, stream);
+      case GemmKernel::kGated:
+        return LaunchGatedGemm(problem, device_.sm_count, stream);
+      case GemmKernel::kCublas:
+        break;
+    }
     const bool is_sequential = IsSequential(problem);
     if (is_sequential && problem.rows <= MaxSequentialRows(problem.weight_dtype)) {
-      return LaunchSequentialGemm(problem, options_.sm_count, stream);
+      return LaunchSequentialGemm(problem, device_.sm_count, stream);
     }
     const auto found = algorithms_.find(KeyOf(problem));
     if (found == algorithms_.end()) {
-      return is_sequential ? LaunchSequentialGemm(problem, options_.sm_count, stream)
+      return is_sequential ? LaunchSequentialGemm(problem, device_.sm_count, stream)
                            : cudaErrorInvalidValue;
     }
     return Multiply(problem, found->second, stream) == CUBLAS_STATUS_SUCCESS ? cudaSuccess
@@ -217,18 +217,20 @@ class Gemm::Impl {
 
   // Without a file that can be used, all algorithms are chosen by timing, and the file is written.
   Status ReadCache() {
-    int device = 0;
+    int index = 0;
     int driver = 0;
     cudaDeviceProp properties;
-    BATON_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device));
-    BATON_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device));
+    BATON_CUDA_RETURN_IF_ERROR(cudaGetDevice(&index));
+    BATON_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, index));
     BATON_CUDA_RETURN_IF_ERROR(cudaDriverGetVersion(&driver));
-    identity_ = fmt::format("{}, {} SMs, driver {}, cuBLASLt {}{}",
+    // Hopper's kernels decide which algorithms keep the order of sums.
+    identity_ = fmt::format("{}, {} SMs, driver {}, cuBLASLt {}{}{}",
                             properties.name,
-                            options_.sm_count,
+                            device_.sm_count,
                             driver,
                             cublasLtGetVersion(),
-                            options_.deterministic ? ", deterministic" : "");
+                            options_.deterministic ? ", deterministic" : "",
+                            MayRun(KernelFamily::kHopper, device_) ? "" : ", portable kernels");
     cache_path_ = AlgorithmPath(options_.cache_folder, identity_);
     const auto found = ReadAlgorithms(cache_path_, identity_);
     if (!found.ok()) return OkStatus();
@@ -329,7 +331,7 @@ class Gemm::Impl {
                        size_t runs,
                        cudaStream_t stream) {
     const size_t bytes = PaddedWeightBytes(problem);
-    const size_t places = kWeightsBytes / bytes;
+    const size_t places = weights_bytes_ / bytes;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     BATON_CUDA_RETURN_IF_ERROR(cudaEventRecord(start_, stream));
     for (size_t run = 0; run < runs && status == CUBLAS_STATUS_SUCCESS; ++run) {
@@ -354,7 +356,7 @@ class Gemm::Impl {
                         const GemmKey& key,
                         cudaStream_t stream,
                         std::vector<cublasLtMatmulAlgo_t>& algorithms) {
-    auto created = SequentialBits::Create(problem, options_.sm_count, stream);
+    auto created = SequentialBits::Create(problem, device_.sm_count, stream);
     if (created.status().code() == StatusCode::kResourceExhausted) {
       lacked_memory_ = true;
       algorithms.clear();
@@ -398,7 +400,7 @@ class Gemm::Impl {
     has_timed_ = true;
     const size_t size = WeightBytes(problem);
     const size_t bytes = PaddedWeightBytes(problem);
-    for (size_t at = 0; at + bytes <= kWeightsBytes; at += bytes) {
+    for (size_t at = 0; at + bytes <= weights_bytes_; at += bytes) {
       BATON_CUDA_RETURN_IF_ERROR(
           cudaMemcpyAsync(weights_ + at, problem.weight, size, cudaMemcpyDeviceToDevice, stream));
     }
@@ -429,9 +431,10 @@ class Gemm::Impl {
     return std::ranges::min_element(timed, {}, &Timed::Median)->algorithm;
   }
 
+  const DeviceProperties device_;
   const GemmOptions options_;
-  const bool own_kernels_;  // whether our own kernels, which need sm_90, may be used
-  const bool sequential_;   // whether GEMMs keep the order of sums of sequential_gemm.h
+  const bool sequential_;  // whether GEMMs keep the order of sums of sequential_gemm.h
+  const size_t weights_bytes_;
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
   std::byte* weights_ = nullptr;
@@ -452,8 +455,9 @@ class Gemm::Impl {
 Gemm::Gemm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Gemm::~Gemm() = default;
 
-StatusOr<std::unique_ptr<Gemm>> Gemm::Create(const GemmOptions& options) {
-  auto impl = std::make_unique<Impl>(options);
+StatusOr<std::unique_ptr<Gemm>> Gemm::Create(const DeviceProperties& device,
+                                             const GemmOptions& options) {
+  auto impl = std::make_unique<Impl>(device, options);
   BATON_RETURN_IF_ERROR(impl->Create());
   return std::unique_ptr<Gemm>(new Gemm(std::move(impl)));
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "kernels/cuda/device/device_properties.h"
 #include "kernels/cuda/gemm/gemm_fusions.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
 
@@ -17,8 +18,6 @@ struct GemmOptions {
   // A row's bits do not depend on the number of rows: all algorithms of a weight shape add in one
   // order (sequential_gemm.h), or there is one algorithm for the shape.
   bool deterministic = false;
-  int architecture = 90;  // 90 for sm_90
-  int sm_count = 132;
   // The folder that keeps timed choices between processes (algorithm_file.h); empty: none.
   std::string cache_folder = {};
 };
@@ -28,7 +27,9 @@ struct GemmOptions {
 // thread, on one stream.
 class Gemm final : public GemmFusions {
  public:
-  static StatusOr<std::unique_ptr<Gemm>> Create(const GemmOptions& options);
+  // For the current device.
+  static StatusOr<std::unique_ptr<Gemm>> Create(const DeviceProperties& device,
+                                                const GemmOptions& options);
   ~Gemm() override;
 
   // The row classes that cover 1 … `most` rows, each as its largest number of rows. All numbers of

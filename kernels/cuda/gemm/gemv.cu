@@ -133,9 +133,9 @@ struct Plain {
 }  // namespace
 }  // namespace gemv
 
-bool GemvSupports(const GemmProblem& problem) {
-  constexpr size_t kMaxShared = 227 << 10;
-  return problem.rows == 1 && problem.k % 512 == 0 && gemv::SharedBytes(problem.k) <= kMaxShared &&
+bool GemvSupports(const GemmProblem& problem, int32_t block_shared_bytes) {
+  return problem.rows == 1 && problem.k % 512 == 0 &&
+         gemv::SharedBytes(problem.k) <= static_cast<size_t>(block_shared_bytes) &&
          problem.x_dtype == DType::kBF16 && (!problem.silu_mul || problem.bias == nullptr);
 }
 

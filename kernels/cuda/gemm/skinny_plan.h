@@ -43,9 +43,9 @@ struct SkinnyPlan {
 
 // The limits of the device, and choices that are the best by measurement.
 struct SkinnyLimits {
-  int32_t blocks = 132;              // thread blocks that run at a time
-  int32_t clusters_of_2 = 66;        // clusters of two thread blocks that run at a time
-  int32_t clusters_of_4 = 30;        // the same for clusters of four
+  int32_t blocks = 0;                // thread blocks that run at a time
+  int32_t clusters_of_2 = 0;         // clusters of two thread blocks that run at a time
+  int32_t clusters_of_4 = 0;         // the same for clusters of four
   int32_t shared_bytes = 208 << 10;  // leaves room for a small kernel on the same SM
   // Thread blocks that divide k: 1, 2 or 4. 0: PlanSkinnyGemm chooses.
   int32_t cluster = 0;

@@ -5,28 +5,39 @@
 #include <cstddef>
 #include <utility>
 
+#include "kernels/cuda/primitives/loaded_code.h"
+
 namespace baton::cuda {
 
+// The shared memory that a thread block can have on every supported GPU: sm_86, sm_89 and sm_120
+// have the least. Kernels that need more are not portable (KernelFamily).
+inline constexpr size_t kPortableSharedBytes = size_t{99} << 10;
+
 // The configuration of a launch that may start while its predecessor on the stream drains
-// (programmatic dependent launch), in clusters of `cluster` thread blocks. In every thread block,
-// such a kernel must call WaitForPredecessor() before it accesses memory that earlier kernels on
-// the stream write, and before it writes memory that they read.
+// (where OverlapsLaunches), in clusters of `cluster` thread blocks. In every thread block, such a
+// kernel must call WaitForPredecessor() before it accesses memory that earlier kernels on the
+// stream write, and before it writes memory that they read.
 class OverlappedLaunch final {
  public:
   OverlappedLaunch(
       dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, int cluster = 1) {
-    attributes_[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes_[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes_[1].id = cudaLaunchAttributeClusterDimension;
-    attributes_[1].val.clusterDim.x = static_cast<unsigned>(cluster);
-    attributes_[1].val.clusterDim.y = 1;
-    attributes_[1].val.clusterDim.z = 1;
+    if (OverlapsLaunches()) {
+      cudaLaunchAttribute& attribute = attributes_[config_.numAttrs++];
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+      cudaLaunchAttribute& attribute = attributes_[config_.numAttrs++];
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim.x = static_cast<unsigned>(cluster);
+      attribute.val.clusterDim.y = 1;
+      attribute.val.clusterDim.z = 1;
+    }
     config_.gridDim = grid;
     config_.blockDim = block;
     config_.dynamicSmemBytes = shared_bytes;
     config_.stream = stream;
     config_.attrs = attributes_;
-    config_.numAttrs = cluster > 1 ? 2 : 1;
   }
   OverlappedLaunch(const OverlappedLaunch&) = delete;
   OverlappedLaunch& operator=(const OverlappedLaunch&) = delete;

@@ -166,6 +166,7 @@ cudaError_t Launch(void (*kernel)(SamplingPlan, const float*, int64_t),
                    const float* logits,
                    int64_t stride,
                    cudaStream_t stream) {
+  static_assert(sizeof(SearchMemory) <= kPortableSharedBytes);
   const cudaError_t error = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(SearchMemory));
   if (error != cudaSuccess) return error;

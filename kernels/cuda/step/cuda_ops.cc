@@ -12,8 +12,6 @@
 namespace baton::cuda {
 namespace {
 
-// The first architecture whose tensor cores support FP8.
-constexpr int kFp8Architecture = 89;
 constexpr size_t kStepBytes = size_t{8} << 20;
 
 // The maximum number of steps in flight: on the first rank of a pipeline one for each stage,
@@ -23,10 +21,17 @@ size_t MaxStepsInFlight(const RankPlace& place) {
   return std::clamp(stages, size_t{2}, Sampling::kSlots);
 }
 
+DeviceProperties PropertiesFor(const CudaDevice& device, const CudaOptions& options) {
+  DeviceProperties properties = device.properties();
+  properties.portable = options.portable_kernels;
+  return properties;
+}
+
 }  // namespace
 
 CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
     : device_(device),
+      properties_(PropertiesFor(device, options)),
       options_(options),
       loader_(device, options.fp8_weights),
       pending_(MaxStepsInFlight(PlaceIn(options.groups))) {}
@@ -50,26 +55,18 @@ StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(CudaDevice& device, const Cud
 }
 
 Status CudaOps::Create() {
-  if (options_.fp8_weights && device_.architecture() < kFp8Architecture) {
-    return MakeStatus(StatusCode::kFailedPrecondition,
-                      "FP8 weights need a GPU of sm_{} or newer; this one is sm_{}",
-                      kFp8Architecture,
-                      device_.architecture());
-  }
+  if (options_.fp8_weights) BATON_RETURN_IF_ERROR(CheckFp8Weights(properties_));
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
   BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kGreatest, &stream_));
   for (PendingStep& step : pending_) BATON_RETURN_IF_ERROR(step.Create());
   BATON_ASSIGN_OR_RETURN(gemm_,
-                         Gemm::Create({.deterministic = options_.deterministic,
-                                       .architecture = device_.architecture(),
-                                       .sm_count = device_.sm_count(),
+                         Gemm::Create(properties_,
+                                      {.deterministic = options_.deterministic,
                                        .cache_folder = options_.kernel_cache}));
-  BATON_ASSIGN_OR_RETURN(attention_,
-                         cuda::Attention::Create({.deterministic = options_.deterministic}));
-  BATON_ASSIGN_OR_RETURN(experts_,
-                         cuda::Experts::Create({.deterministic = options_.deterministic,
-                                                .architecture = device_.architecture(),
-                                                .sm_count = device_.sm_count()}));
+  BATON_ASSIGN_OR_RETURN(
+      attention_, cuda::Attention::Create(properties_, {.deterministic = options_.deterministic}));
+  BATON_ASSIGN_OR_RETURN(
+      experts_, cuda::Experts::Create(properties_, {.deterministic = options_.deterministic}));
   BATON_ASSIGN_OR_RETURN(sampling_, Sampling::Create());
   BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes, pending_.size()));
   BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes, pending_.size()));
@@ -79,7 +76,7 @@ Status CudaOps::Create() {
 
 Status CudaOps::ConnectRanks() {
   if (PlaceIn(options_.groups) == RankPlace{}) return OkStatus();
-  BATON_ASSIGN_OR_RETURN(exchange_, GroupExchange::Create(options_.groups));
+  BATON_ASSIGN_OR_RETURN(exchange_, GroupExchange::Create(options_.groups, properties_));
   if (exchange_->stage_slot_bytes() > 0 && exchange_->place().leader()) {
     BATON_RETURN_IF_ERROR(CreateStream(StreamPriority::kGreatest, &late_stream_));
   }
@@ -103,7 +100,7 @@ Status CudaOps::ConnectRanks() {
 }
 
 bool CudaOps::supports_fp8_kv() const {
-  return device_.architecture() >= kFp8Architecture;
+  return SupportsFp8(properties_);
 }
 
 int32_t CudaOps::PaddedRows(int32_t rows) const {

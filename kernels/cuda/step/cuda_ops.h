@@ -132,6 +132,7 @@ class CudaOps final : public Ops {
   OpContext context(cudaStream_t stream);
 
   CudaDevice& device_;
+  const DeviceProperties properties_;
   const CudaOptions options_;
   WeightLoader loader_;
   cudaStream_t stream_ = nullptr;

@@ -12,6 +12,7 @@ namespace baton {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 config::WorkerConfig Configured(std::vector<std::string> overrides) {
   overrides.push_back("model.path=m");
@@ -51,6 +52,7 @@ TEST(ConfigWireTest, DefaultsOfAGpuDependOnTheRole) {
   const BackendOptions backend = ModelOptionsOf(config, WorkerKind::kDecode).backend;
   EXPECT_EQ(backend.device, "cuda:1");
   EXPECT_EQ(backend.kernel_cache, HomeFolder() + "/kernels");
+  EXPECT_FALSE(backend.portable_kernels);
 }
 
 TEST(ConfigWireTest, AGroupOfGpusHasTheDefaultsOfAGpu) {
@@ -88,6 +90,7 @@ TEST(ConfigWireTest, WhatIsSaidWins) {
                                                   "engine.deterministic=true",
                                                   "engine.cuda_library=/lib/x.so",
                                                   "engine.kernel_cache=/cache",
+                                                  "engine.kernels=portable",
                                                   "engine.max_step_tokens=100",
                                                   "engine.kv_memory_mib=64",
                                                   "engine.kv_memory_fraction=0.25",
@@ -102,7 +105,14 @@ TEST(ConfigWireTest, WhatIsSaidWins) {
   EXPECT_TRUE(backend.deterministic);
   EXPECT_EQ(backend.cuda_library, "/lib/x.so");
   EXPECT_EQ(backend.kernel_cache, "/cache");
+  EXPECT_TRUE(backend.portable_kernels);
   EXPECT_FALSE(backend.fp8_weights);
+}
+
+TEST(ConfigWireTest, OtherKernelsThanThereAreAreRefused) {
+  config::WorkerConfig config;
+  EXPECT_THAT(std::string(Message(LoadConfig({{}, {"engine.kernels=hopper"}}, config))),
+              HasSubstr("engine.kernels is \"hopper\"; it must be one of auto, portable"));
 }
 
 TEST(ConfigWireTest, TheKernelCacheCanBeTurnedOff) {
