@@ -5,6 +5,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/device/device_properties.h"
 #include "kernels/cuda/dma/cuda_dma.h"
 
 // The entry point of the shared object; see kernels/backend.h.
@@ -43,6 +44,11 @@ extern "C" __attribute__((visibility("default"))) baton::Status BatonOpenCuda(
                              version);
   }
   BATON_ASSIGN_OR_RETURN(auto device, baton::cuda::CudaDevice::Open(index, options.threads));
+  if (options.deterministic) {
+    baton::cuda::DeviceProperties properties = device->properties();
+    properties.portable = options.portable_kernels;
+    BATON_RETURN_IF_ERROR(baton::cuda::CheckDeterministic(properties));
+  }
   BATON_ASSIGN_OR_RETURN(auto dma, baton::cuda::CudaDma::Create(*device));
   BATON_ASSIGN_OR_RETURN(auto ops,
                          baton::MakeCudaOps(*device,

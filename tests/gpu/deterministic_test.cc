@@ -43,6 +43,8 @@ class GpuDeterministic : public testing::TestWithParam<Case> {
     }
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
+    const Status possible = cuda::CheckDeterministic(cuda::TestedDevice());
+    if (!possible.ok()) GTEST_SKIP() << "deterministic mode was NOT tested: " << possible;
     if (GetParam().fp8_weights && !cuda::SupportsFp8(device_->properties())) {
       GTEST_SKIP() << "no FP8 on this GPU: deterministic mode was NOT tested with it";
     }

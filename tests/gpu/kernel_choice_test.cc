@@ -51,6 +51,19 @@ std::vector<DeviceProperties> WithoutHopperKernels() {
           OldCodeOnHopper()};
 }
 
+// On an H200, the tokens of random models with portable kernels depended on the other rows.
+TEST(KernelChoice, DeterministicModeIsRefusedWithoutHopperKernels) {
+  EXPECT_TRUE(CheckDeterministic(Card(90)).ok());
+  for (const DeviceProperties& device : WithoutHopperKernels()) {
+    const Status status = CheckDeterministic(device);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(Message(status)), HasSubstr("set engine.deterministic to false"));
+  }
+  EXPECT_THAT(std::string(Message(CheckDeterministic(PortableOnHopper()))),
+              HasSubstr("this sm_90 GPU runs portable kernels alone (engine.kernels)"));
+  EXPECT_THAT(std::string(Message(CheckDeterministic(Card(80)))), HasSubstr("runs code for sm_80"));
+}
+
 TEST(KernelChoice, EachFamilyRunsWhereItsInstructionsExist) {
   for (const int32_t architecture : {80, 86, 89, 90, 100, 103, 120}) {
     const DeviceProperties device = Card(architecture);

@@ -118,4 +118,15 @@ Status CheckFp8Weights(const DeviceProperties& device) {
                     ArchitectureToBuild(device.architecture));
 }
 
+Status CheckDeterministic(const DeviceProperties& device) {
+  if (MayRun(KernelFamily::kHopper, device)) return OkStatus();
+  return MakeStatus(StatusCode::kFailedPrecondition,
+                    "deterministic mode needs the GEMMs of sm_90a, and this sm_{} GPU runs {}; set "
+                    "engine.deterministic to false (prefill and decode workers have it on by "
+                    "default)",
+                    device.architecture,
+                    device.portable ? "portable kernels alone (engine.kernels)"
+                                    : fmt::format("code for sm_{}", device.code_architecture));
+}
+
 }  // namespace baton::cuda

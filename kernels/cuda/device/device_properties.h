@@ -52,4 +52,8 @@ Status HasNoCode(std::string_view name, int32_t architecture, std::string_view w
 // OK when the device SupportsFp8, else FailedPrecondition with what is missing and what would work.
 Status CheckFp8Weights(const DeviceProperties& device);
 
+// OK when a row's bits can be kept independent of the other rows, else FailedPrecondition: without
+// Hopper's kernels, cuBLASLt adds in an order that may depend on the number of rows.
+Status CheckDeterministic(const DeviceProperties& device);
+
 }  // namespace baton::cuda
