@@ -1,7 +1,6 @@
 #include "kernels/graph/fuse_add_norm.h"
 
 #include <cstddef>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -13,7 +12,7 @@ void FuseAddNorm(StepGraph& graph) {
     const auto* const add = std::get_if<AddOp>(&ops[i]);
     const auto* const norm = i + 1 < ops.size() ? std::get_if<NormOp>(&ops[i + 1]) : nullptr;
     if (add == nullptr || norm == nullptr || norm->x != add->out) {
-      graph.Append(std::move(ops[i]));
+      graph.Append(ops[i]);
       continue;
     }
     graph.Append(AddNormOp{.residual = add->residual,

@@ -1,6 +1,5 @@
 #include "kernels/graph/place_exchanges.h"
 
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -27,7 +26,7 @@ class Placer {
       if (ReadsShare(op)) continue;
       for (const ValueId id : ReadBy(op)) read_whole_[static_cast<size_t>(id)] = true;
     }
-    for (Op& op : ops) Append(std::move(op));
+    for (const Op& op : ops) Append(op);
     AwaitKv();
     if (const auto result = graph_.result()) graph_.set_result(NowOf(*result));
   }
@@ -48,7 +47,7 @@ class Placer {
     }
     for (const ValueId id : ReadBy(op)) ReplaceReads(op, id, NowOf(id));
     const std::vector<ValueId> outs = WrittenBy(op);
-    graph_.Append(std::move(op));
+    graph_.Append(op);
     for (const ValueId id : outs) Exchange(id);
   }
 

@@ -300,7 +300,7 @@ class StepGraph {
     values_.push_back(std::move(value));
     return static_cast<ValueId>(values_.size()) - 1;
   }
-  void Append(Op op) { ops_.push_back(std::move(op)); }
+  void Append(const Op& op) { ops_.push_back(op); }
 
   const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
   const std::vector<Value>& values() const { return values_; }
