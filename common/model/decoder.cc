@@ -26,9 +26,8 @@ class Decoder::Impl {
     }
     if (limits_.fp8_kv && !ops_.supports_fp8_kv()) {
       return InvalidArgument(
-          "an fp8 KV cache needs a GPU of sm_89 or newer, and a CUDA backend with code for it; on "
-          "{} "
-          "kv_type must be another type",
+          "an fp8 KV cache needs a GPU of sm_89 or newer, and a CUDA backend with code for it; "
+          "kv_type must be another type on {}",
           ops_.device().name());
     }
     const RankPlace place = exchange_ == nullptr ? RankPlace{} : exchange_->place();
