@@ -127,7 +127,7 @@ TEST(KernelChoice, SingleRowsOfOtherCardsUseFlashAttention2) {
   kv.kv_heads = 8;
   kv.head_dim = 128;
   kv.block_tokens = 16;
-  kv.head_stride = 16 * 128 * 2;
+  kv.head_stride = int64_t{16} * 128 * 2;
   const std::vector<AttentionSequence> sequences(64, {0, 0, 1, 2048, 0});
   const DecodeBatch rows = DecodeBatchOf(sequences, 0, 64);
   const auto kernel = [&](const DeviceProperties& device, bool deterministic) {
