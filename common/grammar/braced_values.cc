@@ -65,9 +65,7 @@ StatusOr<std::string> BracedValues::Constant(const Json& value, const At& at) {
     if (item == kNoText) return item;
     items.push_back(std::move(item));
   }
-  const std::string between = fmt::format(" {} ", EbnfText(separator()));
-  return fmt::format("\"[\" {} \"]\"",
-                     items.empty() ? "\"\"" : fmt::format("{}", fmt::join(items, between)));
+  return fmt::format("\"[\" {} \"]\"", EbnfSequence(items, EbnfText(separator())));
 }
 
 StatusOr<std::string> BracedValues::ConstantObject(const Json& value) {
@@ -81,9 +79,7 @@ StatusOr<std::string> BracedValues::ConstantObject(const Json& value) {
     if (item == kNoText) return item;
     parts.push_back(fmt::format("{} {}", key, item));
   }
-  const std::string between = fmt::format(" {} ", EbnfText(separator()));
-  return fmt::format("\"{{\" {} \"}}\"",
-                     parts.empty() ? "\"\"" : fmt::format("{}", fmt::join(parts, between)));
+  return fmt::format("\"{{\" {} \"}}\"", EbnfSequence(parts, EbnfText(separator())));
 }
 
 std::string BracedValues::ConstantString(const std::string& text) const {

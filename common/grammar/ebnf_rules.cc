@@ -33,6 +33,12 @@ std::string EbnfChoice(const std::vector<std::string>& options) {
   return fmt::format("({})", fmt::join(kept, " | "));
 }
 
+std::string EbnfSequence(const std::vector<std::string>& parts, std::string_view between) {
+  if (parts.empty()) return "\"\"";
+  const std::string separator = between.empty() ? " " : fmt::format(" {} ", between);
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
 std::string EbnfRepeat(std::string_view expression, int64_t least, int64_t most) {
   if (most == 0) return "\"\"";
   if (least == 1 && most == 1) return std::string(expression);

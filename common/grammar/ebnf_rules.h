@@ -18,6 +18,9 @@ inline constexpr std::string_view kNoText = "[^\\x00-\\U0010FFFF]";
 std::string EbnfText(std::string_view text);
 // One of `options`, without those that are kNoText.
 std::string EbnfChoice(const std::vector<std::string>& options);
+// `parts` one after the other, with the expression `between` between them; the empty text if there
+// are none.
+std::string EbnfSequence(const std::vector<std::string>& parts, std::string_view between = {});
 // `expression`, which is one element, from `least` to `most` times; `most` below 0: any number.
 std::string EbnfRepeat(std::string_view expression, int64_t least, int64_t most);
 // Texts with none of `excluded` in them.

@@ -191,40 +191,38 @@ std::string NumbersBetween(double low, double high) {
   return EbnfChoice(options);
 }
 
-// The bound of one side, itself allowed; nothing where there is none.
-std::optional<double> NumberBound(const Json& schema, bool low) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  std::optional<double> bound;
+// The bound of one side, itself allowed; nothing where there is none. `inward` gives the bound that
+// stands for a value as the schema has it, which may be exclusive.
+template <class T, class Inward>
+std::optional<T> BoundOf(const Json& schema, bool low, const Inward& inward) {
+  std::optional<T> bound;
   for (const bool exclusive : {false, true}) {
     const char* const name = low ? (exclusive ? "exclusiveMinimum" : "minimum")
                                  : (exclusive ? "exclusiveMaximum" : "maximum");
     const auto found = schema.find(name);
     if (found == schema.end()) continue;
-    auto value = found->get<double>();
-    // A large integer may have been rounded.
-    const bool inner = exclusive || std::abs(value) > kMaxExact;
-    if (inner) value = std::nextafter(value, low ? kInfinity : -kInfinity);
+    const T value = inward(found->get<T>(), exclusive);
     if (!bound.has_value()) bound = value;
     bound = low ? std::max(*bound, value) : std::min(*bound, value);
   }
   return bound;
 }
 
+std::optional<double> NumberBound(const Json& schema, bool low) {
+  return BoundOf<double>(schema, low, [low](double value, bool exclusive) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    // A large integer may have been rounded.
+    const bool inner = exclusive || std::abs(value) > kMaxExact;
+    return inner ? std::nextafter(value, low ? kInfinity : -kInfinity) : value;
+  });
+}
+
 std::optional<int64_t> IntegerBound(const Json& schema, bool low) {
-  constexpr int64_t kEnds[] = {std::numeric_limits<int64_t>::min(),
-                               std::numeric_limits<int64_t>::max()};
-  std::optional<int64_t> bound;
-  for (const bool exclusive : {false, true}) {
-    const char* const name = low ? (exclusive ? "exclusiveMinimum" : "minimum")
-                                 : (exclusive ? "exclusiveMaximum" : "maximum");
-    const auto found = schema.find(name);
-    if (found == schema.end()) continue;
-    auto value = found->get<int64_t>();
-    if (exclusive && value != kEnds[low ? 1 : 0]) value += low ? 1 : -1;
-    if (!bound.has_value()) bound = value;
-    bound = low ? std::max(*bound, value) : std::min(*bound, value);
-  }
-  return bound;
+  return BoundOf<int64_t>(schema, low, [low](int64_t value, bool exclusive) {
+    const int64_t end =
+        low ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+    return exclusive && value != end ? value + (low ? 1 : -1) : value;
+  });
 }
 
 // Of a few integers, their texts.

@@ -153,11 +153,11 @@ std::string ValueRules::Members(const std::vector<Member>& members,
                                    : between + text;
       parts.push_back(one->required ? with : fmt::format("({})?", with));
     }
-    return fmt::format("{}", fmt::join(parts, " "));
+    return EbnfSequence(parts);
   }
   if (between.empty() && empty) {
     for (const Member& one : members) parts.push_back(fmt::format("({})?", one.expression));
-    return parts.empty() ? "\"\"" : fmt::format("{}", fmt::join(parts, " "));
+    return EbnfSequence(parts);
   }
   // One of them is the first. What follows it is a chain of rules, so each is written once.
   std::string rest = "\"\"";
@@ -196,13 +196,13 @@ StatusOr<std::string> ValueRules::Items(const Json& schema,
   const int64_t up_to = most < 0 ? most : most - written;
   if (value == kNoText) {
     if (more > 0) return value;
-    return parts.empty() ? "\"\"" : fmt::format("{}", fmt::join(parts, " "));
+    return EbnfSequence(parts);
   }
   const std::string first = rules_.Add(Item(value));
   const std::string next = between.empty() ? first : rules_.Add(between + first);
   if (written > 0 || between.empty()) {
     if (up_to != 0) parts.push_back(EbnfRepeat(next, more, up_to));
-    return parts.empty() ? "\"\"" : fmt::format("{}", fmt::join(parts, " "));
+    return EbnfSequence(parts);
   }
   if (up_to == 0) return "\"\"";
   const std::string some =
