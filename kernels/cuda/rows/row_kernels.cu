@@ -69,7 +69,7 @@ __global__ void SiluMulKernel(const __nv_bfloat16* gate_up,
 }
 
 __global__ void AddKernel(
-    float* residual, int64_t stride, const __nv_bfloat16* delta, int64_t delta_stride, int cols) {
+    const __nv_bfloat16* delta, int64_t delta_stride, float* residual, int64_t stride, int cols) {
   ReleaseSuccessor();
   WaitForPredecessor();
   const int64_t row = blockIdx.y;
@@ -129,6 +129,24 @@ unsigned Rows(const Tensor& tensor) {
   return static_cast<unsigned>(tensor.rows);
 }
 
+// A kernel whose threads compute 8 columns of `out` each, with the arguments (from, stride of x,
+// to, stride of out, columns of out).
+template <class Kernel, class From, class To>
+cudaError_t LaunchVectors(
+    Kernel* kernel, const Tensor& x, From* from, const Tensor& out, To* to, cudaStream_t stream) {
+  constexpr unsigned kThreads = 256;
+  return LaunchOverlapped(kernel,
+                          dim3(CeilDiv(CeilDiv(out.cols, 8), kThreads), Rows(out)),
+                          dim3(kThreads),
+                          0,
+                          stream,
+                          from,
+                          x.stride,
+                          to,
+                          out.stride,
+                          static_cast<int>(out.cols));
+}
+
 }  // namespace
 
 cudaError_t LaunchEmbed(const __nv_bfloat16* table,
@@ -154,48 +172,17 @@ cudaError_t LaunchEmbed(const __nv_bfloat16* table,
 }
 
 cudaError_t LaunchSiluMul(const Tensor& gate_up, const Tensor& out, cudaStream_t stream) {
-  constexpr unsigned kThreads = 256;
-  const int32_t vectors = CeilDiv(out.cols, 8);
-  return LaunchOverlapped(SiluMulKernel,
-                          dim3(CeilDiv(vectors, kThreads), Rows(out)),
-                          dim3(kThreads),
-                          0,
-                          stream,
-                          In(gate_up),
-                          gate_up.stride,
-                          Out(out),
-                          out.stride,
-                          static_cast<int>(out.cols));
+  return LaunchVectors(SiluMulKernel, gate_up, In(gate_up), out, Out(out), stream);
 }
 
 cudaError_t LaunchAdd(const Tensor& residual, const Tensor& delta, cudaStream_t stream) {
-  constexpr unsigned kThreads = 256;
   if (residual.rows == 0) return cudaSuccess;
-  return LaunchOverlapped(AddKernel,
-                          dim3(CeilDiv(CeilDiv(residual.cols, 8), kThreads), Rows(residual)),
-                          dim3(kThreads),
-                          0,
-                          stream,
-                          Floats(residual),
-                          residual.stride,
-                          In(delta),
-                          delta.stride,
-                          static_cast<int>(residual.cols));
+  return LaunchVectors(AddKernel, delta, In(delta), residual, Floats(residual), stream);
 }
 
 cudaError_t LaunchRound(const Tensor& x, const Tensor& out, cudaStream_t stream) {
-  constexpr unsigned kThreads = 256;
   if (out.rows == 0) return cudaSuccess;
-  return LaunchOverlapped(RoundKernel,
-                          dim3(CeilDiv(CeilDiv(out.cols, 8), kThreads), Rows(out)),
-                          dim3(kThreads),
-                          0,
-                          stream,
-                          Floats(x),
-                          x.stride,
-                          Out(out),
-                          out.stride,
-                          static_cast<int>(out.cols));
+  return LaunchVectors(RoundKernel, x, Floats(x), out, Out(out), stream);
 }
 
 cudaError_t LaunchGather(const Tensor& x,

@@ -30,11 +30,6 @@ bool HasExperts(const RowStage& stage) {
       stage.ops, [](const StepOp& op) { return std::holds_alternative<ExpertsOp>(op); });
 }
 
-// Whether the kernel of a norm can read columns of several ranks.
-bool CanGatherColumns(const NormOp& norm) {
-  return NormReadsWholeRows(norm.residual, norm.input) && norm.out.stride % 8 == 0;
-}
-
 // A half of the rows.
 struct Half {
   RowRange rows;
@@ -170,7 +165,7 @@ bool Splitter::Fits(const RowStages& stages) const {
     if (stage.sum.data != nullptr && stage.ends.empty() == gathers) return false;
     if (!stage.norm) return true;
     const NormOp& norm = *stage.norm;
-    if (gathers && !CanGatherColumns(norm)) return false;
+    if (gathers && !CanComputeInput(norm)) return false;
     return stage.ReadsOnlyNormed() && !HasGaps(norm.residual) && !HasGaps(norm.out) &&
            fits(Cut(norm.out, halves_[0].rows)) &&
            fits(Cut(norm.residual, {0, slice_rows * (split_.ranks - 1)}));

@@ -18,6 +18,12 @@ bool SamePlace(const void* pointer, const Tensor& tensor) {
   return pointer == static_cast<const void*>(tensor.data);
 }
 
+// The tensor that a norm adds as it is; null when there is none.
+const Tensor* DeltaOf(const NormOp& norm) {
+  const auto* const input = std::get_if<DeltaInput>(&norm.input);
+  return input == nullptr || input->scales.rows != nullptr ? nullptr : &input->delta;
+}
+
 // From this number of rows on, cuBLASLt adds a GEMM's result to the residual. With fewer rows the
 // saved memory traffic is worth less than cuBLASLt's best algorithms, which cannot add.
 constexpr int32_t kMinRowsToFuseResidual = 1024;
@@ -26,13 +32,13 @@ constexpr int32_t kMinRowsToFuseResidual = 1024;
 // only normalises.
 bool FusesResidual(MatMulOp& multiply, NormOp& norm, const GemmFusions& gemm) {
   GemmProblem& problem = multiply.problem;
-  const auto* const input = std::get_if<DeltaInput>(&norm.input);
+  const Tensor* const delta = DeltaOf(norm);
   // cuBLASLt supports a bf16 bias only with a bf16 result.
   const bool pays = gemm.SupportsFused(problem) ||
                     (problem.rows >= kMinRowsToFuseResidual && problem.bias == nullptr);
-  const bool fits = pays && input != nullptr && input->scales.rows == nullptr &&
-                    SamePlace(problem.out, input->delta) && !problem.accumulate &&
-                    problem.rows == norm.residual.rows && problem.n == norm.residual.cols;
+  const bool fits = pays && delta != nullptr && SamePlace(problem.out, *delta) &&
+                    !problem.accumulate && problem.rows == norm.residual.rows &&
+                    problem.n == norm.residual.cols;
   if (!fits) return false;
   problem.out = norm.residual.data;
   problem.out_dtype = norm.residual.dtype;
@@ -139,17 +145,6 @@ template <class Op>
 Op* LastExchange(std::vector<StepOp>& ops) {
   auto* const exchange = ops.empty() ? nullptr : std::get_if<ExchangeOp>(&ops.back());
   return exchange == nullptr ? nullptr : std::get_if<Op>(exchange);
-}
-
-// Whether the kernel of a norm can compute what it adds to the residual.
-bool CanComputeInput(const NormOp& norm) {
-  return NormReadsWholeRows(norm.residual, norm.input) && norm.out.stride % 8 == 0;
-}
-
-// The tensor that a norm adds as it is; null when there is none.
-const Tensor* DeltaOf(const NormOp& norm) {
-  const auto* const input = std::get_if<DeltaInput>(&norm.input);
-  return input == nullptr || input->scales.rows != nullptr ? nullptr : &input->delta;
 }
 
 // A norm itself exchanges a sum of up to this many elements. A larger sum runs as a ReduceOp, whose
@@ -318,6 +313,10 @@ void FuseRescales(std::vector<StepOp>& ops, const GemmFusions& gemm) {
 }
 
 }  // namespace
+
+bool CanComputeInput(const NormOp& norm) {
+  return NormReadsWholeRows(norm.residual, norm.input) && norm.out.stride % 8 == 0;
+}
 
 bool AttentionOp::operator==(const AttentionOp& other) const {
   const bool same_plan =

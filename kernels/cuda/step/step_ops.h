@@ -70,6 +70,9 @@ struct NormOp {
   bool operator==(const NormOp&) const = default;
 };
 
+// Whether the kernel of a norm can read what other ranks or experts have computed as its input.
+bool CanComputeInput(const NormOp& norm);
+
 struct MatMulOp {
   GemmProblem problem;
   bool operator==(const MatMulOp&) const = default;
