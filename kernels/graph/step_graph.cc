@@ -91,15 +91,6 @@ std::string_view Name(const Op& op) {
   return std::visit([](const auto& one) { return one.kName; }, op);
 }
 
-std::vector<int32_t> StepGraph::CountReaders() const {
-  std::vector<int32_t> readers(values_.size(), 0);
-  for (const Op& op : ops_) {
-    for (const ValueId id : ReadBy(op)) ++readers[static_cast<size_t>(id)];
-  }
-  if (result_) ++readers[static_cast<size_t>(*result_)];
-  return readers;
-}
-
 Status Check(const StepGraph& graph, std::span<const BufferShape> buffers) {
   Checker checker(graph, buffers);
   for (const Op& op : graph.ops()) {

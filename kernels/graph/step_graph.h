@@ -312,9 +312,6 @@ class StepGraph {
   std::optional<ValueId> result() const { return result_; }
   void set_result(ValueId id) { result_ = id; }
 
-  // For each value, how many ops read it. The result counts as read once.
-  std::vector<int32_t> CountReaders() const;
-
  private:
   std::vector<Value> values_;
   std::vector<Op> ops_;

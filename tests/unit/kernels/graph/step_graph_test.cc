@@ -30,13 +30,6 @@ TEST(StepGraphTest, IsPrintedAsALineForEachOp) {
             "v2:residual = Add v0 v1\n");
 }
 
-TEST(StepGraphTest, CountsTheReadersOfEachValue) {
-  StepGraph graph = NormThenAdd();
-  EXPECT_EQ(graph.CountReaders(), (std::vector<int32_t>{2, 1, 0}));
-  graph.set_result(2);
-  EXPECT_EQ(graph.CountReaders(), (std::vector<int32_t>{2, 1, 1}));
-}
-
 TEST(StepGraphTest, AValidGraphPasses) {
   EXPECT_TRUE(Check(NormThenAdd(), kBuffers).ok());
 }
