@@ -56,7 +56,6 @@ class GroupExecutor final : public Executor {
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override;
-  // Whether every rank has ended the oldest step under way.
   // The followers get a step whole.
   bool samples_later() const override { return false; }
   Status IssueSampling(std::span<const SamplingRow> /*sampling*/,
@@ -64,6 +63,7 @@ class GroupExecutor final : public Executor {
     return MakeStatus(StatusCode::kUnimplemented, "a group does not sample later");
   }
   bool has_late_rows() const override { return false; }
+  // Whether every rank has ended the oldest step under way.
   bool StepEnded() const override;
   Status Await() override;
   Status CopyBlocks(std::span<const BlockCopy> copies) override;
