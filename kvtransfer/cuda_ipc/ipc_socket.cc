@@ -32,6 +32,10 @@ Status IpcSocket::Flush() {
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return OkStatus();
+      if (errno == EPIPE || errno == ECONNRESET) {
+        out_.clear();  // Receive reports the end after the frames that the peer sent before it
+        return OkStatus();
+      }
       return MakeStatus(StatusCode::kUnavailable, "send: {}", std::strerror(errno));
     }
     out_.pop_front();
@@ -41,9 +45,11 @@ Status IpcSocket::Flush() {
 
 StatusOr<std::optional<SidebandFrame>> IpcSocket::Receive() {
   ssize_t got = 0;
+  // A peer that closes while it has unread frames leaves one ECONNRESET here, ahead of the frames
+  // that it sent before, and the next call reads those.
   do {
     got = ::recv(socket_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
+  } while (got < 0 && (errno == EINTR || errno == ECONNRESET));
   if (got < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<SidebandFrame>();
     return MakeStatus(StatusCode::kUnavailable, "receive: {}", std::strerror(errno));

@@ -12,8 +12,9 @@
 
 namespace baton {
 
-// Carries frames over a Unix-domain socket: one frame per message. Contract, owner and thread:
-// FrameSocket.
+// Carries frames over a Unix-domain socket: one frame per message. All frames that the peer sent
+// are received before its close is, also if it closed with frames of this end unread: its last
+// frame is the one that says that it writes no more. Contract, owner and thread: FrameSocket.
 class IpcSocket final : public FrameSocket {
  public:
   // `socket` is non-blocking, connected and of type SOCK_SEQPACKET.

@@ -1,11 +1,17 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/socket.h>
 
+#include <array>
 #include <chrono>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
+#include "kvtransfer/cuda_ipc/ipc_socket.h"
 #include "kvtransfer/options.h"
 #include "kvtransfer/sideband/frame_socket.h"
 #include "kvtransfer/transport.h"
@@ -27,6 +33,14 @@ inline SidebandFrame FrameOf(SidebandType type, uint64_t key = 0) {
   frame.header.type = type;
   frame.header.key = key;
   return frame;
+}
+
+// The two ends of a connection.
+inline std::array<std::unique_ptr<FrameSocket>, 2> ConnectedSockets() {
+  int fds[2] = {};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  return {std::make_unique<IpcSocket>(UniqueFd(fds[0])),
+          std::make_unique<IpcSocket>(UniqueFd(fds[1]))};
 }
 
 // Whether the transport's wait_fd becomes readable within `milliseconds`.

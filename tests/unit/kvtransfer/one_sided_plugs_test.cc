@@ -29,14 +29,6 @@
 namespace baton {
 namespace {
 
-// The two ends of a connection.
-std::array<std::unique_ptr<FrameSocket>, 2> ConnectedSockets() {
-  int fds[2] = {};
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
-  return {std::make_unique<IpcSocket>(UniqueFd(fds[0])),
-          std::make_unique<IpcSocket>(UniqueFd(fds[1]))};
-}
-
 constexpr uint32_t kMark = 0x03000007;
 constexpr uint64_t kRegionBytes = uint64_t{64} << 20;  // nobody touches them
 

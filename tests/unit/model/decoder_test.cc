@@ -381,7 +381,7 @@ TEST(Decoder, RefusesAQuantizedCacheOnTheCpu) {
   options.limits.fp8_kv = true;
   EXPECT_THAT(Message(StepRunner::Create(model.spec, *model.weights, options).status()),
               HasSubstr("an fp8 KV cache needs a GPU of sm_89 or newer, and a CUDA backend with "
-                        "code for it; on cpu"));
+                        "code for it; kv_type must be another type on cpu"));
 }
 
 class KvScales : public testing::TestWithParam<const char*> {};
