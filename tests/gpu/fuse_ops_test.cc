@@ -1,3 +1,5 @@
+#include "kernels/cuda/graph/fuse_ops.h"
+
 #include <set>
 #include <string>
 #include <utility>
@@ -6,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "common/base/overloaded.h"
-#include "kernels/cuda/step/step_ops.h"
 #include "tests/gpu/simulated_rank.h"
 
 // Which ops of a step are fused. Fused ops round less often, so that ops must be fused in the same

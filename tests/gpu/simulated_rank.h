@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "common/base/overloaded.h"
+#include "kernels/cuda/graph/split_rows.h"
 #include "kernels/cuda/primitives/rounding.h"
-#include "kernels/cuda/step/split_rows.h"
 #include "kernels/dequantize.h"
 
 // A tensor rank of a small model whose ops are arithmetic on small whole numbers, which bf16 and

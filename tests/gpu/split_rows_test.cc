@@ -1,4 +1,4 @@
-#include "kernels/cuda/step/split_rows.h"
+#include "kernels/cuda/graph/split_rows.h"
 
 #include <array>
 #include <cstddef>

@@ -7,7 +7,7 @@
 
 #include "kernels/tensor.h"
 
-// The exchanges of a step as data (step/step_ops.h).
+// The exchanges of a step as data (graph/step_ops.h).
 namespace baton::cuda {
 
 // The bytes of the elements of `x`, without the gaps between its rows.

@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/stream.h"
+#include "kernels/cuda/graph/fuse_ops.h"
 #include "kernels/cuda/step/trace_range.h"
 
 namespace baton::cuda {
@@ -228,10 +229,21 @@ Status CudaOps::PlanOps() {
   return OkStatus();
 }
 
+void CudaOps::FuseList() {
+  const bool split = !layout_.recorded;
+  if (const std::vector<StepOp>* const fused = fused_.Find(ops_list_, split)) {
+    ops_list_ = *fused;
+    return;
+  }
+  std::vector<StepOp> listed = ops_list_;
+  if (split) SplitRows(ops_list_, layout_.rows, row_split_);
+  FuseOps(ops_list_, *gemm_);
+  fused_.Keep(std::move(listed), split, ops_list_);
+}
+
 Status CudaOps::PlanStep() {
   const TraceRange range("plan step");
-  if (!layout_.recorded) SplitRows(ops_list_, layout_.rows, row_split_);
-  FuseOps(ops_list_, *gemm_);
+  FuseList();
   BATON_RETURN_IF_ERROR(PlanOps());
   for (;;) {
     BATON_ASSIGN_OR_RETURN(const bool fixed_fits, fixed_->Fits());

@@ -14,6 +14,9 @@
 #include "kernels/cuda/device/scratch_memory.h"
 #include "kernels/cuda/exchange/group_exchange.h"
 #include "kernels/cuda/exchange/listed_exchange.h"
+#include "kernels/cuda/graph/fused_lists.h"
+#include "kernels/cuda/graph/split_rows.h"
+#include "kernels/cuda/graph/step_ops.h"
 #include "kernels/cuda/input/step_buffer.h"
 #include "kernels/cuda/input/step_layout.h"
 #include "kernels/cuda/step/cuda_options.h"
@@ -21,8 +24,6 @@
 #include "kernels/cuda/step/graph_cache.h"
 #include "kernels/cuda/step/model_check.h"
 #include "kernels/cuda/step/pending_step.h"
-#include "kernels/cuda/step/split_rows.h"
-#include "kernels/cuda/step/step_ops.h"
 #include "kernels/ops.h"
 
 namespace baton::cuda {
@@ -112,6 +113,8 @@ class CudaOps final : public Ops {
   std::byte* Scratch(ScratchMemory& memory, int64_t bytes, std::string_view what);
   // Lists the ops that compute `problem` with an FP8 weight.
   void MatMulFp8(GemmProblem problem, const Fp8Rows& weight, const Tensor& x, const Tensor& out);
+  // Splits rows of the listed ops, and fuses ops.
+  void FuseList();
   // Fuses the listed ops, plans attention and sampling for the step's sequences, and uploads the
   // step's data.
   Status PlanStep();
@@ -148,6 +151,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<ListedExchange> listed_;
   RowSplit row_split_;
+  FusedLists fused_;
   GraphCache graphs_;  // destroyed before exchange_
 
   std::vector<PendingStep> pending_;  // used in turn

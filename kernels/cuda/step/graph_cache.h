@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "kernels/cuda/step/step_ops.h"
+#include "kernels/cuda/graph/step_ops.h"
 
 namespace baton::cuda {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cuda/step/step_ops.h"
+#include "kernels/cuda/graph/step_ops.h"
 
 // Consecutive ops of a step that treat rows independently, divided where the parts of the ranks are
 // added up, or their columns gathered (split_rows.h).

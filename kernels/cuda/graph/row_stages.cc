@@ -1,4 +1,4 @@
-#include "kernels/cuda/step/row_stages.h"
+#include "kernels/cuda/graph/row_stages.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "kernels/cuda/step/split_rows.h"
+#include "kernels/cuda/graph/split_rows.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "common/base/overloaded.h"
+#include "kernels/cuda/graph/row_stages.h"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/rows/norm.h"
-#include "kernels/cuda/step/row_stages.h"
 
 namespace baton::cuda {
 namespace {

@@ -24,7 +24,7 @@
 #include "kernels/tensor.h"
 
 // The ops of a step as data. CudaOps lists them while the decoder calls its methods. At the end
-// of the step, neighbouring ops that one kernel can compute are fused, and the list runs on a
+// of the step, ops that one kernel can compute are fused (fuse_ops.h), and the list runs on a
 // stream. When the list equals one that was captured into a CUDA graph, that graph runs instead.
 // The list describes the work completely, so equal lists always mean equal work.
 namespace baton::cuda {
@@ -70,6 +70,8 @@ struct NormOp {
   bool operator==(const NormOp&) const = default;
 };
 
+// The tensor that a norm adds as it is; null when there is none.
+const Tensor* DeltaOf(const NormOp& norm);
 // Whether the kernel of a norm can read what other ranks or experts have computed as its input.
 bool CanComputeInput(const NormOp& norm);
 
@@ -176,19 +178,6 @@ using StepOp = std::variant<EmbedOp,
                             SampleOp,
                             NotifyOp,
                             ExchangeOp>;
-
-// Fuses neighbouring ops that one kernel can compute:
-// - the op that writes the operand of an FP8 GEMM, and the conversion to FP8;
-// - the rescaling of an FP8 GEMM's result, and the op that reads the result;
-// - the sum of all ranks' parts, the sum of the experts' results, or the gathering of all ranks'
-//   columns, and the addition of the result to the residual;
-// - attention, and the gathering of its columns;
-// - a GEMM, and the addition of its result to the residual;
-// - where `gemm` supports it, a GEMM and the norm before it, or silu · up after it;
-// - a GEMM of many rows, and the rescaling of its result that no other op does.
-// When `gemm` is deterministic, only the first four: the others depend on the number of rows and
-// change the roundings.
-void FuseOps(std::vector<StepOp>& ops, const GemmFusions& gemm);
 
 // What running an op needs beside the op itself.
 struct OpContext {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/exchange/peer_slots.h"
-#include "kernels/cuda/step/step_ops.h"
+#include "kernels/cuda/graph/step_ops.h"
 
 // Hides the sums of tensor ranks in long prompts, and divides the norms after them. The ops
 // between two attention ops treat rows independently, so they run for one half of the rows while

@@ -1,0 +1,59 @@
+#include "kernels/cuda/graph/passes.h"
+#include "kernels/cuda/graph/rescaled.h"
+
+namespace baton::cuda {
+namespace {
+
+// `producer`, which writes the operand of `quantize`, so that it writes `quantize.out` instead.
+// Nothing when its kernel cannot.
+std::optional<StepOp> Converting(const StepOp& producer, const QuantizeOp& quantize) {
+  if (const auto* const norm = std::get_if<NormOp>(&producer)) {
+    if (!NormReadsWholeRows(norm->residual, norm->input)) return std::nullopt;
+    NormOp fused = *norm;
+    fused.fp8_out = quantize.out;
+    return fused;
+  }
+  if (const auto* const attend = std::get_if<AttentionOp>(&producer)) {
+    if (attend->packed.data != nullptr) return std::nullopt;
+    AttentionOp fused = *attend;
+    fused.fp8_out = quantize.out;
+    return fused;
+  }
+  const auto* const silu = std::get_if<SiluMulOp>(&producer);
+  if (silu == nullptr || silu->out.cols % 8 != 0 || silu->out.cols > kMaxFp8Columns ||
+      silu->gate_up.stride % 8 != 0) {
+    return std::nullopt;
+  }
+  SiluMulOp fused = *silu;
+  fused.fp8_out = quantize.out;
+  return fused;
+}
+
+// Lets silu · up apply the scales of its input as well.
+void FuseScalesOfGateUp(OpGraph& graph, size_t at, SiluMulOp& silu) {
+  const std::optional<Rescaled> scaled = RescaledOperand(graph, at, silu.gate_up);
+  if (!scaled || !graph.CanMove(scaled->rescale, at)) return;
+  silu.scales = scaled->scales;
+  graph.Remove(scaled->rescale);
+}
+
+}  // namespace
+
+void FuseQuantize(OpGraph& graph) {
+  for (size_t at = 0; at < graph.size(); ++at) {
+    const auto* const quantize = graph.Get<QuantizeOp>(at);
+    if (quantize == nullptr) continue;
+    const std::optional<size_t> producer = graph.SoleProducer(at, Place::Of(quantize->x));
+    if (!producer || !graph.CanMove(at, *producer)) continue;
+    std::optional<StepOp> fused = Converting(graph.op(*producer), *quantize);
+    if (!fused) continue;
+    if (auto* const silu = std::get_if<SiluMulOp>(&*fused)) {
+      FuseScalesOfGateUp(graph, *producer, *silu);
+    }
+    graph.Replace(*producer, *std::move(fused));
+    graph.Remove(at);
+  }
+  graph.Refresh();
+}
+
+}  // namespace baton::cuda
