@@ -166,11 +166,8 @@ class Ops {
   // In a group, the rows of tokens that the table does not have become −0, which a sum leaves
   // unchanged (Exchange::AllReduce).
   virtual void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) = 0;
-  // out = residual / √(mean(residual²) + epsilon) · weight.
-  virtual void RmsNorm(const Tensor& residual,
-                       const Vector& weight,
-                       float epsilon,
-                       const Tensor& out) = 0;
+  // out = x / √(mean(x²) + epsilon) · weight. `x` is the residual or another activation.
+  virtual void RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) = 0;
   // residual += delta.
   virtual void Add(const Tensor& residual, const Tensor& delta) = 0;
   // residual += delta; out = RmsNorm(residual).

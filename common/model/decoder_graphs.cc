@@ -35,6 +35,7 @@ class DecoderBuffers {
     attention = Add("attention", dtype, q_cols);
     delta = Add("delta", dtype, spec.hidden);
     feed_forward = Add("feed_forward", dtype, inner);
+    post_normed = Add("post_normed", dtype, spec.hidden);
     last_attention = Add("last_attention", dtype, q_cols);
     last_residual = Add("last_residual", DType::kF32, spec.hidden);
     last_normed = Add("last_normed", dtype, spec.hidden);
@@ -42,9 +43,9 @@ class DecoderBuffers {
   }
 
   graph::Buffers all;
-  // Of all rows of the step; the last layer also uses delta, normed and feed_forward for logit
-  // rows.
-  BufferId residual, normed, qkv, attention, delta, feed_forward;
+  // Of all rows of the step; the last layer also uses delta, normed, feed_forward and post_normed
+  // for logit rows.
+  BufferId residual, normed, qkv, attention, delta, feed_forward, post_normed;
   // Of the logit rows.
   BufferId last_attention, last_residual, last_normed, logits;
 
@@ -98,14 +99,16 @@ class StageBuilder {
     return graph::Columns{ends};
   }
 
-  ValueId Norm(const Vector& weight, BufferId to) {
+  ValueId Norm(ValueId x, const Vector& weight, BufferId to) {
     const ValueId out = New(to);
-    graph_.Append(graph::NormOp{
-        .x = residual_, .weight = &weight, .epsilon = spec_.norm_epsilon, .out = out});
+    graph_.Append(
+        graph::NormOp{.x = x, .weight = &weight, .epsilon = spec_.norm_epsilon, .out = out});
     return out;
   }
 
-  void AddToResidual(ValueId delta) {
+  // Adds what attention or the feed-forward computed, through a norm if the model has `post_norm`.
+  void AddToResidual(ValueId delta, const Vector* post_norm) {
+    if (post_norm != nullptr) delta = Norm(delta, *post_norm, buffers_.post_normed);
     const ValueId sum = New(graph_.value(residual_).buffer);
     graph_.Append(graph::AddOp{.residual = residual_, .delta = delta, .out = sum});
     residual_ = sum;
@@ -124,7 +127,7 @@ class StageBuilder {
                          .first_token = parts ? static_cast<int32_t>(plan_.slice.vocab->begin) : 0,
                          .out = residual_});
     }
-    normed_ = Norm(*weights_.layers[0].attention_norm, buffers_.normed);
+    normed_ = Norm(residual_, *weights_.layers[0].attention_norm, buffers_.normed);
   }
 
   // Computes q, k and v of every row and writes k and v into the KV cache. Returns q, k and v.
@@ -187,12 +190,14 @@ class StageBuilder {
   void FinishLayer(int32_t layer, ValueId attention, bool last) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     AddToResidual(
-        Project(attention, *weights.attention_output, weights.attention_output_bias.get()));
-    AddToResidual(FeedForward(layer, Norm(*weights.feed_forward_norm, buffers_.normed)));
+        Project(attention, *weights.attention_output, weights.attention_output_bias.get()),
+        weights.attention_post_norm.get());
+    const ValueId normed = Norm(residual_, *weights.feed_forward_norm, buffers_.normed);
+    AddToResidual(FeedForward(layer, normed), weights.feed_forward_post_norm.get());
     const auto next = static_cast<size_t>(layer) + 1;
     const Vector& norm = next == weights_.layers.size() ? *weights_.next_norm
                                                         : *weights_.layers[next].attention_norm;
-    normed_ = Norm(norm, last ? buffers_.last_normed : buffers_.normed);
+    normed_ = Norm(residual_, norm, last ? buffers_.last_normed : buffers_.normed);
   }
 
   ValueId FeedForward(int32_t layer, ValueId normed) {

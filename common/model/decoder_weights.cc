@@ -249,6 +249,14 @@ Status LoadLayer(Loader& loader,
   BATON_ASSIGN_OR_RETURN(
       to.feed_forward_norm,
       loader.LoadVectors({{{WeightKind::kFeedForwardNorm, layer, -1}, {spec.hidden}}}));
+  if (spec.post_norms) {
+    BATON_ASSIGN_OR_RETURN(
+        to.attention_post_norm,
+        loader.LoadVectors({{{WeightKind::kAttentionPostNorm, layer, -1}, {spec.hidden}}}));
+    BATON_ASSIGN_OR_RETURN(
+        to.feed_forward_post_norm,
+        loader.LoadVectors({{{WeightKind::kFeedForwardPostNorm, layer, -1}, {spec.hidden}}}));
+  }
   const auto load_feed_forward = spec.layers[layer].moe ? LoadExperts : LoadDense;
   return load_feed_forward(loader, spec, slice, layer, to);
 }

@@ -28,7 +28,9 @@ struct LayerWeights {
   std::unique_ptr<Vector> kv_scales;         // for an FP8 KV cache (kv_scales.h)
   std::unique_ptr<Matrix> attention_output;  // [hidden][heads · head_dim]
   std::unique_ptr<Vector> attention_output_bias;
+  std::unique_ptr<Vector> attention_post_norm;
   std::unique_ptr<Vector> feed_forward_norm;
+  std::unique_ptr<Vector> feed_forward_post_norm;
   std::unique_ptr<Matrix> gate_up;  // [2 · intermediate][hidden]
   std::unique_ptr<Vector> gate_up_bias;
   std::unique_ptr<Matrix> down;  // [hidden][intermediate]

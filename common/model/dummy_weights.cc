@@ -20,6 +20,8 @@ bool IsNorm(WeightKind kind) {
     case WeightKind::kOutputNorm:
     case WeightKind::kAttentionNorm:
     case WeightKind::kFeedForwardNorm:
+    case WeightKind::kAttentionPostNorm:
+    case WeightKind::kFeedForwardPostNorm:
     case WeightKind::kQueryNorm:
     case WeightKind::kKeyNorm:
       return true;

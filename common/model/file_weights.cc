@@ -46,22 +46,27 @@ void FileWeights::Add(const FileTensor& tensor) {
   BATON_CHECK(added, "{}: two tensors {}", where_, tensor.name);
 }
 
-FileWeights::Found FileWeights::Lookup(const TensorName& name) const {
+FileWeights::Found FileWeights::Lookup(const WeightId& id) const {
+  const TensorName name = NameOf(id, scheme_);
   if (const auto found = by_name_.find(name.tensor); found != by_name_.end()) {
-    return {found->second, name.stacked};
+    const FileTensor& tensor = *found->second;
+    const bool is_stack = name.stacked && tensor.shape.size() == 3;
+    return {.tensor = &tensor,
+            .stacked = name.stacked,
+            .part = is_stack ? id.expert : name.part,
+            .parts = is_stack ? tensor.shape.front() : name.parts};
   }
   const auto slice = name.stacked ? by_name_.find(name.slice) : by_name_.end();
-  return {slice == by_name_.end() ? nullptr : slice->second, false};
+  return {.tensor = slice == by_name_.end() ? nullptr : slice->second};
 }
 
 StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
-  const TensorName name = NameOf(id, scheme_);
-  const Found found = Lookup(name);
+  const Found found = Lookup(id);
   if (found.tensor == nullptr) {
     return MakeStatus(StatusCode::kNotFound,
                       "{}: tensor {} is missing{}",
                       where_,
-                      name.tensor,
+                      NameOf(id, scheme_).tensor,
                       id.kind == WeightKind::kHead
                           ? "; if the embedding is also the output head, config.json needs "
                             "tie_word_embeddings: true"
@@ -88,21 +93,21 @@ StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
                                             const MatrixSlice& slice) const {
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
-  std::vector<int64_t> wanted = {rows, cols};
-  if (found.stacked && tensor.shape.size() == 3) wanted.insert(wanted.begin(), tensor.shape[0]);
+  std::vector<int64_t> wanted = {rows * (found.stacked ? 1 : found.parts), cols};
+  if (found.stacked && tensor.shape.size() == 3) wanted.insert(wanted.begin(), found.parts);
   const bool fits =
-      tensor.shape == wanted && (!found.stacked || (wanted.size() == 3 && id.expert < wanted[0]));
+      tensor.shape == wanted && found.part < found.parts && (!found.stacked || wanted.size() == 3);
   if (!fits) {
     return InvalidArgument(
         "{}: tensor {} has shape {}; expected {}{}",
         tensor.file,
         tensor.name,
         ShapeText(tensor.shape),
-        ShapeText(std::vector<int64_t>{rows, cols}),
+        ShapeText(std::vector<int64_t>{rows * (found.stacked ? 1 : found.parts), cols}),
         found.stacked ? fmt::format(" for each of more than {} experts", id.expert) : "");
   }
   HostMatrix matrix{tensor.dtype, rows, cols, tensor.bytes.data()};
-  if (found.stacked) matrix.data += id.expert * rows * RowBytes(tensor.dtype, cols);
+  matrix.data += found.part * rows * RowBytes(tensor.dtype, cols);
   return SliceOf(matrix, slice, NameForErrors(tensor));
 }
 
@@ -166,16 +171,15 @@ void FileWeights::Drop(std::span<const std::byte> bytes) const {
 }
 
 Hash128 FileWeights::HashPieces(const WeightId& id, const PieceShare& share) const {
-  const Found found = Lookup(NameOf(id, scheme_));
+  const Found found = Lookup(id);
   if (found.tensor == nullptr) return {};
   std::string name = found.tensor->name;
   std::span<const std::byte> bytes = found.tensor->bytes;
-  if (found.stacked) {
-    const auto experts = static_cast<size_t>(found.tensor->shape.front());
-    const auto expert = static_cast<size_t>(id.expert);
-    if (expert >= experts) return {};
-    bytes = bytes.subspan(bytes.size() / experts * expert, bytes.size() / experts);
-    name += fmt::format("[{}]", expert);
+  if (found.stacked || found.parts > 1) {
+    if (found.part >= found.parts) return {};
+    const size_t length = bytes.size() / static_cast<size_t>(found.parts);
+    bytes = bytes.subspan(length * static_cast<size_t>(found.part), length);
+    name += fmt::format("[{}]", found.part);
   }
   return HashOfPieces(name, bytes, share);
 }

@@ -44,10 +44,13 @@ class FileWeights final : public WeightSource {
   // A tensor that has a DType, so that it can be loaded.
   struct Found {
     const FileTensor* tensor = nullptr;
-    bool stacked = false;  // the weight is a slice of the tensor
+    bool stacked = false;  // TensorName::stacked, and not the name of a slice
+    // The weight is part `part` of `parts` equal parts of the tensor's bytes.
+    int64_t part = 0;
+    int64_t parts = 1;
   };
   // As Find, but the tensor may be of any type, and does not count as read. Null: missing.
-  Found Lookup(const TensorName& name) const;
+  Found Lookup(const WeightId& id) const;
   StatusOr<Found> Find(const WeightId& id) const;
   StatusOr<const FileTensor*> FindVector(const WeightId& id, int64_t size) const;
   void Add(const FileTensor& tensor);

@@ -28,6 +28,7 @@ constexpr FamilyName kFamilies[] = {
     {"Qwen2ForCausalLM", ModelFamily::kQwen2},
     {"Qwen3ForCausalLM", ModelFamily::kQwen3},
     {"Qwen3MoeForCausalLM", ModelFamily::kQwen3Moe},
+    {"Glm4ForCausalLM", ModelFamily::kGlm4},
 };
 
 // Uses `architectures`, or `model_type` when the config has no architectures.
@@ -128,7 +129,9 @@ Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
 Status ReadRope(JsonFields& fields, ModelSpec& spec) {
   const double default_theta = spec.family == ModelFamily::kMixtral ? 1e6 : 1e4;
   spec.rope.theta = fields.NumberOr("rope_theta", default_theta, 1, 1e12);
-  double rotated = fields.NumberOr("partial_rotary_factor", 1, 0, 1);
+  const bool glm4 = spec.family == ModelFamily::kGlm4;
+  if (glm4) spec.rope.pairing = RopePairing::kAdjacent;
+  double rotated = fields.NumberOr("partial_rotary_factor", glm4 ? 0.5 : 1, 0, 1);
   const bool current = fields.Has("rope_parameters");
   if (current || fields.Has("rope_scaling")) {
     BATON_ASSIGN_OR_RETURN(const auto rope,
@@ -145,7 +148,8 @@ Status ReadRope(JsonFields& fields, ModelSpec& spec) {
 // and 3 from layer max_window_layers on. layer_types overrides both when it is present.
 Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
   const bool mistral = spec.family == ModelFamily::kMistral || spec.family == ModelFamily::kMixtral;
-  const bool qwen = spec.family != ModelFamily::kLlama && !mistral;
+  const bool qwen = spec.family == ModelFamily::kQwen2 || spec.family == ModelFamily::kQwen3 ||
+                    spec.family == ModelFamily::kQwen3Moe;
   int32_t window = 0;
   if (mistral) window = fields.IntOr("sliding_window", 0, 1, kMaxContext);
   if (qwen && fields.BoolOr("use_sliding_window", false)) {
@@ -219,19 +223,22 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   spec.heads = fields.Int("num_attention_heads", 1, ModelSpec::kMaxHeads);
   spec.kv_heads = fields.IntOr("num_key_value_heads", spec.heads, 1, ModelSpec::kMaxHeads);
   BATON_RETURN_IF_ERROR(fields.status());
-  if (!fields.Has("head_dim") && spec.hidden % spec.heads != 0) {
+  if (!fields.Has("head_dim") && spec.family != ModelFamily::kGlm4 &&
+      spec.hidden % spec.heads != 0) {
     return InvalidArgument("{}: hidden_size {} is not a multiple of num_attention_heads {}",
                            fields.file(),
                            spec.hidden,
                            spec.heads);
   }
   const bool mixtral = spec.family == ModelFamily::kMixtral;
-  spec.head_dim = fields.IntOr("head_dim", spec.hidden / spec.heads, 1, ModelSpec::kMaxHeadDim);
+  const bool glm4 = spec.family == ModelFamily::kGlm4;
+  spec.head_dim =
+      fields.IntOr("head_dim", glm4 ? 128 : spec.hidden / spec.heads, 1, ModelSpec::kMaxHeadDim);
   spec.intermediate = fields.Int("intermediate_size", 1, ModelSpec::kMaxIntermediate);
   spec.vocab = fields.Int("vocab_size", 1, ModelSpec::kMaxVocabulary);
   spec.context_length = fields.Int("max_position_embeddings", 1, kMaxContext);
-  spec.norm_epsilon =
-      static_cast<float>(fields.NumberOr("rms_norm_eps", mixtral ? 1e-5 : 1e-6, 0, 1));
+  const double epsilon = mixtral ? 1e-5 : glm4 ? 1.5625e-7 : 1e-6;
+  spec.norm_epsilon = static_cast<float>(fields.NumberOr("rms_norm_eps", epsilon, 0, 1));
   spec.tied_head = fields.BoolOr("tie_word_embeddings", false);
   spec.layers.resize(fields.Int("num_hidden_layers", 1, kMaxLayers));
 
@@ -239,8 +246,9 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   const bool attention_bias = fields.BoolOr("attention_bias", false);
   const bool may_have_bias = qwen3 || spec.family == ModelFamily::kLlama;
   spec.qk_norm = qwen3;
-  spec.qkv_bias = spec.family == ModelFamily::kQwen2 || (may_have_bias && attention_bias);
+  spec.qkv_bias = spec.family == ModelFamily::kQwen2 || ((may_have_bias || glm4) && attention_bias);
   spec.o_bias = may_have_bias && attention_bias;
+  spec.post_norms = glm4;
   spec.mlp_bias = spec.family == ModelFamily::kLlama && fields.BoolOr("mlp_bias", false);
   if (fields.Has("bos_token_id"))
     spec.bos = fields.Int("bos_token_id", 0, ModelSpec::kMaxVocabulary);

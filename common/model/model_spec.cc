@@ -83,6 +83,8 @@ std::string_view Name(ModelFamily family) {
       return "qwen3";
     case ModelFamily::kQwen3Moe:
       return "qwen3_moe";
+    case ModelFamily::kGlm4:
+      return "glm4";
   }
   BATON_CHECK(false, "model family {}", static_cast<int>(family));
 }
@@ -175,6 +177,8 @@ std::string ModelSpec::ToString() const {
   add("qkv_bias", qkv_bias);
   add("o_bias", o_bias);
   add("mlp_bias", mlp_bias);
+  // Other families have the fingerprints that they had before there were such norms.
+  if (post_norms) add("post_norms", post_norms);
   add("tied_head", tied_head);
   add("moe.experts", moe.experts);
   add("moe.experts_per_token", moe.experts_per_token);

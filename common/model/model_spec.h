@@ -13,8 +13,8 @@
 
 namespace baton {
 
-// Llama 2 and 3.x and SmolLM2 are kLlama; Qwen 2.5 is kQwen2.
-enum class ModelFamily : uint8_t { kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe };
+// Llama 2 and 3.x and SmolLM2 are kLlama; Qwen 2.5 is kQwen2; GLM-4 and GLM-Z1 of 2025 are kGlm4.
+enum class ModelFamily : uint8_t { kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe, kGlm4 };
 
 // The name in config.json, for example "llama" or "qwen3_moe".
 std::string_view Name(ModelFamily family);
@@ -79,11 +79,12 @@ struct ModelSpec {
   int32_t context_length = 0;
   float norm_epsilon = 1e-5f;
   RopeSpec rope;
-  bool qk_norm = false;    // RMS norm of each q and k head (Qwen 3)
-  bool qkv_bias = false;   // attention input biases (Qwen 2)
-  bool o_bias = false;     // attention output bias
-  bool mlp_bias = false;   // feed-forward biases
-  bool tied_head = false;  // the model's files say that the output head is the embedding table
+  bool qk_norm = false;     // RMS norm of each q and k head (Qwen 3)
+  bool qkv_bias = false;    // attention input biases (Qwen 2)
+  bool o_bias = false;      // attention output bias
+  bool post_norms = false;  // norms of what attention and the feed-forward add (GLM-4)
+  bool mlp_bias = false;    // feed-forward biases
+  bool tied_head = false;   // the model's files say that the output head is the embedding table
   // The files tie the head, but have another head of its own (FindOwnHead), which is used. Not in
   // ToString, because only who has the weights knows it; hashes of the weights tell it.
   bool own_head = false;

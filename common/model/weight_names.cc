@@ -32,6 +32,8 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.self_attn.q_norm.weight", "blk.{0}.attn_q_norm.weight"},
     {"model.layers.{0}.self_attn.k_norm.weight", "blk.{0}.attn_k_norm.weight"},
     {"model.layers.{0}.post_attention_layernorm.weight", "blk.{0}.ffn_norm.weight"},
+    {"model.layers.{0}.post_self_attn_layernorm.weight", "blk.{0}.post_attention_norm.weight"},
+    {"model.layers.{0}.post_mlp_layernorm.weight", "blk.{0}.post_ffw_norm.weight"},
     {"model.layers.{0}.mlp.gate_proj.weight", "blk.{0}.ffn_gate.weight"},
     {"model.layers.{0}.mlp.up_proj.weight", "blk.{0}.ffn_up.weight"},
     {"model.layers.{0}.mlp.down_proj.weight", "blk.{0}.ffn_down.weight"},
@@ -55,6 +57,8 @@ constexpr std::string_view kMixtralNames[] = {
 static_assert(std::size(kMixtralNames) ==
               std::size(kNames) - static_cast<size_t>(WeightKind::kRouter));
 
+constexpr std::string_view kGateUpName = "model.layers.{0}.mlp.gate_up_proj.weight";
+
 // In the order of WeightKind, from kExpertGate on.
 constexpr std::string_view kGgufSlices[] = {
     "blk.{0}.ffn_gate.{1}.weight",
@@ -75,7 +79,14 @@ std::string_view PatternOf(WeightKind kind, NamingScheme scheme) {
 }  // namespace
 
 NamingScheme HuggingFaceNames(ModelFamily family) {
-  return family == ModelFamily::kMixtral ? NamingScheme::kMixtral : NamingScheme::kHuggingFace;
+  switch (family) {
+    case ModelFamily::kMixtral:
+      return NamingScheme::kMixtral;
+    case ModelFamily::kGlm4:
+      return NamingScheme::kGateUp;
+    default:
+      return NamingScheme::kHuggingFace;
+  }
 }
 
 TensorName NameOf(const WeightId& id, NamingScheme scheme) {
@@ -83,6 +94,13 @@ TensorName NameOf(const WeightId& id, NamingScheme scheme) {
     return fmt::format(fmt::runtime(pattern), id.layer, id.expert);
   };
   TensorName name;
+  const bool joined = id.kind == WeightKind::kGate || id.kind == WeightKind::kUp;
+  if (scheme == NamingScheme::kGateUp && joined) {
+    name.tensor = fill(kGateUpName);
+    name.part = id.kind == WeightKind::kGate ? 0 : 1;
+    name.parts = 2;
+    return name;
+  }
   name.tensor = fill(PatternOf(id.kind, scheme));
   name.stacked = scheme == NamingScheme::kGguf && id.kind >= WeightKind::kExpertGate;
   if (name.stacked) {

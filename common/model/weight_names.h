@@ -9,8 +9,8 @@
 namespace baton {
 
 // The tensor names of a kind of checkpoint. kMixtral: the Hugging Face names with Mixtral's names
-// for the router and the experts.
-enum class NamingScheme : uint8_t { kHuggingFace, kMixtral, kGguf };
+// for the router and the experts. kGateUp: the Hugging Face names, with gate and up in one tensor.
+enum class NamingScheme : uint8_t { kHuggingFace, kMixtral, kGateUp, kGguf };
 
 // The scheme of a Hugging Face directory.
 NamingScheme HuggingFaceNames(ModelFamily family);
@@ -22,6 +22,9 @@ struct TensorName {
   // When stacked: the name of the slice in files from before April 2024, where it is a separate
   // tensor.
   std::string slice;
+  // The weight has the rows of part `part` of `parts` equal parts of the tensor.
+  int32_t part = 0;
+  int32_t parts = 1;
 };
 
 // For example "model.layers.3.self_attn.q_proj.weight" or "blk.3.attn_q.weight".

@@ -32,6 +32,8 @@ enum class WeightKind : uint8_t {
   kQueryNorm,
   kKeyNorm,
   kFeedForwardNorm,
+  kAttentionPostNorm,
+  kFeedForwardPostNorm,
   kGate,
   kUp,
   kDown,

@@ -187,18 +187,14 @@ void CpuOps::Embed(const Matrix& table, int32_t first_token, const Tensor& resid
   });
 }
 
-void CpuOps::RmsNorm(const Tensor& residual,
-                     const Vector& weight,
-                     float epsilon,
-                     const Tensor& out) {
-  BATON_CHECK(
-      residual.cols == weight.size() && residual.cols == out.cols, "norm of {}", residual.cols);
-  ForRows(pool_, residual.rows, residual.cols / 4, [&](int64_t row) {
+void CpuOps::RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) {
+  BATON_CHECK(x.cols == weight.size() && x.cols == out.cols, "norm of {}", x.cols);
+  ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {
     RmsNormArgs args;
-    args.x = FloatRow(residual, row);
+    args.x = FloatRow(x, row);
     args.weight = Host(weight).data();
     args.epsilon = epsilon;
-    args.size = residual.cols;
+    args.size = x.cols;
     args.out = FloatRow(out, row);
     kernels_.rms_norm(args);
   });

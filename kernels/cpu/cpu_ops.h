@@ -53,10 +53,7 @@ class CpuOps final : public Ops {
   void NotifyWhenDone(std::function<void()> done) override;
 
   void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) override;
-  void RmsNorm(const Tensor& residual,
-               const Vector& weight,
-               float epsilon,
-               const Tensor& out) override;
+  void RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) override;
   void Add(const Tensor& residual, const Tensor& delta) override;
   void AddRmsNorm(const Tensor& residual,
                   const Tensor& delta,

@@ -98,7 +98,8 @@ double RelativeDifference(const Logits& got, const Logits& want) {
 }
 
 TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
-  for (const char* family : {"llama_gqa", "llama_mqa_tied", "qwen2", "qwen3_moe", "mixtral"}) {
+  for (const char* family :
+       {"llama_gqa", "llama_mqa_tied", "qwen2", "qwen3_moe", "mixtral", "glm4"}) {
     const OpenedModel model = Open(family);
     for (const bool pipeline : {false, true}) {
       for (const bool deterministic : {true, false}) {

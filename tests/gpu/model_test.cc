@@ -138,6 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Families,
                                          "llama_mqa_tied",
                                          "mistral_window",
                                          "mixtral",
+                                         "glm4",
                                          "qwen2",
                                          "qwen3_moe"));
 

@@ -49,6 +49,33 @@ void CheckNorm(Ops& ops, const Tolerance& tolerance, int64_t rows, int64_t cols,
   }
 }
 
+// The norm of an activation, as post-norms need it.
+void CheckActivationNorm(Ops& ops, const Tolerance& tolerance, int64_t rows, int64_t cols) {
+  const auto values = RandomActivations(ops, static_cast<size_t>(rows * cols), 46);
+  const auto weight = RandomFloats(static_cast<size_t>(cols), 47);
+  auto vector = ops.LoadVector(weight);
+  ASSERT_TRUE(vector.ok());
+  const DeviceTensor x(ops, rows, cols, values);
+  const DeviceTensor out(ops, rows, cols);
+  InStep(ops, [&] { ops.RmsNorm(x.view(), **vector, 1e-5f, out.view()); });
+  const auto got = out.Read();
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto row = std::span(values).subspan(static_cast<size_t>(r * cols), size_t(cols));
+    double squares = 0;
+    for (const float value : row) squares += static_cast<double>(value) * value;
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(cols) + 1e-5);
+    for (int64_t c = 0; c < cols; ++c) {
+      const auto at = static_cast<size_t>(c);
+      const double want = row[at] * factor * weight[at];
+      const double size = std::fabs(want);
+      ASSERT_NEAR(got[static_cast<size_t>(r * cols) + at],
+                  want,
+                  tolerance.elementwise * (1 + size) + tolerance.stored * size)
+          << "row " << r;
+    }
+  }
+}
+
 void CheckAdd(Ops& ops, int64_t rows, int64_t cols) {
   const auto x = RandomFloats(static_cast<size_t>(rows * cols), 44, 3.0f);
   const auto delta = RandomActivations(ops, static_cast<size_t>(rows * cols), 45);
@@ -106,6 +133,12 @@ std::vector<Case> RowCases() {
                          CheckNorm(ops, tolerance, 13, cols, add);
                        }});
     }
+  }
+  for (const int64_t cols : {1, 37, 576, 4096, 8192}) {
+    cases.push_back(
+        {fmt::format("RmsNorm_Activation_{}", cols), [=](Ops& ops, const Tolerance& tolerance) {
+           CheckActivationNorm(ops, tolerance, 13, cols);
+         }});
   }
   for (const int64_t cols : {1, 37, 576, 4096}) {
     cases.push_back({fmt::format("Add_{}", cols),

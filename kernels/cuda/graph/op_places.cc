@@ -66,6 +66,10 @@ class Collector {
       Writes(op.out);
     }
   }
+  void operator()(const ActivationNormOp& op) {
+    Reads(op.x);
+    Writes(op.out);
+  }
   void operator()(const MatMulOp& op) {
     const GemmProblem& problem = op.problem;
     if (problem.norm_weight != nullptr) {

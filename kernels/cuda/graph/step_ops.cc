@@ -6,6 +6,7 @@
 
 #include "common/base/overloaded.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/rows/activation_norm.h"
 #include "kernels/cuda/rows/rope.h"
 #include "kernels/cuda/rows/row_kernels.h"
 
@@ -107,6 +108,9 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
               norm.to = context.exchange->peers()->Targets(*buffer);
             }
             return LaunchNorm(norm, stream);
+          },
+          [&](const ActivationNormOp& c) {
+            return LaunchActivationNorm(c.x, c.weight, c.epsilon, c.out, stream);
           },
           [&](const AddOp& c) { return LaunchAdd(c.residual, c.delta, stream); },
           [&](const QuantizeOp& c) { return LaunchQuantize(c.x, c.out, stream); },

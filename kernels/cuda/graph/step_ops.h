@@ -75,6 +75,15 @@ const Tensor* DeltaOf(const NormOp& norm);
 // Whether the kernel of a norm can read what other ranks or experts have computed as its input.
 bool CanComputeInput(const NormOp& norm);
 
+// out = the RMS norm of x, an activation.
+struct ActivationNormOp {
+  Tensor x;
+  const float* weight = nullptr;
+  float epsilon = 0;
+  Tensor out;
+  bool operator==(const ActivationNormOp&) const = default;
+};
+
 struct MatMulOp {
   GemmProblem problem;
   bool operator==(const MatMulOp&) const = default;
@@ -167,6 +176,7 @@ using StepOp = std::variant<EmbedOp,
                             QuantizeOp,
                             RescaleOp,
                             NormOp,
+                            ActivationNormOp,
                             MatMulOp,
                             SiluMulOp,
                             ExpertsOp,

@@ -37,14 +37,13 @@ void CudaOps::Embed(const Matrix& table, int32_t first_token, const Tensor& resi
   ops_list_.emplace_back(EmbedOp{&Cast(table), first_token, Padded(residual)});
 }
 
-void CudaOps::RmsNorm(const Tensor& residual,
-                      const Vector& weight,
-                      float epsilon,
-                      const Tensor& out) {
-  ops_list_.emplace_back(NormOp{.residual = Padded(residual),
-                                .weight = DataOf(&weight),
-                                .epsilon = epsilon,
-                                .out = Padded(out)});
+void CudaOps::RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) {
+  if (x.dtype == DType::kBF16) {
+    ops_list_.emplace_back(ActivationNormOp{Padded(x), DataOf(&weight), epsilon, Padded(out)});
+    return;
+  }
+  ops_list_.emplace_back(NormOp{
+      .residual = Padded(x), .weight = DataOf(&weight), .epsilon = epsilon, .out = Padded(out)});
 }
 
 void CudaOps::Add(const Tensor& residual, const Tensor& delta) {

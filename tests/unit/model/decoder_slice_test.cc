@@ -228,7 +228,7 @@ TEST_P(SlicedModel, MultipliesToThePartsOfTheWhole) {
 INSTANTIATE_TEST_SUITE_P(
     Families,
     SlicedModel,
-    testing::Values("llama_gqa", "llama_mqa_tied", "mixtral", "qwen2", "qwen3_moe"),
+    testing::Values("glm4", "llama_gqa", "llama_mqa_tied", "mixtral", "qwen2", "qwen3_moe"),
     [](const auto& test) { return test.param; });
 
 // Each of two ranks gets two heads: 256 columns of the attention output, a block of every type.

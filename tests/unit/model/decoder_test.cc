@@ -111,7 +111,7 @@ TEST_P(MixedBatch, RowsDoNotDependOnTheirNeighbours) {
 INSTANTIATE_TEST_SUITE_P(
     Families,
     MixedBatch,
-    testing::Values("llama_gqa", "llama_mqa_tied", "mistral_window", "qwen2", "qwen3_moe"),
+    testing::Values("glm4", "llama_gqa", "llama_mqa_tied", "mistral_window", "qwen2", "qwen3_moe"),
     [](const auto& test) { return test.param; });
 
 TEST(Decoder, WantedRowsEqualThoseOfAllRows) {
@@ -266,6 +266,7 @@ TEST(Decoder, EveryPartOfTheSpecCounts) {
       {"qwen3_moe", "normalize", [](ModelSpec& spec) { spec.moe.normalize = false; }},
       {"qwen3_moe", "experts", [](ModelSpec& spec) { spec.moe.experts_per_token = 1; }},
       {"qwen3_moe", "rotary", [](ModelSpec& spec) { spec.rope.rotary_dim = 8; }},
+      {"glm4", "post_norms", [](ModelSpec& spec) { spec.post_norms = false; }},
       {"qwen3_moe", "head", [](ModelSpec& spec) { spec.tied_head = true; }},
   };
   for (const Change& change : changes) {
@@ -291,6 +292,12 @@ TEST(Decoder, NamesFileTensorAndShapes) {
               HasSubstr("of-00005.safetensors: tensor "
                         "model.layers.0.mlp.gate_proj.weight has shape [160, 64]; "
                         "expected [161, 64]"));
+  const OpenedModel joined = Open("glm4");
+  wrong = joined.spec;
+  wrong.intermediate = 113;
+  EXPECT_THAT(Message(StepRunner::Create(wrong, *joined.weights).status()),
+              HasSubstr("tensor model.layers.0.mlp.gate_up_proj.weight has shape [224, 64]; "
+                        "expected [226, 64]"));
   wrong = model.spec;
   wrong.qkv_bias = true;
   status = StepRunner::Create(wrong, *model.weights).status();

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base/mapped_file.h"
 #include "common/kvcache/layout.h"
 #include "common/model/describe_model.h"
 #include "common/model/dummy_weights.h"
@@ -167,6 +168,20 @@ TEST_F(HfConfig, ReadsExperts) {
   EXPECT_THAT(moe, ElementsAre(false, true, false, false));
   config["num_experts_per_tok"] = 9;
   EXPECT_THAT(Error(config), HasSubstr("experts per token is 9; it must be between 1 and 8"));
+}
+
+TEST_F(HfConfig, ReadsGlm4) {
+  const std::string folder = std::string(BATON_TEST_DATA) + "/tiny/glm4/";
+  const auto written = SpecFromHfDirectory(folder);
+  ASSERT_TRUE(written.ok()) << Message(written.status());
+  EXPECT_TRUE(written->post_norms && written->qkv_bias && !written->o_bias);
+  EXPECT_EQ(written->rope.rotary_dim, 8);
+  EXPECT_EQ(Good(Json::parse(*ReadFile(folder + "config.published.json"))).ToString(),
+            written->ToString());
+  const ModelSpec bare = Good(BaseConfig("Glm4ForCausalLM"));
+  EXPECT_EQ(bare.head_dim, 128) << "not hidden_size divided by the heads";
+  EXPECT_EQ(bare.rope.rotary_dim, 64);
+  EXPECT_FALSE(bare.qkv_bias);
 }
 
 TEST_F(HfConfig, ReadsMixtral) {

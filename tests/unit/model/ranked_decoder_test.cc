@@ -39,7 +39,8 @@ struct Shape {
 
 std::vector<Shape> Shapes() {
   std::vector<Shape> shapes;
-  for (const char* family : {"llama_gqa",
+  for (const char* family : {"glm4",
+                             "llama_gqa",
                              "llama_mqa_tied",
                              "llama_yarn",
                              "mistral_window",
@@ -136,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Types,
 
 // The layout of GPUs: sums over the ranks, whose bits differ from those of one rank.
 TEST(RankedDecoder, SumsOfPartialProductsAreCloseToOneRank) {
-  for (const char* family : {"llama_gqa", "llama_mqa_tied", "qwen2", "qwen3_moe"}) {
+  for (const char* family : {"glm4", "llama_gqa", "llama_mqa_tied", "qwen2", "qwen3_moe"}) {
     SCOPED_TRACE(family);
     const OpenedModel model = Open(family);
     ModelSpec spec = model.spec;

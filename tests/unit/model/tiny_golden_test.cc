@@ -98,7 +98,8 @@ const TinyCase kFamilies[] = {{"llama_gqa", "llama_gqa"},
                               {"mistral_window", "mistral_window"},
                               {"mixtral", "mixtral"},
                               {"qwen2", "qwen2"},
-                              {"qwen3_moe", "qwen3_moe"}};
+                              {"qwen3_moe", "qwen3_moe"},
+                              {"glm4", "glm4"}};
 
 INSTANTIATE_TEST_SUITE_P(
     Families,
