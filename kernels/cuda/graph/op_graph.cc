@@ -15,6 +15,7 @@ void OpGraph::FindValues() {
   read_places_.clear();
   write_places_.clear();
   reads_.clear();
+  read_values_.clear();
   values_.clear();
   live_.clear();
   for (size_t at = 0; at < nodes_.size(); ++at) {
@@ -34,14 +35,14 @@ void OpGraph::FindValues() {
 }
 
 void OpGraph::FindRead(const Place& place) {
-  Read read;
+  const size_t first = read_values_.size();
+  // The live values are in the order in which they were written.
   for (const Live& value : live_) {
     if (!Overlap(value.place, place)) continue;
     ++values_[static_cast<size_t>(value.id)].readers;
-    ++read.values;
-    read.value = std::max(read.value, value.id);
+    read_values_.push_back(value.id);
   }
-  reads_.push_back(read);
+  reads_.push_back({first, read_values_.size() - first});
 }
 
 std::span<const Place> OpGraph::reads(size_t at) const {
@@ -58,35 +59,45 @@ void OpGraph::Refresh() {
   if (changed_) FindValues();
 }
 
-const OpGraph::Read* OpGraph::Find(size_t reader, const Place& operand) const {
+std::span<const OpGraph::ValueId> OpGraph::ValuesOf(size_t reader, const Place& operand) const {
   const std::span<const Place> places = reads(reader);
   const auto found = std::ranges::find(places, operand);
-  if (found == places.end()) return nullptr;
+  if (found == places.end()) return {};
   const Read& read = reads_[static_cast<size_t>(&*found - read_places_.data())];
-  return read.values == 0 ? nullptr : &read;
+  return std::span(read_values_).subspan(read.first, read.values);
+}
+
+const OpGraph::Value* OpGraph::OnlyValue(size_t reader, const Place& operand) const {
+  const std::span<const ValueId> values = ValuesOf(reader, operand);
+  if (values.size() != 1) return nullptr;
+  const Value& value = values_[static_cast<size_t>(values.front())];
+  return nodes_[value.producer].removed ? nullptr : &value;
 }
 
 std::optional<size_t> OpGraph::Producer(size_t reader, const Place& operand) const {
-  const Read* const read = Find(reader, operand);
-  if (read == nullptr || read->values != 1) return std::nullopt;
-  const Value& value = values_[static_cast<size_t>(read->value)];
-  if (value.place != operand || nodes_[value.producer].removed) return std::nullopt;
-  return value.producer;
+  const Value* const value = OnlyValue(reader, operand);
+  if (value == nullptr || value->place != operand) return std::nullopt;
+  return value->producer;
 }
 
 std::optional<size_t> OpGraph::SoleProducer(size_t reader, const Place& operand) const {
-  const std::optional<size_t> producer = Producer(reader, operand);
-  if (!producer) return std::nullopt;
-  const bool alone = values_[static_cast<size_t>(Find(reader, operand)->value)].readers == 1;
-  return alone ? producer : std::nullopt;
+  const Value* const value = OnlyValue(reader, operand);
+  if (value == nullptr || value->place != operand || value->readers != 1) return std::nullopt;
+  return value->producer;
 }
 
 std::optional<size_t> OpGraph::LastWriter(size_t reader, const Place& operand) const {
-  const Read* const read = Find(reader, operand);
-  if (read == nullptr || read->values != 1) return std::nullopt;
-  const size_t writer = values_[static_cast<size_t>(read->value)].producer;
-  if (nodes_[writer].removed) return std::nullopt;
-  return writer;
+  const Value* const value = OnlyValue(reader, operand);
+  if (value == nullptr) return std::nullopt;
+  return value->producer;
+}
+
+std::vector<size_t> OpGraph::Producers(size_t reader, const Place& operand) const {
+  std::vector<size_t> producers;
+  for (const ValueId id : ValuesOf(reader, operand)) {
+    producers.push_back(values_[static_cast<size_t>(id)].producer);
+  }
+  return producers;
 }
 
 bool OpGraph::CanMove(size_t from, size_t to) const {

@@ -37,7 +37,9 @@ class OpGraph final {
   // The op that wrote the operand of op `reader` that is at `operand`. Nothing if the step does not
   // write it, or if several ops wrote parts of it.
   std::optional<size_t> Producer(size_t reader, const Place& operand) const;
-  // The same, if op `reader` is the only one that reads the value.
+  // The ops that wrote the operand, or parts of it, in the order of the list.
+  std::vector<size_t> Producers(size_t reader, const Place& operand) const;
+  // As Producer, if op `reader` is the only one that reads the value.
   std::optional<size_t> SoleProducer(size_t reader, const Place& operand) const;
   // The op that last wrote into the operand, which may be a part of it, if no other op did since
   // the operand as a whole was written.
@@ -66,9 +68,10 @@ class OpGraph final {
     int32_t readers = 0;
     Place place;
   };
+  // The values that an operand overlaps, in read_values_.
   struct Read {
-    ValueId value = 0;   // the last one written of those that the operand overlaps
-    int32_t values = 0;  // how many these are
+    size_t first = 0;
+    size_t values = 0;
   };
   // A value that no op has overwritten yet. No two of them overlap.
   struct Live {
@@ -89,12 +92,15 @@ class OpGraph final {
   void FindRead(const Place& place);
   std::span<const Place> reads(size_t at) const;
   std::span<const Place> writes(size_t at) const;
-  // What op `reader` reads at `operand`; null when the step has not written there.
-  const Read* Find(size_t reader, const Place& operand) const;
+  // The values that op `reader` reads at `operand`; none when the step has not written there.
+  std::span<const ValueId> ValuesOf(size_t reader, const Place& operand) const;
+  // The value, if there is one and its producer was not removed; else null.
+  const Value* OnlyValue(size_t reader, const Place& operand) const;
 
   std::vector<Node> nodes_;
   std::vector<Place> read_places_;
-  std::vector<Read> reads_;  // of each of read_places_
+  std::vector<Read> reads_;           // of each of read_places_
+  std::vector<ValueId> read_values_;  // in the order in which they were written
   std::vector<Place> write_places_;
   std::vector<Value> values_;
   std::vector<Live> live_;  // while FindValues runs

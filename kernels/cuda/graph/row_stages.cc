@@ -61,18 +61,8 @@ StepOp Cut(const StepOp& op, const RowRange& range) {
   return std::visit([&](const auto& one) { return CutOne(one, range); }, op);
 }
 
-bool RowStage::ReadsOnlyNormed() const {
-  if (!norm || !quantize) return true;
-  const std::byte* const rounded = norm->out.data;
-  return std::ranges::none_of(ops, [&](const StepOp& op) {
-    const auto* const multiply = std::get_if<MatMulOp>(&op);
-    const auto* const experts = std::get_if<ExpertsOp>(&op);
-    return (multiply != nullptr && multiply->problem.x == rounded) ||
-           (experts != nullptr && experts->x.data == rounded);
-  });
-}
-
-bool RowStages::Take(const StepOp& op) {
+bool RowStages::Take(size_t at) {
+  const StepOp& op = graph_.op(at);
   RowStage& stage = stages_.back();
   const bool sums = stage.sum.data != nullptr;
   if (const auto* notify = std::get_if<NotifyOp>(&op)) {
@@ -82,22 +72,22 @@ bool RowStages::Take(const StepOp& op) {
     return true;
   }
   if (const auto* exchange = std::get_if<ExchangeOp>(&op)) {
-    if (const auto* reduce = std::get_if<ReduceOp>(exchange)) return TakeSum(reduce->x, {});
+    if (const auto* reduce = std::get_if<ReduceOp>(exchange)) return TakeSum(at, reduce->x, {});
     const auto* const gather = std::get_if<GatherColumnsOp>(exchange);
-    return gather != nullptr && gather->to_all && TakeSum(gather->whole, gather->ends);
+    return gather != nullptr && gather->to_all && TakeSum(at, gather->whole, gather->ends);
   }
   if (!IsOfRows(op, rows_)) return false;
-  if (const auto* norm = std::get_if<NormOp>(&op)) return TakeNorm(*norm);
+  if (const auto* norm = std::get_if<NormOp>(&op)) return TakeNorm(at, *norm);
   if (sums) return false;
   if (const auto* quantize = std::get_if<QuantizeOp>(&op)) {
-    if (TakeQuantize(*quantize)) return true;
+    if (TakeQuantize(at, *quantize)) return true;
   }
   stage.ops.push_back(op);
   return true;
 }
 
 // A large sum is listed as the sums of several ranges of rows.
-bool RowStages::TakeSum(const Tensor& sum, const std::vector<int64_t>& ends) {
+bool RowStages::TakeSum(size_t at, const Tensor& sum, const std::vector<int64_t>& ends) {
   RowStage& stage = stages_.back();
   if (stage.ops.empty() || !stage.notices.empty() || sum.dtype != DType::kBF16 || HasGaps(sum)) {
     return false;
@@ -105,33 +95,39 @@ bool RowStages::TakeSum(const Tensor& sum, const std::vector<int64_t>& ends) {
   if (stage.sum.data == nullptr) {
     stage.sum = sum;
     stage.ends = ends;
+    sums_ = {at};
     sum_ops_ = 1;
     return true;
   }
   if (sum.data != stage.sum.Rows(stage.sum.rows, 1).data || ends != stage.ends) return false;
   stage.sum.rows += sum.rows;
+  sums_.push_back(at);
   ++sum_ops_;
   return true;
 }
 
-bool RowStages::TakeNorm(const NormOp& norm) {
+bool RowStages::TakeNorm(size_t at, const NormOp& norm) {
   const Tensor& sum = stages_.back().sum;
   const Tensor* const delta = TensorIn(norm.input);
-  const bool reads = sum.data != nullptr && delta != nullptr && delta->data == sum.data;
-  if (!reads || sum.rows != rows_) return false;
-  if (stages_.size() > 1 && norm.residual.data != stages_[1].norm->residual.data) return false;
+  if (sum.data == nullptr || sum.rows != rows_ || delta == nullptr ||
+      graph_.Producers(at, Place::Of(*delta)) != sums_) {
+    return false;
+  }
+  if (norm_ && graph_.Producer(at, Place::Of(norm.residual)) != norm_) return false;
   stages_.emplace_back().norm = norm;
+  norm_ = at;
   sum_ops_ = 0;
   return true;
 }
 
-bool RowStages::TakeQuantize(const QuantizeOp& quantize) {
+bool RowStages::TakeQuantize(size_t at, const QuantizeOp& quantize) {
   RowStage& stage = stages_.back();
-  if (!stage.norm || stage.quantize || !stage.ops.empty() ||
-      quantize.x.data != stage.norm->out.data) {
+  const Place x = Place::Of(quantize.x);
+  if (!stage.norm || stage.quantize || !stage.ops.empty() || graph_.Producer(at, x) != norm_) {
     return false;
   }
   stage.quantize = quantize;
+  stage.reads_only_fp8 = graph_.SoleProducer(at, x).has_value();
   return true;
 }
 

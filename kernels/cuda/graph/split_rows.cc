@@ -437,20 +437,21 @@ RowSplit RowSplit::Between(const GroupExchange& ranks) {
 
 void SplitRows(std::vector<StepOp>& ops, int64_t rows, const RowSplit& split) {
   if (split.put_buffer_bytes == 0 || rows < kMinRowsPerRank * split.ranks) return;
+  const OpGraph graph(std::move(ops));
   Splitter splitter(rows, split);
-  for (size_t at = 0; at < ops.size();) {
-    RowStages stages(rows);
+  for (size_t at = 0; at < graph.size();) {
+    RowStages stages(graph, rows);
     size_t end = at;
     // Attention can write the operand of the first GEMM in FP8 itself, if the conversion is not
     // split.
-    const bool whole = std::holds_alternative<QuantizeOp>(ops[at]);
-    while (!whole && end < ops.size() && stages.Take(ops[end])) ++end;
+    const bool whole = std::holds_alternative<QuantizeOp>(graph.op(at));
+    while (!whole && end < graph.size() && stages.Take(end)) ++end;
     end -= stages.DropSum();
     if (stages.complete() && splitter.Fits(stages)) {
       splitter.Append(std::move(stages));
     } else {
       end = std::max(end, at + 1);
-      for (size_t i = at; i < end; ++i) splitter.Append(std::move(ops[i]));
+      for (size_t i = at; i < end; ++i) splitter.Append(graph.op(i));
     }
     at = end;
   }
