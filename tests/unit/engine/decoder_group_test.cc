@@ -136,17 +136,23 @@ TEST(DecoderGroup, TheLeaderSamplesTheTokensOfOneRank) {
 // the calls that wait: Issue, or Await where the device samples later.
 TEST(DecoderExecutorTest, AStepThatDoesNotEndIsOverdue) {
   for (const bool late : {false, true}) {
-    TokenMask* waits_for = nullptr;
     std::atomic<int> overdue = 0;
+    std::atomic<bool> may_end = false;
     StepWatch watch(std::chrono::milliseconds(40), [&] {
       ++overdue;
-      std::ranges::fill(waits_for->words(), ~uint32_t{0});
-      waits_for->Finish();  // lets the step end, so that the test ends
+      may_end = true;
     });
     Rank rank(std::string(BATON_TEST_DATA) + "/tiny/llama_gqa", {}, late, &watch);
     TokenMask mask(rank.executor().traits().vocabulary);
-    waits_for = &mask;
     mask.Begin();
+    // Lets the step end, so that the test ends, at the latest after five seconds.
+    const std::jthread device([&] {
+      for (int i = 0; i < 500 && !may_end; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      std::ranges::fill(mask.words(), ~uint32_t{0});
+      mask.Finish();
+    });
     const std::vector<int32_t> zero = {0};
     const SequenceRows sequence{0, 1, 0, 0};
     const SamplingParams params = {{.temperature = 0}, {}};
