@@ -6,11 +6,11 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "kernels/aborted_pairs.h"
 #include "kernels/device.h"
 
 // Sends a device's memory to another rank in which both ends take part, as NCCL's send and receive.
-// The KV transport "nccl" uses this interface and contains no GPU code.
+// The KV transport "nccl" uses this interface and contains no GPU code; the interface is here,
+// because the CUDA backend implements it and depends on no transport.
 namespace baton {
 
 // One end of a communicator of two ranks that moves bytes in one direction. It moves only staging
@@ -50,9 +50,8 @@ class PairCommunicator {
   virtual bool has_ended() const = 0;
 };
 
-// Creates the communicators of one device, and keeps those that were aborted until their abort has
-// ended. Thread-safe. Must outlive the communicators. Must be destroyed before main returns,
-// because libraries end their own state then.
+// Creates the communicators of one device. Thread-safe. Must outlive the communicators. Must be
+// destroyed before main returns, because libraries end their own state then.
 class PairExchange {
  public:
   virtual ~PairExchange() = default;
@@ -62,11 +61,10 @@ class PairExchange {
   // At most kMaxPairIdBytes bytes. Unavailable with the library's reason.
   virtual StatusOr<std::string> MakeId() = 0;
   // Starts to connect and returns. `options.id` may come from a peer and is not trusted. Errors:
-  // InvalidArgument for an id that is not one; ResourceExhausted without memory for staging.
+  // InvalidArgument for an id that is not one; ResourceExhausted without memory for staging. Other
+  // errors are those of the communicator's Poll.
   virtual StatusOr<std::unique_ptr<PairCommunicator>> Make(
       const PairCommunicator::Options& options) = 0;
-  // Who takes the communicators that were aborted. Lives as long as this object.
-  virtual AbortedPairs& aborted() = 0;
 };
 
 constexpr size_t kMaxPairIdBytes = 256;

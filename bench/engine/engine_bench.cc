@@ -30,9 +30,8 @@
 #include "bench/engine/step_meter.h"
 #include "bench/engine/token_meter.h"
 #include "common/base/quantile.h"
-#include "common/engine/decoder_runner.h"
+#include "common/engine/decoder_executor.h"
 #include "common/engine/engine.h"
-#include "common/engine/local_executor.h"
 #include "common/group/group_executor.h"
 #include "common/model/open_model.h"
 #include "kernels/backend.h"
@@ -192,16 +191,15 @@ class CaseRun final {
   CaseRun(const Case& which,
           const std::map<std::string, int32_t>& numbers,
           DType kv_dtype,
-          DecoderRunner& runner,
-          const Ops& ops,
+          Decoder& decoder,
           Executor* group,
           IssueTimes* issue_times,
           const RequestGrammar* grammar)
       : case_(which),
         numbers_(numbers),
         kv_dtype_(kv_dtype),
-        runner_(runner),
-        ops_(ops),
+        decoder_(decoder),
+        ops_(decoder.ops()),
         group_(group),
         issue_times_(issue_times),
         grammar_(grammar) {}
@@ -218,14 +216,14 @@ class CaseRun final {
     options.repeat_output_singly = numbers_.at("deterministic") != 0 && ops_.queues_steps();
     Executor* executor = group_;
     if (executor == nullptr) {
-      BATON_ASSIGN_OR_RETURN(executor_, LocalExecutor::Create(kv, runner_));
+      BATON_ASSIGN_OR_RETURN(executor_, DecoderExecutor::Create(decoder_, {.kv = kv}));
       executor = executor_.get();
     }
     bubble_before_ = executor->bubble();
     steps_.emplace(*executor, issue_times_, 0);
     GrammarCompiler* compiler = grammar_ == nullptr ? nullptr : &grammar_->compiler();
     BATON_ASSIGN_OR_RETURN(engine_, Engine::Create(options, *steps_, meter_, clock_, compiler));
-    const int32_t vocabulary = runner_.traits().vocabulary;
+    const int32_t vocabulary = executor->traits().vocabulary;
     for (int32_t i = 0; i < case_.streams; ++i) {
       Request request = MakeRequest(i + 1, case_.prompt, case_.output, vocabulary);
       request.prompt_length -= numbers_.at("emitted");
@@ -268,7 +266,7 @@ class CaseRun final {
       meter_.ForgetGap();
       intruded_ = true;
       intrusion_ = clock_.Now();
-      engine_->Submit(MakeRequest(0, case_.intruder, 1, runner_.traits().vocabulary));
+      engine_->Submit(MakeRequest(0, case_.intruder, 1, steps_->traits().vocabulary));
     }
     return true;
   }
@@ -326,7 +324,7 @@ class CaseRun final {
   const Case case_;
   const std::map<std::string, int32_t>& numbers_;
   const DType kv_dtype_;
-  DecoderRunner& runner_;
+  Decoder& decoder_;
   const Ops& ops_;
   Executor* const group_;                // null: an executor of this process alone
   IssueTimes* const issue_times_;        // null: one process
@@ -335,7 +333,7 @@ class CaseRun final {
   const SteadyClock clock_;
   TokenMeter meter_{
       clock_, case_.streams, numbers_.at("emitted"), numbers_.at("emitted") + case_.output};
-  std::unique_ptr<LocalExecutor> executor_;
+  std::unique_ptr<DecoderExecutor> executor_;
   std::optional<StepMeter> steps_;
   std::unique_ptr<Engine> engine_;
   std::vector<double> step_ms_;
@@ -351,8 +349,7 @@ class CaseRun final {
 struct Setup {
   const Arguments& arguments;
   DType kv_dtype;
-  DecoderRunner& runner;
-  const Ops& ops;
+  Decoder& decoder;
   Executor* group;                // null: one process
   ForkedRanks* ranks;             // null: one process
   const RequestGrammar* grammar;  // null: free rows only
@@ -365,8 +362,7 @@ StatusOr<nlohmann::json> RunOnce(const Case& one, const Setup& with, bool constr
                          CaseRun(one,
                                  with.arguments.numbers,
                                  with.kv_dtype,
-                                 with.runner,
-                                 with.ops,
+                                 with.decoder,
                                  with.group,
                                  with.ranks == nullptr ? nullptr : &with.ranks->issue_times(),
                                  constrained ? with.grammar : nullptr)
@@ -435,13 +431,11 @@ Status Main(int argc, char** argv) {
       .balance = number("prefill") != 0 ? StageBalance::kPrompts : StageBalance::kDecodes};
   BATON_ASSIGN_OR_RETURN(const auto decoder,
                          Decoder::Load(model.spec, *model.weights, backend->ops(), limits));
-  DecoderRunner runner(*decoder);
-  std::unique_ptr<LocalExecutor> own;
+  std::unique_ptr<DecoderExecutor> own;
   std::unique_ptr<GroupExecutor> group;
   if (ranks != nullptr) {
-    const RankPart part = {.shard = decoder->plan().kv_shard, .agree_on_blocks = {}};
-    BATON_ASSIGN_OR_RETURN(own,
-                           LocalExecutor::Create(KvOfAll(arguments.cases, kv_dtype), runner, part));
+    BATON_ASSIGN_OR_RETURN(
+        own, DecoderExecutor::Create(*decoder, {.kv = KvOfAll(arguments.cases, kv_dtype)}));
     if (ranks->rank() > 0) return ranks->Follow(*own);
     group = std::make_unique<GroupExecutor>(
         *own, ranks->ring(), std::vector<FollowerArena>(), GroupExecutor::Options{});
@@ -450,8 +444,7 @@ Status Main(int argc, char** argv) {
   std::unique_ptr<RequestGrammar> grammar;
   if (!arguments.grammar.empty()) {
     BATON_ASSIGN_OR_RETURN(
-        grammar,
-        RequestGrammar::Create(arguments.grammar, arguments.model, runner.traits().vocabulary));
+        grammar, RequestGrammar::Create(arguments.grammar, arguments.model, model.spec.vocab));
   }
   nlohmann::json setup = {
       {"model", model.name},
@@ -468,7 +461,7 @@ Status Main(int argc, char** argv) {
   AddProducts(model.spec, setup);
   if (arguments.device == kCpu) setup["threads"] = number("threads");
   const Setup with = {
-      arguments, kv_dtype, runner, backend->ops(), group.get(), ranks.get(), grammar.get(), setup};
+      arguments, kv_dtype, *decoder, group.get(), ranks.get(), grammar.get(), setup};
   for (const Case& one : arguments.cases) BATON_RETURN_IF_ERROR(RunCase(one, with));
   return OkStatus();
 }

@@ -2,22 +2,22 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "bench/engine/issue_times.h"
 #include "common/base/clock.h"
 #include "common/engine/executor.h"
+#include "tests/fakes/forwarding_executor.h"
 
 namespace baton {
 
-// Passes all calls to another executor and counts the steps that an engine has under way. In a
-// group, it also notes when its rank issues each step. One thread, as Executor.
-class StepMeter final : public Executor {
+// Counts the steps that an engine has under way in another executor. In a group, it also notes when
+// its rank issues each step. One thread, as Executor.
+class StepMeter final : public ForwardingExecutor {
  public:
   // `executor` and `times` outlive the object. `times` is null outside a group.
   StepMeter(Executor& executor, IssueTimes* times, int rank)
-      : executor_(executor), times_(times), rank_(rank) {}
+      : ForwardingExecutor(executor), times_(times), rank_(rank) {}
 
   // Of the steps that only decode: how many steps were under way, the step itself included, when
   // each was issued, on average; and how many sequences each decoded. 0: there was no such step.
@@ -38,15 +38,6 @@ class StepMeter final : public Executor {
     return lags;
   }
 
-  const ModelTraits& traits() const override { return executor_.traits(); }
-  const KvLayout& kv_layout() const override { return executor_.kv_layout(); }
-  int32_t kv_blocks() const override { return executor_.kv_blocks(); }
-  std::span<const KvArena> kv_arenas() const override { return executor_.kv_arenas(); }
-  std::string device_name() const override { return executor_.device_name(); }
-  bool queues_steps() const override { return executor_.queues_steps(); }
-  int32_t stages() const override { return executor_.stages(); }
-  Duration bubble() const override { return executor_.bubble(); }
-  std::vector<RankTimes> rank_times() const override { return executor_.rank_times(); }
   Status Issue(const StepInput& input,
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
@@ -56,7 +47,7 @@ class StepMeter final : public Executor {
       if (decodes) decode_steps_.push_back(times_->steps(0));
       times_->Add(0, SteadyClock().Now());
     }
-    Status issued = executor_.Issue(input, sampling, out, watch);
+    Status issued = ForwardingExecutor::Issue(input, sampling, out, watch);
     if (!issued.ok()) return issued;
     if (times_ != nullptr && rank_ > 0) times_->Add(rank_, SteadyClock().Now());
     ++under_way_;
@@ -65,19 +56,9 @@ class StepMeter final : public Executor {
     if (decodes) decode_rows_ += static_cast<int64_t>(input.tokens.size());
     return issued;
   }
-  bool samples_later() const override { return executor_.samples_later(); }
-  Status IssueSampling(std::span<const SamplingRow> sampling,
-                       std::span<SampledToken> out) override {
-    return executor_.IssueSampling(sampling, out);
-  }
-  bool has_late_rows() const override { return executor_.has_late_rows(); }
-  bool StepEnded() const override { return executor_.StepEnded(); }
   Status Await() override {
     --under_way_;
-    return executor_.Await();
-  }
-  Status CopyBlocks(std::span<const BlockCopy> copies) override {
-    return executor_.CopyBlocks(copies);
+    return ForwardingExecutor::Await();
   }
 
  private:
@@ -85,7 +66,6 @@ class StepMeter final : public Executor {
     return decodes_ == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(decodes_);
   }
 
-  Executor& executor_;
   IssueTimes* const times_;
   const int rank_;
   std::vector<uint64_t> decode_steps_;  // on rank 0, when there are times

@@ -19,7 +19,7 @@
 #include "bench/grammar/bench_grammar.h"
 #include "common/base/quantile.h"
 #include "common/engine/engine.h"
-#include "common/engine/local_executor.h"
+#include "common/engine/executor.h"
 #include "common/grammar/xgrammar/grammar_compiler.h"
 #include "kernels/backend.h"
 #include "kernels/token_mask.h"
@@ -33,19 +33,13 @@ constexpr int32_t kPrompt = 16;
 // A step ends with the sampling, which this host computes in less time than this.
 constexpr Duration kSampling = std::chrono::microseconds(500);
 
-// A model whose steps take a fixed time and are queued. A row's token is a random one that its mask
-// allows; every fourth is one that ends a JSON value, where that is allowed.
-class PacedModel final : public ModelRunner {
+// An executor whose steps take a fixed time and are queued. A row's token is a random one that its
+// mask allows; every fourth is one that ends a JSON value, where that is allowed.
+class PacedExecutor final : public Executor {
  public:
-  PacedModel(Device& device, Duration step, const Tokenizer& tokenizer, int32_t rows)
-      : device_(device), step_(step) {
-    traits_.context_length = 1 << 16;
-    traits_.vocabulary = static_cast<int32_t>(tokenizer.vocab_size());
-    traits_.max_rows = std::max(2048, rows);
-    traits_.max_logit_rows = rows;
-    traits_.layers = 1;
-    traits_.kv_heads = 1;
-    traits_.head_dim = 8;
+  // Of the model that TraitsFor(tokenizer, rows) describes.
+  PacedExecutor(OwnedArena arena, Duration step, const Tokenizer& tokenizer, int32_t rows)
+      : traits_(TraitsFor(tokenizer, rows)), arena_(std::move(arena)), step_(step) {
     for (size_t i = 0; i < tokenizer.vocab_size(); ++i) {
       const std::string_view piece = tokenizer.piece(static_cast<TokenId>(i));
       if (piece == "\"" || piece == "," || piece == "}" || piece == ":") {
@@ -54,12 +48,24 @@ class PacedModel final : public ModelRunner {
     }
   }
 
+  static ModelTraits TraitsFor(const Tokenizer& tokenizer, int32_t rows) {
+    return {.context_length = 1 << 16,
+            .vocabulary = static_cast<int32_t>(tokenizer.vocab_size()),
+            .max_rows = std::max(2048, rows),
+            .max_logit_rows = rows,
+            .layers = 1,
+            .kv_heads = 1,
+            .head_dim = 8};
+  }
+
   const ModelTraits& traits() const override { return traits_; }
-  Device& device() override { return device_; }
+  const KvLayout& kv_layout() const override { return arena_.layout; }
+  int32_t kv_blocks() const override { return arena_.view.blocks; }
+  std::span<const KvArena> kv_arenas() const override { return {&arena_.arena, 1}; }
+  std::string device_name() const override { return "paced"; }
   bool queues_steps() const override { return true; }
 
   Status Issue(const StepInput&,
-               const KvView&,
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch&) override {
@@ -91,7 +97,7 @@ class PacedModel final : public ModelRunner {
     queue_.pop_front();
     return OkStatus();
   }
-  Status CopyBlocks(const KvView&, std::span<const BlockCopy>) override { return OkStatus(); }
+  Status CopyBlocks(std::span<const BlockCopy>) override { return OkStatus(); }
 
   int64_t late() const { return late_; }
 
@@ -119,9 +125,9 @@ class PacedModel final : public ModelRunner {
     return kNoToken;
   }
 
-  Device& device_;
+  const ModelTraits traits_;
+  const OwnedArena arena_;
   const Duration step_;
-  ModelTraits traits_;
   std::vector<TokenId> endings_;
   std::deque<Time> queue_;  // the ends of the steps under way
   std::mt19937_64 random_{1};
@@ -161,10 +167,13 @@ class Bench {
   // Tokens per second of all rows. `grammar`: empty for free rows.
   StatusOr<double> Run(const std::string& grammar) {
     const int32_t rows = numbers_.at("rows");
-    PacedModel model(device_, std::chrono::microseconds(numbers_.at("step_us")), tokenizer_, rows);
     KvOptions kv;
     kv.blocks = rows * ((kPrompt + numbers_.at("output")) / kv.block_tokens + 2);
-    BATON_ASSIGN_OR_RETURN(const auto executor, LocalExecutor::Create(kv, model));
+    BATON_ASSIGN_OR_RETURN(
+        auto arena,
+        OpenArena({.options = kv}, PacedExecutor::TraitsFor(tokenizer_, rows), device_));
+    PacedExecutor executor(
+        std::move(arena), std::chrono::microseconds(numbers_.at("step_us")), tokenizer_, rows);
     EngineOptions options;
     options.max_sequences = rows;
     options.prefix_cache = false;
@@ -172,7 +181,7 @@ class Bench {
     Counter counter;
     const SteadyClock clock;
     BATON_ASSIGN_OR_RETURN(const auto engine,
-                           Engine::Create(options, *executor, counter, clock, &grammars_));
+                           Engine::Create(options, executor, counter, clock, &grammars_));
     for (int32_t row = 0; row < rows; ++row) engine->Submit(RequestOf(row, grammar));
     const Time begin = clock.Now();
     while (engine->Step() || engine->Stats().first_masks > 0) {
@@ -183,7 +192,7 @@ class Bench {
     if (counter.count() != wanted) {
       return MakeStatus(StatusCode::kInternal, "{} tokens instead of {}", counter.count(), wanted);
     }
-    if (!grammar.empty()) late_ += model.late();
+    if (!grammar.empty()) late_ += executor.late();
     return static_cast<double>(counter.count()) / seconds;
   }
 

@@ -26,10 +26,9 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/quantile.h"
-#include "common/engine/decoder_runner.h"
+#include "common/engine/decoder_executor.h"
 #include "common/engine/engine.h"
 #include "common/engine/engine_loop.h"
-#include "common/engine/local_executor.h"
 #include "common/model/open_model.h"
 #include "common/worker/transfer_config_wire.h"
 #include "kernels/backend.h"
@@ -335,7 +334,7 @@ std::string Result(const SenderProcess& sender,
       Quantile(rises, 0.9));
 }
 
-std::string Measure(const Setup& setup, LocalExecutor& executor, SenderProcess& sender) {
+std::string Measure(const Setup& setup, Executor& executor, SenderProcess& sender) {
   config::WorkerConfig config;
   config.mutable_transfer()->set_max_receive_gigabytes_per_second(kDefault);
   config.mutable_engine()->set_threads(setup.threads);
@@ -395,10 +394,9 @@ int Main(const Setup& setup) {
   const DecoderLimits limits = {.max_rows = 512,
                                 .max_logit_rows = setup.streams + static_cast<int32_t>(kAtATime)};
   const auto decoder = Must(Decoder::Load(model.spec, *model.weights, backend->ops(), limits));
-  DecoderRunner runner(*decoder);
   KvOptions kv;
   kv.block_tokens = kBlockTokens;
-  const auto executor = Must(LocalExecutor::Create(kv, runner));
+  const auto executor = Must(DecoderExecutor::Create(*decoder, {.kv = kv}));
   fmt::print(
       "{{\"benchmark\": \"kv_receive_rate\", \"model\": \"{}\", \"cores\": {}, \"threads\": {}, "
       "\"streams\": {}, \"cases\": [\n",

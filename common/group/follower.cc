@@ -74,7 +74,7 @@ class OpenMessages {
   }
 
  private:
-  static constexpr int kSteps = 2;  // as ModelRunner::queues_steps
+  static constexpr int kSteps = 2;  // as Executor::queues_steps
 
   Executor& executor_;
   StepRing& ring_;

@@ -22,8 +22,9 @@ struct FollowerArena {
 };
 
 // The leader's executor of a group of ranks: passes each step to the followers, and computes rank
-// 0's part of the step. The followers run RunFollower over the same ring. The references outlive
-// the executor. One thread at a time, as Executor.
+// 0's part of the step. The followers run RunFollower over the same ring. They get a step whole, so
+// a group does not sample later. The references outlive the executor. One thread at a time, as
+// Executor.
 class GroupExecutor final : public Executor {
  public:
   struct Options {
@@ -56,13 +57,6 @@ class GroupExecutor final : public Executor {
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override;
-  // The followers get a step whole.
-  bool samples_later() const override { return false; }
-  Status IssueSampling(std::span<const SamplingRow> /*sampling*/,
-                       std::span<SampledToken> /*out*/) override {
-    return MakeStatus(StatusCode::kUnimplemented, "a group does not sample later");
-  }
-  bool has_late_rows() const override { return false; }
   // Whether every rank has ended the oldest step under way.
   bool StepEnded() const override;
   Status Await() override;

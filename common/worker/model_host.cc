@@ -102,7 +102,7 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
       kLog.Warning("model {}: {}", host->name_, line);
     }
   }
-  host->runner_ = std::make_unique<DecoderRunner>(*host->decoder_, token_ids);
+  host->traits_ = TraitsOf(*host->decoder_, token_ids);
   const double seconds = ToSeconds(clock.Now() - load_start);
   const auto bytes = static_cast<double>(host->decoder_->weight_bytes());
   kLog.Info("model {}: {} layers, {:.0f} MiB of weights on {}, loaded in {:.1f} s, {:.2f} GB/s",
@@ -113,6 +113,12 @@ StatusOr<std::unique_ptr<ModelHost>> ModelHost::Open(const ModelHostOptions& opt
             seconds,
             bytes / 1e9 / seconds);
   return host;
+}
+
+StatusOr<std::unique_ptr<DecoderExecutor>> ModelHost::MakeExecutor(
+    DecoderExecutor::Options options) {
+  options.token_ids = traits_.vocabulary;
+  return DecoderExecutor::Create(*decoder_, options);
 }
 
 }  // namespace baton

@@ -6,8 +6,8 @@
 
 #include "common/base/hash.h"
 #include "common/base/status.h"
-#include "common/engine/decoder_runner.h"
-#include "common/engine/model_runner.h"
+#include "common/engine/decoder_executor.h"
+#include "common/engine/model_traits.h"
 #include "common/model/decoder.h"
 #include "common/model/open_model.h"
 #include "kernels/backend.h"
@@ -28,8 +28,8 @@ struct ModelHostOptions {
   StageBalance balance = StageBalance::kDecodes;
 };
 
-// A model in the memory of its device, ready to run: backend, weights, decoder and runner. An
-// engine runs on the runner, which only one thread may use at a time.
+// A model in the memory of its device, ready to run: backend, weights and decoder. An engine runs
+// on the executor, which only one thread may use at a time.
 class ModelHost final {
  public:
   // Loads the weights, which may take minutes; logs the progress. Errors: those of OpenModel,
@@ -45,9 +45,11 @@ class ModelHost final {
   const Hash128& tokenizer() const { return tokenizer_; }
   // Decoder::weights_hash.
   const Hash128& weights_hash() const { return decoder_->weights_hash(); }
-  ModelRunner& runner() { return *runner_; }
-  // The part of the KV that this rank computes; of the whole model for a single rank.
-  const KvShard& kv_shard() const { return decoder_->plan().kv_shard; }
+  const ModelTraits& traits() const { return traits_; }
+  std::string device_name() const { return backend_->device().name(); }
+  // DecoderExecutor::Create with the tokens of the tokenizer: `options.token_ids` is ignored. This
+  // object outlives the executor.
+  StatusOr<std::unique_ptr<DecoderExecutor>> MakeExecutor(DecoderExecutor::Options options);
   // The interface through which KV transports copy device memory. Null for host memory.
   Dma* dma() { return backend_->dma(); }
 
@@ -59,7 +61,7 @@ class ModelHost final {
   Hash128 tokenizer_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<DecoderRunner> runner_;
+  ModelTraits traits_;
 };
 
 }  // namespace baton

@@ -83,9 +83,9 @@ RankHello HelloOf(const config::WorkerConfig& config, int rank, ModelHost& model
   return {.rank = rank,
           .program = fmt::format("{} of compiler {}", Version(), kBackendVersion),
           .settings = ToYaml(config),
-          .fingerprint = fmt::format("{}", model.runner().traits().fingerprint),
+          .fingerprint = fmt::format("{}", model.traits().fingerprint),
           .weights = model.weights_hash(),
-          .device = model.runner().device().name(),
+          .device = model.device_name(),
           .blocks = blocks};
 }
 

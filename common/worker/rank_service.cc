@@ -14,7 +14,7 @@
 #include "common/app/run_service.h"
 #include "common/base/thread.h"
 #include "common/config/mpirun.h"
-#include "common/engine/local_executor.h"
+#include "common/engine/decoder_executor.h"
 #include "common/group/follower.h"
 #include "common/group/group_shape.h"
 #include "common/group/mpirun_start.h"
@@ -125,10 +125,11 @@ class Rank {
     BATON_ASSIGN_OR_RETURN(
         model_,
         ModelHost::Open(RankModelOptions(config_, kind_, rank_, collectives_->groups(), hosts)));
-    const RankPart part = {.shard = model_->kv_shard(),
-                           .agree_on_blocks = [this](int32_t blocks) { return Agree(blocks); }};
     BATON_ASSIGN_OR_RETURN(executor_,
-                           LocalExecutor::Create(KvOptionsOf(config_), model_->runner(), part));
+                           model_->MakeExecutor({.kv = KvOptionsOf(config_),
+                                                 .agree_on_blocks = [this](int32_t blocks) {
+                                                   return Agree(blocks);
+                                                 }}));
     const KvArena& arena = executor_->kv_arenas().front();
     if (remote_ != nullptr) return ServeArena(arena);
     std::string exported;
@@ -168,8 +169,8 @@ class Rank {
       BATON_ASSIGN_OR_RETURN(ring_, StepRing::Open(std::move(answer.descriptor)));
       return agreed;
     }
-    BATON_ASSIGN_OR_RETURN(
-        ring_, StepRing::Create(1, MaxGroupMessageBytes(config_, model_->runner().traits())));
+    BATON_ASSIGN_OR_RETURN(ring_,
+                           StepRing::Create(1, MaxGroupMessageBytes(config_, model_->traits())));
     remote_->Attach(*ring_, CollectiveOptionsOf(config_).limit);
     return agreed;
   }
@@ -195,7 +196,7 @@ class Rank {
   std::unique_ptr<GroupMemory> memory_;
   std::unique_ptr<RankCollectives> collectives_;
   std::unique_ptr<ModelHost> model_;
-  std::unique_ptr<LocalExecutor> executor_;
+  std::unique_ptr<DecoderExecutor> executor_;
   std::unique_ptr<StepRing> ring_;
   MetricsRegistry metrics_;  // of security_; nobody reads them
   std::unique_ptr<ProcessSecurity> security_;

@@ -133,21 +133,18 @@ Status WorkerService::MakeExecutor(const config::WorkerConfig& config, WorkerKin
   }
   BATON_RETURN_IF_ERROR(CheckDevices(config, hosts));
   BATON_ASSIGN_OR_RETURN(model_, ModelHost::Open(RankModelOptions(config, kind, 0, groups, hosts)));
-  ModelRunner* runner = &model_->runner();
   if (const Duration limit = StepLimitOf(config.engine()); limit > Duration::zero()) {
-    watched_ = std::make_unique<WatchedRunner>(
-        *runner, limit, [device = runner->device().name(), limit] { EndHung(device, limit); });
-    runner = watched_.get();
+    watch_ = std::make_unique<StepWatch>(
+        limit, [device = model_->device_name(), limit] { EndHung(device, limit); });
   }
-  RankPart part;
+  DecoderExecutor::Options local = {.kv = KvOptionsOf(config), .watch = watch_.get()};
   if (ranks_ != nullptr) {
-    part.shard = model_->kv_shard();
-    part.agree_on_blocks = [&](int32_t blocks) {
+    local.agree_on_blocks = [&](int32_t blocks) {
       return ranks_->Agree(HelloOf(config, 0, *model_, blocks),
-                           MaxGroupMessageBytes(config, model_->runner().traits()));
+                           MaxGroupMessageBytes(config, model_->traits()));
     };
   }
-  BATON_ASSIGN_OR_RETURN(local_, LocalExecutor::Create(KvOptionsOf(config), *runner, part));
+  BATON_ASSIGN_OR_RETURN(local_, model_->MakeExecutor(std::move(local)));
   if (ranks_ == nullptr) return OkStatus();
   BATON_ASSIGN_OR_RETURN(auto arenas, ranks_->TakeArenas(model_->dma()));
   GroupExecutor::Options options = {.waiting = ranks_->waiting(), .limit = collective.limit};
@@ -168,7 +165,7 @@ void WorkerService::MakeGrammars(const config::WorkerConfig& config) {
     BATON_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Create(std::move(spec)));
     return MakeGrammarCompiler(
         tokenizer,
-        {.vocabulary = model_->runner().traits().vocabulary,
+        {.vocabulary = model_->traits().vocabulary,
          .cache_bytes = static_cast<size_t>(config.engine().grammar_cache_mib()) << 20,
          .max_waiting = static_cast<size_t>(config.engine().max_waiting_grammars())});
   };

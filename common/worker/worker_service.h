@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/app/service.h"
-#include "common/engine/local_executor.h"
-#include "common/engine/watched_runner.h"
+#include "common/engine/decoder_executor.h"
+#include "common/engine/step_watch.h"
 #include "common/grammar/grammar.h"
 #include "common/worker/config_wire.h"
 #include "common/worker/model_host.h"
@@ -52,8 +52,8 @@ class WorkerService final : public Service {
   std::unique_ptr<RankProcesses> ranks_;       // null when the worker has one rank
   std::unique_ptr<RankShardPort> shard_port_;  // null when all ranks are on this host
   std::unique_ptr<ModelHost> model_;
-  std::unique_ptr<WatchedRunner> watched_;     // null when steps have no time limit
-  std::unique_ptr<LocalExecutor> local_;       // of rank 0
+  std::unique_ptr<StepWatch> watch_;           // null when steps have no time limit
+  std::unique_ptr<DecoderExecutor> local_;     // of rank 0
   std::unique_ptr<GroupExecutor> group_;       // null when the worker has one rank
   std::unique_ptr<GrammarCompiler> grammars_;  // null when output cannot be constrained
   std::unique_ptr<Worker> worker_;

@@ -65,9 +65,8 @@ Status NcclChannel::OnWelcome(const SidebandFrame& frame) {
   options.connect_timeout = options_.connect_timeout;
   options.stall_timeout = options_.stall_timeout;
   options.epoll_fd = options_.epoll_fd;
-  BATON_ASSIGN_OR_RETURN(
-      pair_,
-      StagedPair::Create(*options_.dma, *options_.exchange, *options_.source, std::move(options)));
+  BATON_ASSIGN_OR_RETURN(pair_,
+                         StagedPair::Create(options_.device, *options_.source, std::move(options)));
   return OkStatus();
 }
 

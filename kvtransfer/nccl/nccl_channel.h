@@ -24,8 +24,7 @@ class NcclChannel final : public Channel, private SendingEnd::Mover {
  public:
   struct Options {
     std::string peer;  // in messages
-    Dma* dma = nullptr;
-    PairExchange* exchange = nullptr;
+    PairDevice device;
     const Buffer* source = nullptr;
     uint32_t peer_region = 0;
     int epoll_fd = -1;  // the transport's

@@ -75,16 +75,15 @@ Status NcclConnection::OnHello(const SidebandFrame& frame) {
   NcclWelcome welcome;
   welcome.buffers = kNcclBuffers;
   welcome.buffer_bytes = kNcclBufferBytes;
-  BATON_ASSIGN_OR_RETURN(welcome.pair_id, options_.exchange->MakeId());
+  BATON_ASSIGN_OR_RETURN(welcome.pair_id, options_.device.exchange->MakeId());
   StagedPair::Options options;
   options.pair_id = welcome.pair_id;
   options.peer = options_.peer;
   options.connect_timeout = options_.connect_timeout;
   options.stall_timeout = options_.stall_timeout;
   options.epoll_fd = options_.epoll_fd;
-  BATON_ASSIGN_OR_RETURN(
-      pair_,
-      StagedPair::Create(*options_.dma, *options_.exchange, *memory->buffer, std::move(options)));
+  BATON_ASSIGN_OR_RETURN(pair_,
+                         StagedPair::Create(options_.device, *memory->buffer, std::move(options)));
   SidebandFrame answer;
   answer.header.type = SidebandType::kWelcome;
   answer.text = EncodeNcclWelcome(welcome);

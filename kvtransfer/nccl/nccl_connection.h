@@ -28,8 +28,7 @@ class NcclConnection final : public PeerConnection {
   struct Options {
     std::string peer;
     GrantTable::PeerId id = 0;  // of this connection in the table of copies
-    Dma* dma = nullptr;
-    PairExchange* exchange = nullptr;
+    PairDevice device;
     int epoll_fd = -1;  // the transport's
     Duration connect_timeout{};
     Duration stall_timeout{};

@@ -15,6 +15,9 @@
 namespace baton {
 namespace {
 
+// An abort takes less than this, whether the peer is alive or gone.
+constexpr Duration kMaxAbortTime = std::chrono::seconds(10);
+
 constexpr std::string_view kDescriptorVersion = "1|";
 
 struct Descriptor {
@@ -55,6 +58,7 @@ NcclTransport::NcclTransport(const TransportOptions& options,
     : FrameTransport(options, std::move(log), std::move(epoll), std::move(work_left)),
       dma_(dma),
       exchange_(exchange),
+      aborted_(kMaxAbortTime),
       copies_(options.fence_timeout) {}
 
 NcclTransport::~NcclTransport() {
@@ -93,8 +97,7 @@ StatusOr<std::unique_ptr<PeerConnection>> NcclTransport::Accept(UniqueFd socket,
   NcclConnection::Options options;
   options.peer = peer.ToString();
   options.id = next_connection_++;
-  options.dma = &dma_;
-  options.exchange = &exchange_;
+  options.device = {&dma_, &exchange_, &aborted_};
   options.epoll_fd = epoll_.get();
   options.connect_timeout = options_.nccl.connect_timeout;
   options.stall_timeout = options_.nccl.stall_timeout;
@@ -114,7 +117,7 @@ void NcclTransport::CloseWindow(uint64_t window_key) {
 }
 
 bool NcclTransport::ServeMore(Time now) {
-  exchange_.aborted().Reap();
+  aborted_.Reap();
   copies_.OnTime(now);
   for (Arrival& arrival : copies_.TakeArrivals()) windows_.Report(std::move(arrival));
   return false;
@@ -136,8 +139,7 @@ StatusOr<std::unique_ptr<Channel>> NcclTransport::Connect(const Region& local,
   BATON_ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(peer.address));
   NcclChannel::Options options;
   options.peer = peer.address.ToString();
-  options.dma = &dma_;
-  options.exchange = &exchange_;
+  options.device = {&dma_, &exchange_, &aborted_};
   options.source = source.buffer;
   options.peer_region = peer_region;
   options.epoll_fd = epoll_.get();

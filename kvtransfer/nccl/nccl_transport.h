@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "kernels/dma.h"
+#include "kvtransfer/nccl/aborted_pairs.h"
 #include "kvtransfer/one_sided/grant_table.h"
 #include "kvtransfer/sideband/frame_socket.h"
 #include "kvtransfer/wire/frame_transport.h"
@@ -23,6 +24,7 @@ class NcclTransport final : public FrameTransport {
   static StatusOr<std::unique_ptr<Transport>> Create(const TransportOptions& options,
                                                      Dma* dma,
                                                      std::function<void(std::string_view)> log);
+  // Waits up to 10 s for aborts that run.
   ~NcclTransport() override;
 
   std::string_view name() const override { return "nccl"; }
@@ -38,8 +40,8 @@ class NcclTransport final : public FrameTransport {
                                              std::string_view descriptor,
                                              uint32_t peer_region) override;
 
-  // The number of communicators of the device whose abort has not ended.
-  size_t aborting() const { return exchange_.aborted().size(); }
+  // The number of communicators of this transport whose abort has not ended.
+  size_t aborting() const { return aborted_.size(); }
 
  protected:
   bool ServeMore(Time now) override;
@@ -56,6 +58,7 @@ class NcclTransport final : public FrameTransport {
 
   Dma& dma_;
   PairExchange& exchange_;
+  AbortedPairs aborted_;
   GrantTable copies_;
   GrantTable::PeerId next_connection_ = 1;
 };

@@ -18,18 +18,17 @@ uint64_t OffsetOf(int buffer) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<StagedPair>> StagedPair::Create(Dma& dma,
-                                                         PairExchange& exchange,
+StatusOr<std::unique_ptr<StagedPair>> StagedPair::Create(const PairDevice& device,
                                                          const Buffer& memory,
                                                          Options options) {
-  BATON_ASSIGN_OR_RETURN(auto queue, dma.MakeQueue());
+  BATON_ASSIGN_OR_RETURN(auto queue, device.dma->MakeQueue());
   PairCommunicator::Options pair;
   pair.id = options.pair_id;
   pair.sends = options.sends;
   pair.staging_bytes = kNcclBuffers * kNcclBufferBytes;
-  BATON_ASSIGN_OR_RETURN(auto communicator, exchange.Make(pair));
+  BATON_ASSIGN_OR_RETURN(auto communicator, device.exchange->Make(pair));
   return std::unique_ptr<StagedPair>(new StagedPair(
-      memory, exchange.aborted(), std::move(options), std::move(queue), std::move(communicator)));
+      memory, *device.aborted, std::move(options), std::move(queue), std::move(communicator)));
 }
 
 StagedPair::StagedPair(const Buffer& memory,

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "kernels/dma.h"
 #include "kernels/pair_exchange.h"
+#include "kvtransfer/nccl/aborted_pairs.h"
 
 namespace baton {
 
@@ -19,6 +20,13 @@ namespace baton {
 // are copied, and one that waits.
 constexpr size_t kNcclBuffers = 4;
 constexpr size_t kNcclBufferBytes = size_t{48} << 20;
+
+// What all pairs of a transport use. It outlives the pairs.
+struct PairDevice {
+  Dma* dma = nullptr;
+  PairExchange* exchange = nullptr;
+  AbortedPairs* aborted = nullptr;
+};
 
 // One end of a channel of "nccl": a communicator, its staging memory cut into buffers, the copies
 // between these buffers and the KV memory, and the watchdog. The peer's bytes never reach the KV
@@ -35,10 +43,9 @@ class StagedPair final {
     int epoll_fd = -1;  // the transport's
   };
 
-  // `dma`, `exchange` and `memory` (the KV memory) must outlive the result. Errors: those of
-  // Dma::MakeQueue and PairExchange::Make.
-  static StatusOr<std::unique_ptr<StagedPair>> Create(Dma& dma,
-                                                      PairExchange& exchange,
+  // `memory`, the KV memory, outlives the result. Errors: those of Dma::MakeQueue and
+  // PairExchange::Make.
+  static StatusOr<std::unique_ptr<StagedPair>> Create(const PairDevice& device,
                                                       const Buffer& memory,
                                                       Options options);
   ~StagedPair();
@@ -77,7 +84,7 @@ class StagedPair final {
   Status CheckProgress(Time now);
 
   const Buffer& memory_;
-  AbortedPairs& aborted_;  // of the exchange
+  AbortedPairs& aborted_;
   const Options options_;
   std::vector<bool> taken_;  // by buffer
   size_t under_way_ = 0;     // exchanges

@@ -121,22 +121,17 @@ void RecordingListener::OnGaveUp(const Status& status) {
   }
 }
 
-EngineHarness::EngineHarness(const HarnessOptions& options, const FakeModel::Shape& shape)
-    : fake_(std::make_unique<FakeModel>(shape)) {
-  HarnessOptions exact = options;
-  exact.kv.dtype = DType::kF32;
-  Create(exact, *fake_);
+EngineHarness::EngineHarness(const HarnessOptions& options, const FakeExecutor::Shape& shape)
+    : EngineHarness(options, std::make_unique<FakeExecutor>(options.kv, shape)) {}
+
+EngineHarness::EngineHarness(const HarnessOptions& options, std::unique_ptr<Executor> executor)
+    : EngineHarness(options, *executor) {
+  owned_ = std::move(executor);
 }
 
-EngineHarness::EngineHarness(const HarnessOptions& options, ModelRunner& model) {
-  Create(options, model);
-}
-
-void EngineHarness::Create(const HarnessOptions& options, ModelRunner& model) {
-  auto executor = LocalExecutor::Create(options.kv, model);
-  BATON_CHECK(executor.ok(), "{}", Message(executor.status()));
-  executor_ = *std::move(executor);
-  auto engine = Engine::Create(options, *executor_, listener_, clock_, options.grammars);
+EngineHarness::EngineHarness(const HarnessOptions& options, Executor& executor)
+    : executor_(executor), fake_(dynamic_cast<FakeExecutor*>(&executor)) {
+  auto engine = Engine::Create(options, executor_, listener_, clock_, options.grammars);
   BATON_CHECK(engine.ok(), "{}", Message(engine.status()));
   engine_ = *std::move(engine);
 }

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/engine/engine.h"
-#include "common/engine/local_executor.h"
+#include "common/engine/executor.h"
 #include "common/engine/sequence.h"
-#include "tests/fakes/fake_model.h"
+#include "tests/fakes/fake_executor.h"
 
 namespace baton {
 
@@ -75,17 +75,20 @@ struct HarnessOptions : EngineOptions {
   GrammarCompiler* grammars = nullptr;  // outlives the harness
 };
 
-// An engine with a FakeModel, or with a model of the caller, and a manual clock. All invariants are
-// checked after every step.
+// An engine with a FakeExecutor, or with an executor of the caller, and a manual clock. All
+// invariants are checked after every step.
 class EngineHarness {
  public:
-  explicit EngineHarness(const HarnessOptions& options, const FakeModel::Shape& shape = {});
-  // `model` must outlive the harness. model() must not be called then.
-  EngineHarness(const HarnessOptions& options, ModelRunner& model);
+  explicit EngineHarness(const HarnessOptions& options, const FakeExecutor::Shape& shape = {});
+  // With the arena of `executor` instead of `options.kv`.
+  EngineHarness(const HarnessOptions& options, std::unique_ptr<Executor> executor);
+  // `executor` outlives the harness.
+  EngineHarness(const HarnessOptions& options, Executor& executor);
 
   Engine& engine() { return *engine_; }
-  const LocalExecutor& executor() const { return *executor_; }
-  FakeModel& model() { return *fake_; }
+  const Executor& executor() const { return executor_; }
+  // Must be called only when the executor is a FakeExecutor.
+  FakeExecutor& model() { return *fake_; }
   RecordingListener& listener() { return listener_; }
   ManualClock& clock() { return clock_; }
   RequestLog& log(const Request& request) { return listener_.log({request.id, request.epoch}); }
@@ -98,12 +101,11 @@ class EngineHarness {
   bool RunUntilIdle(int most = 100000);
 
  private:
-  void Create(const HarnessOptions& options, ModelRunner& model);
-
   ManualClock clock_;
-  std::unique_ptr<FakeModel> fake_;
+  std::unique_ptr<Executor> owned_;  // null: the executor is the caller's
+  Executor& executor_;
+  FakeExecutor* const fake_;  // null: the executor is another one
   RecordingListener listener_;
-  std::unique_ptr<LocalExecutor> executor_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -231,7 +231,6 @@ class FakePairs::Communicator final : public PairCommunicator {
 };
 
 FakePairs::~FakePairs() {
-  aborted_.reset();
   BATON_CHECK(alive_ == 0, "{} communicators outlive their exchange", alive_.load());
 }
 

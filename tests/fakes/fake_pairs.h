@@ -40,7 +40,6 @@ class FakePairs final : public PairExchange {
   StatusOr<std::string> MakeId() override;
   StatusOr<std::unique_ptr<PairCommunicator>> Make(
       const PairCommunicator::Options& options) override;
-  AbortedPairs& aborted() override { return *aborted_; }
 
   void NameDevice(std::string name);
   // Of all communicators, also of those that exist.
@@ -66,7 +65,6 @@ class FakePairs final : public PairExchange {
   std::atomic<int> posts_ = 0;
   const std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
   StagingPool staging_;
-  std::unique_ptr<AbortedPairs> aborted_ = std::make_unique<AbortedPairs>(std::chrono::seconds(10));
 };
 
 }  // namespace baton

@@ -7,6 +7,7 @@
 
 #include "common/worker/worker_service.h"
 #include "decode_worker/decode_role.h"
+#include "kernels/cpu/cpu_device.h"
 #include "prefill_worker/prefill_role.h"
 
 namespace baton {
@@ -33,16 +34,14 @@ KvTransferOptions TransferOf(const NodeOptions& options, Worker& worker) {
 
 }  // namespace
 
-WorkerNode::WorkerNode(const NodeOptions& options, ModelRunner* runner)
-    : options_(options), model_(options.shape) {
-  KvOptions kv = options.kv;
-  if (runner == nullptr) kv.dtype = DType::kF32;  // FakeModel stores 64 bits per position
-  executor_ = LocalExecutor::Create(kv, runner != nullptr ? *runner : model_).value();
-  Start(*executor_);
+WorkerNode::WorkerNode(const NodeOptions& options)
+    : options_(options),
+      model_(std::make_unique<FakeExecutor>(
+          options.kv, options.shape, std::make_unique<CpuDevice>())) {
+  Start(*model_);
 }
 
-WorkerNode::WorkerNode(const NodeOptions& options, Executor& executor)
-    : options_(options), model_(options.shape) {
+WorkerNode::WorkerNode(const NodeOptions& options, Executor& executor) : options_(options) {
   Start(executor);
 }
 
@@ -75,12 +74,14 @@ void WorkerNode::Start(Executor& executor) {
 
 void WorkerNode::Stop() {
   if (std::exchange(stopped_, true)) return;
-  model().AllowRuns(INT64_MAX);  // a failed test may have left a step blocked
+  if (model_ != nullptr)
+    model_->AllowRuns(INT64_MAX);  // a failed test may have left a step blocked
   worker_->Stop();
   const Status books = worker_->engine().CheckIntegrity();
   EXPECT_TRUE(books.ok()) << options_.id << ": " << books;
   EXPECT_EQ(worker_->engine().Stats().blocks_leaked, 0) << options_.id;
-  EXPECT_EQ(model_.model().faults(), 0) << options_.id << " has read KV that no step wrote";
+  EXPECT_EQ(model_ == nullptr ? 0 : model_->faults(), 0)
+      << options_.id << " has read KV that no step wrote";
 }
 
 void WorkerNode::ExpectNothingHeld() {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/check.h"
-#include "common/engine/decoder_runner.h"
+#include "common/engine/decoder_executor.h"
 #include "common/model/open_model.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
@@ -62,7 +62,6 @@ class GpuDeterministic : public testing::TestWithParam<Case> {
     auto decoder = Decoder::Load(model->spec, *model->weights, *ops_, {kMaxRows, kMaxSequences});
     BATON_CHECK(decoder.ok(), "{}", Message(decoder.status()));
     decoder_ = *std::move(decoder);
-    runner_ = std::make_unique<DecoderRunner>(*decoder_);
   }
 
   // Prompts of 1 to about 1,500 tokens, greedy and sampled.
@@ -86,7 +85,9 @@ class GpuDeterministic : public testing::TestWithParam<Case> {
     options.kv.dtype = DType::kBF16;
     options.repeat_output_singly = true;
     options.prefix_cache = false;
-    EngineHarness harness(options, *runner_);
+    auto executor = DecoderExecutor::Create(*decoder_, {.kv = options.kv});
+    BATON_CHECK(executor.ok(), "{}", Message(executor.status()));
+    EngineHarness harness(options, *std::move(executor));
     for (const Request& request : requests) {
       const auto emitted = static_cast<int32_t>(request.tokens.size()) - request.prompt_length;
       harness.listener().ExpectFirstIndex({request.id, request.epoch}, emitted);
@@ -114,7 +115,6 @@ class GpuDeterministic : public testing::TestWithParam<Case> {
   std::unique_ptr<cuda::CudaDevice> device_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<DecoderRunner> runner_;
 };
 
 TEST_P(GpuDeterministic, TokensDependOnTheRequestAlone) {

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/check.h"
-#include "common/engine/decoder_runner.h"
+#include "common/engine/decoder_executor.h"
 #include "common/model/dummy_weights.h"
 #include "common/model/open_model.h"
 #include "tests/gpu/group_runner.h"
@@ -27,6 +27,8 @@
 // break.
 namespace baton {
 namespace {
+
+constexpr KvOptions kKv = {.blocks = 16, .dtype = DType::kBF16};
 
 class GpuGroup : public testing::Test {
  protected:
@@ -257,7 +259,7 @@ TEST_F(GpuGroup, EveryRankEmbedsTheTokensThatTheLeaderSamples) {
     for (const SampledToken& one : sampled) tokens.push_back(one.token);
     return tokens;
   };
-  const auto run_on = [&](DecoderRunner& runner, const KvView& kv, bool samples, int32_t steps) {
+  const auto run_on = [&](Executor& executor, bool samples, int32_t steps) {
     const std::vector<int32_t> table = {4, 9, 2, 7};
     const std::vector<int32_t> zero = {0};
     int under_way = 0;
@@ -268,11 +270,11 @@ TEST_F(GpuGroup, EveryRankEmbedsTheTokensThatTheLeaderSamples) {
       const StepInput input{tokens, positions, rows, table, zero};
       std::span<const SamplingRow> sampling(row);
       if (!samples) sampling = {};
-      const Status issued = runner.Issue(input, kv, sampling, samples ? out : out.first(0), {});
+      const Status issued = executor.Issue(input, sampling, samples ? out : out.first(0), {});
       BATON_CHECK(issued.ok(), "{}", Message(issued));
       if (++under_way == 2 || i + 1 == steps) {
         for (; under_way > (i + 1 == steps ? 0 : 1); --under_way) {
-          const Status ended = runner.Await();
+          const Status ended = executor.Await();
           BATON_CHECK(ended.ok(), "{}", Message(ended));
         }
       }
@@ -283,8 +285,9 @@ TEST_F(GpuGroup, EveryRankEmbedsTheTokensThatTheLeaderSamples) {
   GroupRunner group(model, /*pipeline=*/false, {.deterministic = true});
   std::vector<TokenId> queued;
   const auto results = group.threads().Run([&](int rank) -> Status {
-    DecoderRunner runner(group.runner(rank).decoder());
-    auto tokens = run_on(runner, group.runner(rank).kv(), rank == 0, kSteps);
+    BATON_ASSIGN_OR_RETURN(const auto executor,
+                           DecoderExecutor::Create(group.runner(rank).decoder(), {.kv = kKv}));
+    auto tokens = run_on(*executor, rank == 0, kSteps);
     if (rank == 0) queued = std::move(tokens);
     return OkStatus();
   });
@@ -309,16 +312,17 @@ TEST_F(GpuGroup, StagesComputeDifferentSteps) {
   std::vector<std::vector<TokenId>> texts = {{3}, {8}};
   ThreadGroup turns(2);  // the leader's tokens for the other rank, which has no plan of its own
   Expect(group.threads().Run([&](int rank) -> Status {
-    DecoderRunner runner(group.runner(rank).decoder());
-    EXPECT_EQ(runner.stages(), rank == 0 ? 2 : 1);
-    EXPECT_EQ(runner.queues_steps(), rank == 1);
+    BATON_ASSIGN_OR_RETURN(const auto executor,
+                           DecoderExecutor::Create(group.runner(rank).decoder(), {.kv = kKv}));
+    EXPECT_EQ(executor->stages(), rank == 0 ? 2 : 1);
+    EXPECT_EQ(executor->queues_steps(), rank == 1);
     Collective& host = *turns.rank(rank);
     const std::vector<int32_t> zero = {0};
     std::vector<SampledToken> sampled(2);
     for (int32_t i = 0; i < 2 * kSteps; ++i) {
       const size_t sequence = static_cast<size_t>(i) % 2;
       if (i >= 2) {
-        BATON_RETURN_IF_ERROR(runner.Await());
+        BATON_RETURN_IF_ERROR(executor->Await());
         if (rank == 0) texts[sequence].push_back(sampled[sequence].token);
       }
       std::vector<TokenId> token = {rank == 0 ? texts[sequence].back() : 0};
@@ -330,10 +334,10 @@ TEST_F(GpuGroup, StagesComputeDifferentSteps) {
       std::span<const SamplingRow> sampling(row);
       if (rank != 0) sampling = {};
       const std::span<SampledToken> out(&sampled[sequence], rank == 0 ? 1 : 0);
-      BATON_RETURN_IF_ERROR(runner.Issue(input, group.runner(rank).kv(), sampling, out, {}));
+      BATON_RETURN_IF_ERROR(executor->Issue(input, sampling, out, {}));
     }
-    BATON_RETURN_IF_ERROR(runner.Await());
-    return runner.Await();
+    BATON_RETURN_IF_ERROR(executor->Await());
+    return executor->Await();
   }));
   for (const std::vector<TokenId>& text : texts) {
     ASSERT_EQ(text.size(), static_cast<size_t>(kSteps));

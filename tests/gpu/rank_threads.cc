@@ -8,7 +8,7 @@
 #include "common/base/check.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/exchange/nccl_library.h"
-#include "kernels/cuda/primitives/peer_parts.h"
+#include "kernels/cuda/sums/peer_parts.h"
 #include "tests/gpu/test_device.h"
 
 namespace baton {

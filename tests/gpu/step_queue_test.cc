@@ -5,51 +5,41 @@
 #include <gtest/gtest.h>
 
 #include "common/base/check.h"
-#include "common/engine/decoder_runner.h"
+#include "common/engine/decoder_executor.h"
 #include "common/model/open_model.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "tests/fakes/engine_harness.h"
 #include "tests/fakes/fake_grammar.h"
+#include "tests/fakes/forwarding_executor.h"
 #include "tests/gpu/test_device.h"
 
 // The engine on a GPU with a second step queued while one runs.
 namespace baton {
 namespace {
 
-// A runner that may queue steps, and counts the steps that were issued while another one ran.
-class CountingRunner final : public ModelRunner {
+// An executor that may queue steps, and counts the steps that were issued while another one ran.
+class CountingExecutor final : public ForwardingExecutor {
  public:
-  CountingRunner(ModelRunner& runner, bool queues) : runner_(runner), queues_(queues) {}
-  const ModelTraits& traits() const override { return runner_.traits(); }
-  Device& device() override { return runner_.device(); }
+  CountingExecutor(Executor& executor, bool queues)
+      : ForwardingExecutor(executor), queues_(queues) {}
   bool queues_steps() const override { return queues_; }
   Status Issue(const StepInput& input,
-               const KvView& kv,
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override {
-    BATON_RETURN_IF_ERROR(runner_.Issue(input, kv, sampling, out, watch));
+    BATON_RETURN_IF_ERROR(ForwardingExecutor::Issue(input, sampling, out, watch));
     behind_ += under_way_++;
     return OkStatus();
   }
-  bool samples_later() const override { return queues_ && runner_.samples_later(); }
-  Status IssueSampling(std::span<const SamplingRow> sampling,
-                       std::span<SampledToken> out) override {
-    return runner_.IssueSampling(sampling, out);
-  }
-  bool has_late_rows() const override { return runner_.has_late_rows(); }
+  bool samples_later() const override { return queues_ && ForwardingExecutor::samples_later(); }
   Status Await() override {
     --under_way_;
-    return runner_.Await();
-  }
-  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
-    return runner_.CopyBlocks(kv, copies);
+    return ForwardingExecutor::Await();
   }
   int behind() const { return behind_; }
 
  private:
-  ModelRunner& runner_;
   const bool queues_;
   int under_way_ = 0;
   int behind_ = 0;
@@ -77,7 +67,6 @@ class GpuStepQueue : public testing::Test {
     auto decoder = Decoder::Load(model->spec, *model->weights, *ops_, {640, 64});
     BATON_CHECK(decoder.ok(), "{}", Message(decoder.status()));
     decoder_ = *std::move(decoder);
-    runner_ = std::make_unique<DecoderRunner>(*decoder_);
   }
 
   std::vector<Request> Requests(int count) {
@@ -108,12 +97,14 @@ class GpuStepQueue : public testing::Test {
     options.kv.dtype = DType::kBF16;
     options.repeat_output_singly = deterministic_;
     options.grammars = &grammars_;
-    CountingRunner runner(*runner_, queues);
-    EngineHarness harness(options, runner);
+    const auto executor = DecoderExecutor::Create(*decoder_, {.kv = options.kv});
+    BATON_CHECK(executor.ok(), "{}", Message(executor.status()));
+    CountingExecutor counting(**executor, queues);
+    EngineHarness harness(options, counting);
     for (const Request& request : requests) harness.Submit(request);
     EXPECT_TRUE(harness.RunUntilIdle());
     EXPECT_EQ(harness.engine().Stats().blocks_free, 200);
-    behind = runner.behind();
+    behind = counting.behind();
     std::vector<std::vector<TokenOutput>> served;
     for (const Request& request : requests) {
       EXPECT_TRUE(harness.log(request).times.has_value());
@@ -143,7 +134,6 @@ class GpuStepQueue : public testing::Test {
   std::unique_ptr<cuda::CudaDevice> device_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<DecoderRunner> runner_;
 };
 
 TEST_F(GpuStepQueue, TokensAreThoseOfStepsOneByOne) {

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/engine/decoder_runner.h"
-#include "common/engine/local_executor.h"
+#include "common/engine/decoder_executor.h"
 #include "common/group/follower.h"
 #include "common/model/decoder.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -36,12 +35,10 @@ class ThreadRanks::Rank {
     const RankGroups groups = collectives_ == nullptr ? RankGroups() : collectives_->groups();
     ops_ = Value(MakeCpuOps(device_, {.groups = groups}));
     decoder_ = Value(Decoder::Load(spec, weights, *ops_, kLimits));
-    runner_ = std::make_unique<DecoderRunner>(*decoder_);
-    executor_ = Value(LocalExecutor::Create(
-        kv, *runner_, {.shard = decoder_->plan().kv_shard, .agree_on_blocks = {}}));
+    executor_ = Value(DecoderExecutor::Create(*decoder_, {.kv = kv}));
   }
 
-  LocalExecutor& executor() { return *executor_; }
+  Executor& executor() { return *executor_; }
   FollowerArena arena() const {
     const KvArena& own = executor_->kv_arenas().front();
     return {own.shard, std::make_unique<RankMemory>(*own.memory)};
@@ -52,8 +49,7 @@ class ThreadRanks::Rank {
   CpuDevice device_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<DecoderRunner> runner_;
-  std::unique_ptr<LocalExecutor> executor_;
+  std::unique_ptr<DecoderExecutor> executor_;
 };
 
 ThreadRanks::ThreadRanks(const ModelSpec& spec,

@@ -18,9 +18,9 @@
 #include "common/base/check.h"
 #include "common/base/thread.h"
 #include "common/base/unique_fd.h"
-#include "kernels/abort_gate.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/stream.h"
+#include "kernels/cuda/exchange/abort_gate.h"
 
 namespace baton::cuda {
 namespace {
@@ -58,7 +58,8 @@ class NcclPair final : public PairCommunicator {
   ~NcclPair() override;
   NcclPair(const NcclPair&) = delete;
 
-  Status Open(const ncclUniqueId& id);
+  // Starts to connect. Post and Poll return the error if it fails.
+  void Start(const ncclUniqueId& id);
 
   const Buffer& staging() const override { return *staging_; }
   Status Post(uint64_t offset, uint64_t bytes) override;
@@ -70,6 +71,8 @@ class NcclPair final : public PairCommunicator {
   bool has_ended() const override { return has_ended_; }
 
  private:
+  Status Open(const ncclUniqueId& id);
+
   struct Piece {
     uint64_t offset = 0;
     uint64_t bytes = 0;
@@ -99,7 +102,7 @@ class NcclPair final : public PairCommunicator {
 
   std::mutex mutex_;  // guards the next members
   std::condition_variable_any posted_;
-  Status error_;  // the error that ended the issuing thread
+  Status error_;  // that ended the issuing thread, or let it not start
   std::deque<Piece> unissued_;
   std::deque<cudaEvent_t> issued_;  // one event for each issued post that has not ended
   size_t pending_posts_ = 0;        // unissued posts, and issued ones that have not ended
@@ -135,15 +138,20 @@ Status NcclPair::Open(const ncclUniqueId& id) {
   config.maxCTAs = kMaxBlocks;
   const ncclResult_t result = nccl_.comm_init_rank_config(
       &communicator_, kRanks, id, sends_ ? kSender : kReceiver, &config);
-  BATON_RETURN_IF_ERROR(nccl_.ToStatus(result, "ncclCommInitRankConfig"));
+  return nccl_.ToStatus(result, "ncclCommInitRankConfig");
+}
+
+void NcclPair::Start(const ncclUniqueId& id) {
+  error_ = Open(id);
+  if (!error_.ok()) return;
   issue_ = StartThread("nccl issue", [this](const std::stop_token& stop) { IssuePosts(stop); });
-  return OkStatus();
 }
 
 Status NcclPair::Post(uint64_t offset, uint64_t bytes) {
-  Gate().OnPosted();
   {
     const std::lock_guard lock(mutex_);
+    BATON_RETURN_IF_ERROR(error_);
+    Gate().OnPosted();
     unissued_.push_back({offset, bytes});
     ++pending_posts_;
     has_unissued_ = true;
@@ -309,11 +317,8 @@ StatusOr<std::unique_ptr<PairCommunicator>> NcclPairs::Make(
   BATON_ASSIGN_OR_RETURN(auto staging, staging_.Take(options.staging_bytes));
   auto pair =
       std::make_unique<NcclPair>(nccl_, device_, options.sends, staging_, std::move(staging));
-  Status opened = pair->Open(id);
-  if (opened.ok()) return pair;
-  pair->Abort();
-  aborted_.Add(std::move(pair));
-  return opened;
+  pair->Start(id);
+  return pair;
 }
 
 }  // namespace baton::cuda

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,11 +14,10 @@ namespace baton::cuda {
 // NCCL communicators of two ranks each: the receiver is rank 0, the sender is rank 1. Each
 // communicator has a stream, a thread that issues its posts, and a few thread blocks, which occupy
 // SMs while a post waits for the peer. The communicators are non-blocking. They always end with
-// ncclCommAbort, because ncclCommDestroy waits for the peer. The destructor waits up to 10 s for
-// aborts. NCCL refuses two ranks on one GPU. Staging memory is reused and freed only with this
-// object, because freeing it earlier can deadlock: cudaFree waits for all kernels of the device,
-// and a receive of another pair may wait for the thread that calls cudaFree. Contract and threads:
-// PairExchange.
+// ncclCommAbort, because ncclCommDestroy waits for the peer. NCCL refuses two ranks on one GPU.
+// Staging memory is reused and freed only with this object, because freeing it earlier can
+// deadlock: cudaFree waits for all kernels of the device, and a receive of another pair may wait
+// for the thread that calls cudaFree. Contract and threads: PairExchange.
 class NcclPairs final : public PairExchange {
  public:
   // `device` must outlive this object; `device_id` is DeviceId().
@@ -30,17 +28,12 @@ class NcclPairs final : public PairExchange {
   StatusOr<std::string> MakeId() override;
   StatusOr<std::unique_ptr<PairCommunicator>> Make(
       const PairCommunicator::Options& options) override;
-  AbortedPairs& aborted() override { return aborted_; }
 
  private:
-  // An abort takes less than this, whether the peer is alive or gone.
-  static constexpr Duration kMaxAbortTime = std::chrono::seconds(10);
-
   const NcclLibrary& nccl_;
   const CudaDevice& device_;
   const std::string device_id_;
   StagingPool staging_;
-  AbortedPairs aborted_{kMaxAbortTime};
 };
 
 }  // namespace baton::cuda

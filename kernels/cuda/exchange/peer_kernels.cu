@@ -5,8 +5,8 @@
 #include "kernels/cuda/exchange/unit_rows.cuh"
 #include "kernels/cuda/primitives/float_numbers.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
-#include "kernels/cuda/primitives/peer_sum.cuh"
 #include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/sums/peer_sum.cuh"
 
 namespace baton::cuda {
 namespace {

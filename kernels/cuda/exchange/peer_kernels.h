@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/primitives/peer_parts.h"
+#include "kernels/cuda/sums/peer_parts.h"
 #include "kernels/tensor.h"
 
 // Kernels that move elements through slots (PeerSlots). The address, the row length and the row

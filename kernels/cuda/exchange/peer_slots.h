@@ -8,7 +8,7 @@
 #include "kernels/collective.h"
 #include "kernels/cuda/exchange/peer_kernels.h"
 #include "kernels/cuda/exchange/peer_memory.h"
-#include "kernels/cuda/primitives/peer_parts.h"
+#include "kernels/cuda/sums/peer_parts.h"
 
 namespace baton::cuda {
 

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/primitives/expert_results.h"
 #include "kernels/cuda/rows/quantize.h"
+#include "kernels/cuda/sums/expert_results.h"
 #include "kernels/tensor.h"
 
 // The kernels of a mixture-of-experts layer, in the order in which they run: score all experts,

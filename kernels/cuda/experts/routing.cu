@@ -1,11 +1,11 @@
 #include <type_traits>
 
 #include "kernels/cuda/experts/experts_kernels.h"
-#include "kernels/cuda/primitives/expert_results.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/primitives/vector8.cuh"
 #include "kernels/cuda/primitives/warp_reduce.cuh"
+#include "kernels/cuda/sums/expert_results.cuh"
 
 // Routing: chooses the experts of each row, groups rows by expert, and adds up the experts'
 // results.

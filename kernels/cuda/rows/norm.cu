@@ -2,15 +2,15 @@
 
 #include "common/base/overloaded.h"
 #include "kernels/cuda/primitives/block_reduce.cuh"
-#include "kernels/cuda/primitives/expert_results.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
-#include "kernels/cuda/primitives/peer_sum.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/primitives/vector8.cuh"
 #include "kernels/cuda/primitives/warp_reduce.cuh"
 #include "kernels/cuda/rows/norm.h"
 #include "kernels/cuda/rows/quantize.cuh"
 #include "kernels/cuda/rows/row_threads.h"
+#include "kernels/cuda/sums/expert_results.cuh"
+#include "kernels/cuda/sums/peer_sum.cuh"
 
 namespace baton::cuda {
 namespace {

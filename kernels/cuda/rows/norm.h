@@ -7,9 +7,9 @@
 #include <optional>
 #include <variant>
 
-#include "kernels/cuda/primitives/expert_results.h"
-#include "kernels/cuda/primitives/peer_parts.h"
 #include "kernels/cuda/rows/quantize.h"
+#include "kernels/cuda/sums/expert_results.h"
+#include "kernels/cuda/sums/peer_parts.h"
 #include "kernels/tensor.h"
 
 // The RMS norm of rows, with what is added to the residual before it, which may come from other

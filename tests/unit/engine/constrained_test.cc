@@ -31,7 +31,7 @@ Request Constrained(uint64_t id, int32_t max_tokens = 24) {
 
 class ConstrainedTest : public ::testing::TestWithParam<bool> {
  protected:
-  FakeModel::Shape Shape() const { return {.queues_steps = GetParam()}; }
+  FakeExecutor::Shape Shape() const { return {.queues_steps = GetParam()}; }
 
   void ExpectTokens(EngineHarness& harness, const Request& request) {
     const FakeGrammar grammar(9);

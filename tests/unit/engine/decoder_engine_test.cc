@@ -8,10 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
-#include "common/engine/decoder_runner.h"
+#include "common/engine/decoder_executor.h"
 #include "common/model/open_model.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/fakes/engine_harness.h"
+#include "tests/fakes/forwarding_executor.h"
 #include "tests/unit/engine/handoff_driver.h"
 
 namespace baton {
@@ -31,8 +32,15 @@ class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
     auto decoder = Decoder::Load(model->spec, *model->weights, *ops_, {640, 64});
     BATON_CHECK(decoder.ok(), "{}", Message(decoder.status()));
     decoder_ = *std::move(decoder);
-    runner_ = std::make_unique<DecoderRunner>(*decoder_);
     MakeRequests();
+  }
+
+  // With the decoder of the fixture unless there is another one.
+  std::unique_ptr<DecoderExecutor> Open(const DecoderExecutor::Options& options,
+                                        Decoder* other = nullptr) const {
+    auto executor = DecoderExecutor::Create(other != nullptr ? *other : *decoder_, options);
+    BATON_CHECK(executor.ok(), "{}", Message(executor.status()));
+    return *std::move(executor);
   }
 
   static HarnessOptions Options() {
@@ -61,7 +69,7 @@ class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
     }
     requests_[3].samples = 3;
     for (const Request& request : requests_) {
-      EngineHarness alone(Options(), *runner_);
+      EngineHarness alone(Options(), Open({.kv = Options().kv}));
       alone.Submit(request);
       ASSERT_TRUE(alone.RunUntilIdle());
       logs_[request.id] = alone.log(request);
@@ -95,7 +103,6 @@ class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
   CpuDevice device_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<DecoderRunner> runner_;
   std::vector<Request> requests_;
   std::map<RequestId, RequestLog> logs_;
 };
@@ -103,7 +110,7 @@ class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
 TEST_P(DecoderEngineTest, GreedyTokensEqualTheReference) {
   std::ifstream file(path_ + "/golden.json");
   const nlohmann::json golden = nlohmann::json::parse(file);
-  EngineHarness harness(Options(), *runner_);
+  EngineHarness harness(Options(), Open({.kv = Options().kv}));
   std::vector<std::pair<Request, std::vector<TokenId>>> cases;
   for (const auto& prompt : golden["prompts"]) {
     Request request;
@@ -132,14 +139,14 @@ TEST_P(DecoderEngineTest, BatchesAndChunksDoNotChangeABit) {
   for (const int32_t chunk : {16, 17, 23, 64, 640}) {
     HarnessOptions options = Options();
     options.max_step_tokens = chunk;
-    EngineHarness harness(options, *runner_);
+    EngineHarness harness(options, Open({.kv = options.kv}));
     for (const Request& request : requests_) harness.Submit(request);
     ASSERT_TRUE(harness.RunUntilIdle());
     ExpectAllSame(harness);
   }
   HarnessOptions options = Options();
   options.max_step_tokens = options.max_sequences = 3;
-  EngineHarness harness(options, *runner_);
+  EngineHarness harness(options, Open({.kv = options.kv}));
   for (const Request& request : requests_) harness.Submit(request);
   ASSERT_TRUE(harness.RunUntilIdle());
   ExpectAllSame(harness);
@@ -148,7 +155,7 @@ TEST_P(DecoderEngineTest, BatchesAndChunksDoNotChangeABit) {
 // The logprobs of a prompt are those that its tokens had as output, also where the prompt is in the
 // prefix cache already.
 TEST_P(DecoderEngineTest, LogprobsOfAPromptAreThoseOfTheSameTokensAsOutput) {
-  EngineHarness harness(Options(), *runner_);
+  EngineHarness harness(Options(), Open({.kv = Options().kv}));
   Request spoken = requests_[0];
   spoken.max_tokens = 150;
   spoken.sampling = {};
@@ -179,7 +186,7 @@ TEST_P(DecoderEngineTest, PreemptionDoesNotChangeABit) {
     HarnessOptions options = Options();
     options.kv.blocks = 14;
     options.prefix_cache = prefix_cache;
-    EngineHarness harness(options, *runner_);
+    EngineHarness harness(options, Open({.kv = options.kv}));
     for (const Request& request : requests_) harness.Submit(request);
     ASSERT_TRUE(harness.RunUntilIdle());
     EXPECT_GT(harness.engine().Stats().preemptions, 0);
@@ -191,8 +198,8 @@ TEST_P(DecoderEngineTest, HandOffDoesNotChangeABit) {
   for (const int32_t chunk : {3, 16, 640}) {
     HarnessOptions options = Options();
     options.max_step_tokens = chunk;
-    EngineHarness prefill(options, *runner_);
-    EngineHarness decode(Options(), *runner_);
+    EngineHarness prefill(options, Open({.kv = options.kv}));
+    EngineHarness decode(Options(), Open({.kv = Options().kv}));
     HandoffDriver driver(prefill, decode);
     for (const Request& request : requests_) driver.Start(request);
     ASSERT_TRUE(driver.RunUntilIdle());
@@ -207,55 +214,53 @@ TEST_P(DecoderEngineTest, HandOffDoesNotChangeABit) {
   }
 }
 
-// Wraps a runner and checks that the KV of layers does not change after it was reported as final.
-class LayerChecker final : public ModelRunner {
+// Checks that the KV of layers does not change after it was reported as final.
+class LayerChecker final : public ForwardingExecutor {
  public:
-  explicit LayerChecker(ModelRunner& runner) : runner_(runner) {
-    for (int32_t i = 1; i <= runner.traits().layers; ++i) marks_.push_back(i);
-  }
-  const ModelTraits& traits() const override { return runner_.traits(); }
-  Device& device() override { return runner_.device(); }
-  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
-    return runner_.CopyBlocks(kv, copies);
+  explicit LayerChecker(Executor& executor)
+      : ForwardingExecutor(executor),
+        kv_(MakeView(executor.kv_layout(),
+                     executor.kv_arenas()[0].shard,
+                     executor.kv_arenas()[0].memory->data(),
+                     executor.kv_blocks())) {
+    for (int32_t i = 1; i <= executor.traits().layers; ++i) marks_.push_back(i);
   }
   Status Issue(const StepInput& input,
-               const KvView& kv,
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch&) override {
-    kv_ = kv;
     told_.clear();
-    return runner_.Issue(
-        input, kv, sampling, out, {marks_, [this](int32_t n) { told_[n] = Layers(kv_, n); }});
+    return ForwardingExecutor::Issue(
+        input, sampling, out, {marks_, [this](int32_t n) { told_[n] = Layers(n); }});
   }
   Status Await() override {
-    Status status = runner_.Await();
+    Status status = ForwardingExecutor::Await();
     EXPECT_EQ(told_.size(), marks_.size());
-    for (const auto& [layers, bytes] : told_) EXPECT_EQ(bytes, Layers(kv_, layers)) << layers;
+    for (const auto& [layers, bytes] : told_) EXPECT_EQ(bytes, Layers(layers)) << layers;
     return status;
   }
 
  private:
-  static std::string Layers(const KvView& kv, int32_t layers) {
+  std::string Layers(int32_t layers) const {
     std::string bytes;
-    for (int32_t block = 0; block < kv.blocks; ++block) {
-      const auto* first = reinterpret_cast<const char*>(kv.Key(block, 0, 0));
-      bytes.append(first, static_cast<size_t>(layers * kv.layer_stride));
+    for (int32_t block = 0; block < kv_.blocks; ++block) {
+      const auto* first = reinterpret_cast<const char*>(kv_.Key(block, 0, 0));
+      bytes.append(first, static_cast<size_t>(layers * kv_.layer_stride));
     }
     return bytes;
   }
 
-  ModelRunner& runner_;
+  const KvView kv_;
   std::vector<int32_t> marks_;
-  KvView kv_;
   std::map<int32_t, std::string> told_;
 };
 
 TEST_P(DecoderEngineTest, LayersAreToldWhenTheyAreFinal) {
-  LayerChecker checker(*runner_);
   HarnessOptions options = Options();
   options.kv.blocks = 40;
   options.max_step_tokens = 40;
+  const auto executor = Open({.kv = options.kv});
+  LayerChecker checker(*executor);
   EngineHarness harness(options, checker);
   harness.Submit(requests_[2]);
   harness.Submit(requests_[3]);
@@ -263,7 +268,7 @@ TEST_P(DecoderEngineTest, LayersAreToldWhenTheyAreFinal) {
 }
 
 TEST_P(DecoderEngineTest, ResumeAtAnyIndexDoesNotChangeABit) {
-  EngineHarness harness(Options(), *runner_);
+  EngineHarness harness(Options(), Open({.kv = Options().kv}));
   std::vector<std::pair<Request, size_t>> resumed;
   for (const Request& request : requests_) {
     const auto tokens = logs_[request.id].Tokens(request.samples - 1);
@@ -289,12 +294,12 @@ TEST_P(DecoderEngineTest, BlocksThatTheBackendCannotTakeAreRefusedAtStart) {
   KvOptions options = Options().kv;
   for (const int32_t block_tokens : {0, 1, 8, 24}) {
     options.block_tokens = block_tokens;
-    EXPECT_EQ(Message(LocalExecutor::Create(options, *runner_).status()),
+    EXPECT_EQ(Message(DecoderExecutor::Create(*decoder_, {.kv = options}).status()),
               fmt::format("engine: block_tokens is {}; on cpu it must be a multiple of 16",
                           block_tokens));
   }
   options.block_tokens = 32;
-  EXPECT_TRUE(LocalExecutor::Create(options, *runner_).ok());
+  EXPECT_TRUE(DecoderExecutor::Create(*decoder_, {.kv = options}).ok());
 }
 
 // With every accepted setting, however small, no step fails, no request hangs, and every request
@@ -320,7 +325,7 @@ TEST_P(DecoderEngineTest, EverySettingThatIsAcceptedServes) {
       HarnessOptions options = Options();
       options.admission = admission;
       settings[i](options);
-      EngineHarness harness(options, *runner_);
+      EngineHarness harness(options, Open({.kv = options.kv}));
       for (const Request& request : requests_) harness.Submit(request);
       ASSERT_TRUE(harness.RunUntilIdle());
       EXPECT_EQ(harness.engine().Stats().failed_steps, 0);
@@ -383,12 +388,12 @@ class NanEmbedding final : public WeightSource {
 
 TEST_P(DecoderEngineTest, StepsAreMeasuredByTheClock) {
   const ManualClock stopped;
-  DecoderRunner runner(*decoder_, decoder_->spec().vocab, stopped);
-  EngineHarness harness(Options(), runner);
+  EngineHarness harness(Options(), Open({.kv = Options().kv, .clock = &stopped}));
   harness.Submit(requests_.front());
   ASSERT_TRUE(harness.RunUntilIdle());
-  EXPECT_GT(runner.times().steps, 0);
-  EXPECT_EQ(runner.times().step_seconds, 0);
+  const RankTimes times = harness.executor().rank_times().front();
+  EXPECT_GT(times.steps, 0);
+  EXPECT_EQ(times.step_seconds, 0);
 }
 
 // The head of a model may have more rows than its tokenizer has ids. The tokens of such rows are
@@ -402,9 +407,8 @@ TEST_P(DecoderEngineTest, TokensThatTheTokenizerDoesNotHaveAreNeverSampled) {
   }
   // The least id such that some token of the requests above has this id or a higher one.
   const TokenId token_ids = chosen.rbegin()->first;
-  DecoderRunner runner(*decoder_, token_ids);
-  EXPECT_EQ(runner.traits().vocabulary, token_ids);
-  EngineHarness harness(Options(), runner);
+  EngineHarness harness(Options(), Open({.kv = Options().kv, .token_ids = token_ids}));
+  EXPECT_EQ(harness.executor().traits().vocabulary, token_ids);
   for (Request request : requests_) {
     EditTokens(request, [&](std::vector<TokenId>& tokens) {
       for (TokenId& token : tokens) token %= token_ids;
@@ -447,10 +451,9 @@ TEST_P(DecoderEngineTest, NanStaysInTheRequestThatHasIt) {
   const NanEmbedding weights(*model->weights, kPoison);
   const auto decoder = Decoder::Load(model->spec, weights, *ops_, {640, 64});
   ASSERT_TRUE(decoder.ok()) << decoder.status();
-  DecoderRunner runner(**decoder);
   HarnessOptions options = Options();
   options.kv.blocks = 40;
-  EngineHarness harness(options, runner);
+  EngineHarness harness(options, Open({.kv = options.kv}, decoder->get()));
   const auto no_poison = [&](std::vector<TokenId>& tokens) {
     std::ranges::replace(tokens, kPoison, kPoison + 1);
   };
@@ -476,7 +479,7 @@ TEST_P(DecoderEngineTest, NanStaysInTheRequestThatHasIt) {
   EXPECT_TRUE(harness.engine().Stats().healthy);
   for (Request request : requests_) {
     EditTokens(request, no_poison);
-    EngineHarness alone(Options(), runner);
+    EngineHarness alone(Options(), Open({.kv = Options().kv}, decoder->get()));
     alone.Submit(request);
     ASSERT_TRUE(alone.RunUntilIdle());
     for (uint32_t round = 0; round < 2; ++round) {

@@ -1,4 +1,5 @@
-#include <cstring>
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -8,24 +9,24 @@
 #include <gtest/gtest.h>
 
 #include "common/base/check.h"
-#include "common/engine/decoder_runner.h"
-#include "common/kvcache/layout.h"
+#include "common/engine/decoder_executor.h"
 #include "common/model/open_model.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/token_mask.h"
 #include "tests/fakes/late_sampling.h"
 #include "tests/fakes/thread_collective.h"
 
-// The runners of a group: the leader samples, the followers issue the same step without sampling.
+// The executors of a group: the leader samples, the followers issue the same step without sampling.
 namespace baton {
 namespace {
 
 constexpr int32_t kBlocks = 4;
 
-// One rank of a group with its decoder, its runner and its KV arena.
-class RunnerRank {
+// One rank of a group with its decoder and its executor.
+class Rank {
  public:
   // `late`: the ops sample in AwaitStep.
-  RunnerRank(const std::string& path, const RankGroups& groups, bool late) {
+  Rank(const std::string& path, const RankGroups& groups, bool late, StepWatch* watch = nullptr) {
     auto model = OpenModel(path);
     BATON_CHECK(model.ok(), "{}", Message(model.status()));
     auto ops = MakeCpuOps(device_, {.groups = groups});
@@ -35,17 +36,10 @@ class RunnerRank {
     auto decoder = Decoder::Load(model->spec, *model->weights, *ops_, {64, 8});
     BATON_CHECK(decoder.ok(), "{}", Message(decoder.status()));
     decoder_ = *std::move(decoder);
-    runner_ = std::make_unique<DecoderRunner>(*decoder_);
-    const ModelTraits& traits = runner_->traits();
-    const KvLayout layout = DenseLayout({.layers = traits.layers,
-                                         .kv_heads = traits.kv_heads,
-                                         .head_dim = traits.head_dim,
-                                         .k_dim_major = traits.k_dim_major});
-    const KvShard& shard = decoder_->plan().kv_shard;
-    auto arena = device_.Allocate(ShardBlockBytes(layout, shard) * kBlocks, Sharing::kPrivate);
-    BATON_CHECK(arena.ok(), "{}", Message(arena.status()));
-    arena_ = *std::move(arena);
-    view_ = MakeView(layout, shard, arena_->data(), kBlocks);
+    auto executor = DecoderExecutor::Create(
+        *decoder_, {.kv = {.blocks = kBlocks, .dtype = DType::kF32}, .watch = watch});
+    BATON_CHECK(executor.ok(), "{}", Message(executor.status()));
+    executor_ = *std::move(executor);
   }
 
   // Computes `prompt` and then `count` tokens. Each token is the input of the next step.
@@ -67,13 +61,12 @@ class RunnerRank {
       const SamplingRow row{&params, static_cast<uint64_t>(context + rows), {}, {}, {}};
       std::vector<SampledToken> sampled(leads ? 1 : 0);
       const LayerWatch watch{marks_, [&](int32_t n) { layers.push_back(n); }};
-      const Status issued = runner_->Issue({input, positions, {&sequence, 1}, table, logit_rows},
-                                           view_,
-                                           std::span(&row, sampled.size()),
-                                           sampled,
-                                           leads ? watch : LayerWatch{});
+      const Status issued = executor_->Issue({input, positions, {&sequence, 1}, table, logit_rows},
+                                             std::span(&row, sampled.size()),
+                                             sampled,
+                                             leads ? watch : LayerWatch{});
       ASSERT_TRUE(issued.ok()) << issued;
-      ASSERT_TRUE(runner_->Await().ok());
+      ASSERT_TRUE(executor_->Await().ok());
       context += rows;
       // Followers learn the token from the leader's plan; here the test gives it to all ranks.
       if (leads) tokens.push_back(sampled[0].token);
@@ -81,15 +74,13 @@ class RunnerRank {
     }
   }
 
-  const DecoderRunner& runner() const { return *runner_; }
+  Executor& executor() { return *executor_; }
 
  private:
   CpuDevice device_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<DecoderRunner> runner_;
-  std::unique_ptr<Buffer> arena_;
-  KvView view_;
+  std::unique_ptr<DecoderExecutor> executor_;
   const std::vector<int32_t> marks_ = {1, 2, 3};
 };
 
@@ -105,16 +96,16 @@ Generated GenerateWith(int32_t tensor, int32_t pipeline, bool late = false) {
   for (int i = 0; i < pipeline; ++i) stages.push_back(std::make_unique<ThreadGroup>(tensor));
   for (int i = 0; i < tensor; ++i) pipelines.push_back(std::make_unique<ThreadGroup>(pipeline));
   Generated generated;
-  std::vector<std::unique_ptr<RunnerRank>> ranks;
+  std::vector<std::unique_ptr<Rank>> ranks;
   for (int32_t rank = 0; rank < tensor * pipeline; ++rank) {
     const RankPlace place = RankPlace::Of(tensor, pipeline, rank);
-    ranks.push_back(std::make_unique<RunnerRank>(
+    ranks.push_back(std::make_unique<Rank>(
         path,
         RankGroups{stages[static_cast<size_t>(place.stage)]->rank(place.tensor_rank),
                    pipelines[static_cast<size_t>(place.tensor_rank)]->rank(place.stage)},
         late));
-    EXPECT_EQ(ranks.back()->runner().traits().layers, 3);
-    EXPECT_EQ(ranks.back()->runner().traits().kv_heads, 2);
+    EXPECT_EQ(ranks.back()->executor().traits().layers, 3);
+    EXPECT_EQ(ranks.back()->executor().traits().kv_heads, 2);
   }
   std::vector<std::jthread> threads;
   for (const auto& rank : ranks) {
@@ -138,6 +129,43 @@ TEST(DecoderGroup, TheLeaderSamplesTheTokensOfOneRank) {
   for (const bool late : {false, true}) {
     EXPECT_EQ(GenerateWith(1, 3, late).tokens, alone.tokens);
     EXPECT_EQ(GenerateWith(2, 2, late).tokens, alone.tokens);
+  }
+}
+
+// The thread of the engine cannot tell that a step does not end, so the executor's watch must see
+// the calls that wait: Issue, or Await where the device samples later.
+TEST(DecoderExecutorTest, AStepThatDoesNotEndIsOverdue) {
+  for (const bool late : {false, true}) {
+    std::atomic<int> overdue = 0;
+    std::atomic<bool> may_end = false;
+    StepWatch watch(std::chrono::milliseconds(40), [&] {
+      ++overdue;
+      may_end = true;
+    });
+    Rank rank(std::string(BATON_TEST_DATA) + "/tiny/llama_gqa", {}, late, &watch);
+    TokenMask mask(rank.executor().traits().vocabulary);
+    mask.Begin();
+    // Lets the step end, so that the test ends, at the latest after five seconds.
+    const std::jthread device([&] {
+      for (int i = 0; i < 500 && !may_end; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      std::ranges::fill(mask.words(), ~uint32_t{0});
+      mask.Finish();
+    });
+    const std::vector<int32_t> zero = {0};
+    const SequenceRows sequence{0, 1, 0, 0};
+    const SamplingParams params = {{.temperature = 0}, {}};
+    SamplingRow row{&params, 1, {}, {}, {}};
+    row.mask = &mask;
+    row.waits_for_mask = true;
+    SampledToken sampled;
+    const Status issued = rank.executor().Issue(
+        {zero, zero, {&sequence, 1}, zero, zero}, {&row, 1}, {&sampled, 1}, {});
+    ASSERT_TRUE(issued.ok()) << issued;
+    ASSERT_TRUE(rank.executor().Await().ok());
+    EXPECT_EQ(overdue, 1) << late;
+    EXPECT_GE(sampled.token, 0);
   }
 }
 

@@ -229,28 +229,15 @@ TEST(EngineFailureTest, ReleaseDuringThePromptEndsItsChunks) {
 }
 
 TEST(EngineFailureTest, OptionsAreChecked) {
-  FakeModel model;
+  HarnessOptions options = Options();
+  FakeExecutor executor(options.kv);
   RecordingListener listener;
   const ManualClock clock;
-  HarnessOptions options = Options();
-  options.kv.dtype = DType::kF32;
-  const auto executor = LocalExecutor::Create(options.kv, model);
-  ASSERT_TRUE(executor.ok()) << executor.status();
   options.max_step_tokens = 5000;
-  const auto engine = Engine::Create(options, **executor, listener, clock);
+  const auto engine = Engine::Create(options, executor, listener, clock);
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(Message(engine.status()),
             "engine: max_step_tokens is 5000; it must be between 1 and 4096");
-}
-
-TEST(LocalExecutorTest, OptionsAreChecked) {
-  FakeModel model;
-  EXPECT_EQ(Message(LocalExecutor::Create({.blocks = -1}, model).status()),
-            "engine: kv_blocks is -1; it must be between 0 and 16777216");
-  EXPECT_FALSE(LocalExecutor::Create({.blocks = 0, .memory_bytes = 10}, model).ok());
-  EXPECT_EQ(Message(LocalExecutor::Create({.dtype = DType::kFp8}, model).status()),
-            "engine: kv_type is fp8, but the model was not loaded for an fp8 KV cache; it must be "
-            "f32, f16 or bf16");
 }
 
 TEST(EngineFailureTest, SnapshotRepeatsTheCache) {
@@ -287,14 +274,11 @@ TEST(EngineFailureTest, AClearedCacheIsEmptyAndLeavesRunningSequencesAlone) {
 }
 
 TEST(EngineLoopTest, ServesFromOtherThreadsAndDrains) {
-  FakeModel model;
+  const HarnessOptions options = Options();
+  FakeExecutor executor(options.kv);
   RecordingListener listener;
   const SteadyClock clock;
-  HarnessOptions options = Options();
-  options.kv.dtype = DType::kF32;
-  const auto executor = LocalExecutor::Create(options.kv, model);
-  ASSERT_TRUE(executor.ok()) << executor.status();
-  auto engine = Engine::Create(options, **executor, listener, clock);
+  auto engine = Engine::Create(options, executor, listener, clock);
   ASSERT_TRUE(engine.ok());
   {
     const EngineLoop loop(**engine, "engine");

@@ -64,7 +64,7 @@ Request RandomRequest(Random& random, uint64_t id, Time now) {
 }
 
 // One seed in three: no window. Windows are shorter and longer than a block and than a prompt.
-FakeModel::Shape ShapeFor(uint64_t seed) {
+FakeExecutor::Shape ShapeFor(uint64_t seed) {
   return {.max_logit_rows = 16,
           .sliding_window = seed % 3 == 0 ? 0 : static_cast<int32_t>(2 + seed % 29),
           .queues_steps = seed % 2 == 0};
@@ -79,7 +79,7 @@ struct Sent {
 
 class RandomWorkload {
  public:
-  RandomWorkload(uint64_t seed, const FakeModel::Shape& shape)
+  RandomWorkload(uint64_t seed, const FakeExecutor::Shape& shape)
       : random_(seed),
         prefill_options_(RandomOptions(random_, &compiler_)),
         decode_options_(RandomOptions(random_, &compiler_)),
@@ -275,7 +275,7 @@ TEST(EngineRandomTest, APipelineGivesTheSameTokens) {
   int64_t scored = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
-    FakeModel::Shape shape = ShapeFor(seed);
+    FakeExecutor::Shape shape = ShapeFor(seed);
     shape.queues_steps = false;
     shape.stages = static_cast<int32_t>(2 + seed % 3);
     shape.reports_late = seed % 4 < 2;

@@ -2,33 +2,25 @@
 
 #include "common/engine/engine.h"
 #include "tests/fakes/engine_harness.h"
+#include "tests/fakes/forwarding_executor.h"
 
 namespace baton {
 namespace {
 
 // Reads the engine's statistics while a step is issued.
-class PeekingModel final : public ModelRunner {
+class PeekingExecutor final : public ForwardingExecutor {
  public:
-  const ModelTraits& traits() const override { return model_.traits(); }
-  Device& device() override { return model_.device(); }
+  using ForwardingExecutor::ForwardingExecutor;
   Status Issue(const StepInput& input,
-               const KvView& kv,
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override {
     if (engine != nullptr) seen = engine->Stats();
-    return model_.Issue(input, kv, sampling, out, watch);
-  }
-  Status Await() override { return model_.Await(); }
-  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
-    return model_.CopyBlocks(kv, copies);
+    return ForwardingExecutor::Issue(input, sampling, out, watch);
   }
 
   const Engine* engine = nullptr;
   EngineStats seen;
-
- private:
-  FakeModel model_;
 };
 
 HarnessOptions SmallOptions() {
@@ -51,14 +43,15 @@ TEST(EngineStatsTest, CountWhatWasSubmittedAtOnce) {
 }
 
 TEST(EngineStatsTest, CountWhatAStepTakesInBeforeItEnds) {
-  PeekingModel model;
-  EngineHarness harness(SmallOptions(), model);
-  model.engine = &harness.engine();
+  FakeExecutor model(SmallOptions().kv);
+  PeekingExecutor peeking(model);
+  EngineHarness harness(SmallOptions(), peeking);
+  peeking.engine = &harness.engine();
   harness.Submit(MakeRequest(1, 40, 7, 12));
   harness.Submit(MakeRequest(2, 500, 8, 12));
   harness.engine().Step();
-  EXPECT_EQ(model.seen.running + model.seen.waiting, 2);
-  EXPECT_EQ(model.seen.queued_tokens, 540);
+  EXPECT_EQ(peeking.seen.running + peeking.seen.waiting, 2);
+  EXPECT_EQ(peeking.seen.queued_tokens, 540);
 }
 
 // The harness advances the clock only between steps, as if all time were work of the host.

@@ -23,7 +23,7 @@ HarnessOptions Options() {
 
 class SlidingWindowTest : public testing::TestWithParam<bool> {
  protected:
-  static FakeModel::Shape Shape() {
+  static FakeExecutor::Shape Shape() {
     return {.sliding_window = kWindow, .queues_steps = GetParam()};
   }
   // Runs until idle. Returns the most blocks in use after steps that computed no prompt.
@@ -149,7 +149,7 @@ constexpr int32_t kWideWindow = 32;
 // An arena of few blocks, and a context that is far longer.
 class SmallArenaTest : public testing::TestWithParam<std::tuple<bool, bool, AdmissionPolicy>> {
  protected:
-  static FakeModel::Shape Shape() {
+  static FakeExecutor::Shape Shape() {
     return {.context_length = 4096,
             .sliding_window = kWideWindow,
             .queues_steps = std::get<0>(GetParam())};

@@ -11,11 +11,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/engine/local_executor.h"
+#include "common/engine/executor.h"
 #include "common/group/follower.h"
 #include "common/group/step_message.h"
 #include "tests/fakes/engine_harness.h"
-#include "tests/fakes/fake_model.h"
+#include "tests/fakes/fake_executor.h"
 #include "tests/fakes/rank_memory.h"
 
 namespace baton {
@@ -29,18 +29,17 @@ constexpr Duration kSoon = std::chrono::milliseconds(30);
 class Follower {
  public:
   Follower(const StepRing& ring, int index, Duration leader_limit = kLimit)
-      : executor_(LocalExecutor::Create(kKv, model_).value()),
-        ring_(StepRing::Open(UniqueFd(::dup(ring.fd()))).value()),
+      : ring_(StepRing::Open(UniqueFd(::dup(ring.fd()))).value()),
         thread_([this, index, leader_limit](const std::stop_token& stop) {
-          result_ = RunFollower(
-              *executor_, *ring_, {.follower = index, .leader_limit = leader_limit}, stop);
+          result_ =
+              RunFollower(model_, *ring_, {.follower = index, .leader_limit = leader_limit}, stop);
         }) {}
 
   FollowerArena arena() const {
-    const KvArena& own = executor_->kv_arenas().front();
+    const KvArena& own = model_.kv_arenas().front();
     return {own.shard, std::make_unique<RankMemory>(*own.memory)};
   }
-  FakeModel& model() { return model_; }
+  FakeExecutor& model() { return model_; }
   // Stops the follower, unless it has ended by itself.
   Status Stop() {
     thread_.request_stop();
@@ -50,11 +49,10 @@ class Follower {
     thread_.join();
     return result_;
   }
-  const Buffer& memory() const { return *executor_->kv_arenas().front().memory; }
+  const Buffer& memory() const { return *model_.kv_arenas().front().memory; }
 
  private:
-  FakeModel model_;
-  std::unique_ptr<LocalExecutor> executor_;
+  FakeExecutor model_{kKv};
   std::unique_ptr<StepRing> ring_;
   Status result_;
   std::jthread thread_;
@@ -70,7 +68,7 @@ class GroupTest : public testing::Test {
       arenas.push_back(followers_.back()->arena());
     }
     group_ = std::make_unique<GroupExecutor>(
-        *local_, *ring_, std::move(arenas), GroupExecutor::Options{.limit = limit_});
+        model_, *ring_, std::move(arenas), GroupExecutor::Options{.limit = limit_});
     engine_ = Engine::Create({}, *group_, listener_, clock_).value();
   }
 
@@ -81,8 +79,7 @@ class GroupTest : public testing::Test {
   Duration limit_ = kLimit;
   ManualClock clock_;
   RecordingListener listener_;
-  FakeModel model_;
-  std::unique_ptr<LocalExecutor> local_ = LocalExecutor::Create(kKv, model_).value();
+  FakeExecutor model_{kKv};
   std::unique_ptr<StepRing> ring_ = StepRing::Create(2, 1 << 20).value();
   std::vector<std::unique_ptr<Follower>> followers_;
   std::unique_ptr<GroupExecutor> group_;
@@ -105,7 +102,7 @@ TEST_F(GroupTest, EveryRankComputesTheStepsOfTheLeader) {
     }
   }
   EXPECT_GT(model_.copies(), 0);
-  const Buffer& memory = *local_->kv_arenas().front().memory;
+  const Buffer& memory = *model_.kv_arenas().front().memory;
   for (auto& follower : followers_) {
     const Status status = follower->Stop();
     EXPECT_TRUE(status.ok()) << status;
@@ -117,9 +114,8 @@ TEST_F(GroupTest, EveryRankComputesTheStepsOfTheLeader) {
 }
 
 TEST_F(GroupTest, SeveralStepsOfAPipelineAreUnderWay) {
-  FakeModel model({.stages = 3});
-  const auto local = LocalExecutor::Create(kKv, model).value();
-  GroupExecutor group(*local, *ring_, {}, {.limit = limit_});
+  FakeExecutor model(kKv, {.stages = 3});
+  GroupExecutor group(model, *ring_, {}, {.limit = limit_});
   EXPECT_EQ(group.stages(), 3);
   const auto engine = Engine::Create({}, group, listener_, clock_).value();
   std::vector<Request> requests;
@@ -137,7 +133,7 @@ TEST_F(GroupTest, SeveralStepsOfAPipelineAreUnderWay) {
   }
   EXPECT_EQ(model.issued_as().rbegin()->first, 3U);
   EXPECT_EQ(model.faults(), 0);
-  const Buffer& memory = *local->kv_arenas().front().memory;
+  const Buffer& memory = *model.kv_arenas().front().memory;
   for (auto& follower : followers_) {
     EXPECT_TRUE(follower->Stop().ok());
     EXPECT_EQ(std::memcmp(follower->memory().data(), memory.data(), memory.size()), 0);
@@ -146,7 +142,7 @@ TEST_F(GroupTest, SeveralStepsOfAPipelineAreUnderWay) {
 
 TEST_F(GroupTest, ALateFollowerBreaksTheGroup) {
   followers_[1]->model().AllowRuns(0);
-  GroupExecutor group(*local_, *ring_, {}, {.limit = std::chrono::milliseconds(30)});
+  GroupExecutor group(model_, *ring_, {}, {.limit = std::chrono::milliseconds(30)});
   const auto engine = Engine::Create({}, group, listener_, clock_).value();
   const Request request = MakeRequest(1, 20, 1, 5);
   engine->Submit(request);
@@ -179,15 +175,7 @@ class QueuingExecutor final : public Executor {
   std::span<const KvArena> kv_arenas() const override { return {}; }
   std::string device_name() const override { return "fake"; }
   bool queues_steps() const override { return true; }
-  int32_t stages() const override { return 1; }
-  Duration bubble() const override { return {}; }
   std::vector<RankTimes> rank_times() const override { return {{.steps = awaited_}}; }
-  bool samples_later() const override { return false; }
-  Status IssueSampling(std::span<const SamplingRow> /*sampling*/,
-                       std::span<SampledToken> /*out*/) override {
-    return MakeStatus(StatusCode::kUnimplemented, "not in this test");
-  }
-  bool has_late_rows() const override { return false; }
   bool StepEnded() const override { return awaited_ < may_end; }
   Status Issue(const StepInput& /*input*/,
                std::span<const SamplingRow> /*sampling*/,

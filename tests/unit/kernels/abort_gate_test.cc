@@ -1,4 +1,4 @@
-#include "kernels/abort_gate.h"
+#include "kernels/cuda/exchange/abort_gate.h"
 
 #include <atomic>
 #include <chrono>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace baton {
+namespace baton::cuda {
 namespace {
 
 using std::chrono::milliseconds;
@@ -82,4 +82,4 @@ TEST_F(AbortGateTest, NeitherSideWaitsForEver) {
 }
 
 }  // namespace
-}  // namespace baton
+}  // namespace baton::cuda

@@ -118,26 +118,22 @@ TEST_F(NcclTransportTest, AFenceDoesNotWaitForALongAbort) {
   EXPECT_EQ(to_.Get(2 * kWriteBytes, kWriteBytes), Original(2 * kWriteBytes));
 }
 
-// The process must not end while an abort uses the library. So the device's exchange waits for it,
-// and the transport does not.
-TEST_F(NcclTransportTest, AnAbortThatOutlivesItsTransportEndsBeforeItsExchange) {
-  auto gpu = std::make_unique<FakeGpu>();
+// The process must not end while an abort uses the library. Only the end of the transport waits.
+TEST_F(NcclTransportTest, ATransportWaitsForItsAborts) {
   PairFaults slow;
-  slow.connects = false;
+  slow.hangs_from = 0;
   slow.abort_time = milliseconds(300);
-  gpu->pairs().SetFaults(slow);
-  AbortedPairs& aborted = gpu->pairs().aborted();
-  auto pair = *gpu->pairs().Make({*gpu->pairs().MakeId(), false, 4096});
-  pair->Abort();
-  aborted.Add(std::move(pair));
-  {
-    TransportOptions options;
-    options.listen_address = "127.0.0.1:0";
-    const auto transport = Make(options, *gpu);
-    EXPECT_EQ(transport->aborting(), 1u);
-  }
-  EXPECT_EQ(gpu->pairs().alive(), 1) << "the transport waited for the abort";
-  gpu.reset();  // FakePairs checks that no communicator is left
+  SetFaults(slow);
+  Write(0);
+  DriveFor(milliseconds(20));
+  const Time before = SteadyClock().Now();
+  channel_.reset();
+  EXPECT_EQ(sender_->aborting(), 1u);
+  EXPECT_EQ(sending_gpu_.pairs().alive(), 1);
+  EXPECT_LT(SteadyClock().Now() - before, milliseconds(150)) << "the channel waited for the abort";
+  source_.reset();
+  sender_.reset();
+  EXPECT_EQ(sending_gpu_.pairs().alive(), 0);
 }
 
 // FakeGpu stops the process when memory is freed while an exchange runs, because cudaFree would

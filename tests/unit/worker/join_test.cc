@@ -163,13 +163,11 @@ TEST(WorkerTraffic, WithAPeerThatDoesBothIsAdded) {
   FakeRouter router;
   MetricsRegistry metrics;
   SteadyClock clock;
-  SharedFakeModel model{FakeModel::Shape()};
+  FakeExecutor executor({.blocks = 256});
   WorkerOptions options;
   options.id = WorkerId("both");
-  const auto executor = LocalExecutor::Create({.dtype = DType::kF32}, model);
-  ASSERT_TRUE(executor.ok()) << executor.status();
   options.routers.targets = {router.address()};
-  auto worker = Worker::Create(std::move(options), **executor, metrics, clock);
+  auto worker = Worker::Create(std::move(options), executor, metrics, clock);
   ASSERT_TRUE(worker.ok()) << worker.status();
   (*worker)->SetRole(
       RequestKind::kPrefill,

@@ -35,11 +35,10 @@ TEST(ModelHostTest, OpensAModelOnTheCpu) {
   const auto host = ModelHost::Open(options);
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_EQ((*host)->name(), "llama_gqa");
-  ModelRunner& runner = (*host)->runner();
-  EXPECT_EQ(runner.device().name(), "cpu portable");
-  EXPECT_EQ(runner.traits().max_rows, 48);
-  EXPECT_EQ(runner.traits().max_logit_rows, 5 + kScoredRows);
-  EXPECT_EQ(runner.traits().context_length, 64);
+  EXPECT_EQ((*host)->device_name(), "cpu portable");
+  EXPECT_EQ((*host)->traits().max_rows, 48);
+  EXPECT_EQ((*host)->traits().max_logit_rows, 5 + kScoredRows);
+  EXPECT_EQ((*host)->traits().context_length, 64);
 }
 
 TEST(ModelHostTest, SaysWhichDevicesThereCanBe) {
@@ -112,7 +111,10 @@ TEST(ModelHostTest, ATokenizerWithMoreIdsThanTheEmbeddingHasRowsIsRefused) {
 TEST(ModelHostTest, OnlyTheTokenizersIdsAreTokens) {
   const auto host = TinyWithTokenizer(500).Open();
   ASSERT_TRUE(host.ok()) << host.status();
-  EXPECT_EQ((*host)->runner().traits().vocabulary, 500);
+  EXPECT_EQ((*host)->traits().vocabulary, 500);
+  const auto executor = (*host)->MakeExecutor({.kv = {.blocks = 1}});
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  EXPECT_EQ((*executor)->traits().vocabulary, 500);
   EXPECT_NE((*host)->tokenizer(), Hash128());
 }
 

@@ -38,12 +38,10 @@ TEST(AdvertisedAddress, NamesWhatIsWrong) {
 TEST(TransferOptions, TcpListensOnItsOwnPortOfTheHostOfKvListen) {
   MetricsRegistry metrics;
   SteadyClock clock;
-  SharedFakeModel model{FakeModel::Shape()};
+  FakeExecutor executor({.blocks = 256});
   WorkerOptions options;
   options.id = WorkerId("decode");
-  const auto executor = LocalExecutor::Create({.dtype = DType::kF32}, model);
-  ASSERT_TRUE(executor.ok()) << executor.status();
-  const auto worker = Worker::Create(std::move(options), **executor, metrics, clock);
+  const auto worker = Worker::Create(std::move(options), executor, metrics, clock);
   ASSERT_TRUE(worker.ok()) << worker.status();
   config::WorkerConfig config;
   config.set_kv_listen("[::1]:7090");

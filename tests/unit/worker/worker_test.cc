@@ -338,13 +338,11 @@ TEST(Worker, ServesTwoRoutersAtOnce) {
   FakeRouter second;
   MetricsRegistry metrics;
   SteadyClock clock;
-  SharedFakeModel model{FakeModel::Shape()};
+  FakeExecutor executor({.blocks = 256});
   WorkerOptions options;
   options.id = WorkerId("worker");
-  const auto executor = LocalExecutor::Create({.dtype = DType::kF32}, model);
-  ASSERT_TRUE(executor.ok()) << executor.status();
   options.routers.targets = {first.address(), "dns:///" + second.address()};
-  auto worker = Worker::Create(std::move(options), **executor, metrics, clock);
+  auto worker = Worker::Create(std::move(options), executor, metrics, clock);
   ASSERT_TRUE(worker.ok());
   ASSERT_TRUE((*worker)->Start().ok());
   first.AwaitJoin("worker");
@@ -361,12 +359,10 @@ TEST(Worker, NoRouterIsAnErrorOnlyWhenThereCanBeNone) {
   for (const std::vector<std::string>& targets : {std::vector<std::string>{}, {"nowhere"}}) {
     MetricsRegistry metrics;
     SteadyClock clock;
-    SharedFakeModel model{FakeModel::Shape()};
+    FakeExecutor executor({.blocks = 4});
     WorkerOptions options;
-    const auto executor = LocalExecutor::Create({.blocks = 4}, model);
-    ASSERT_TRUE(executor.ok()) << executor.status();
     options.routers.targets = targets;
-    auto worker = Worker::Create(std::move(options), **executor, metrics, clock);
+    auto worker = Worker::Create(std::move(options), executor, metrics, clock);
     ASSERT_TRUE(worker.ok());
     const Status started = (*worker)->Start();
     EXPECT_EQ(started.code(), StatusCode::kInvalidArgument);

@@ -2,24 +2,22 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "common/base/clock.h"
+#include "kernels/pair_exchange.h"
 
 namespace baton {
 
-class PairCommunicator;
-
 // Communicators that were aborted and whose device may still use their staging memory. An abort can
-// take seconds, so nothing waits for it but the destructor. Owned by a PairExchange, which outlives
-// the transports: an abort that still ran when the process ends would use a library and a driver
-// that are being torn down. Thread-safe.
+// take seconds, so nothing waits for it but the destructor: an abort that still ran when the
+// process ends would use a library and a driver that are being torn down. Owned by a transport; its
+// thread only. Destroyed before the PairExchange of the communicators.
 class AbortedPairs final {
  public:
   // `limit`: how long the destructor waits for aborts to end. The others, whose device is lost, are
   // left to the end of the process.
-  explicit AbortedPairs(Duration limit);
+  explicit AbortedPairs(Duration limit) : limit_(limit) {}
   ~AbortedPairs();
   AbortedPairs(const AbortedPairs&) = delete;
 
@@ -28,11 +26,10 @@ class AbortedPairs final {
   // Frees the communicators whose abort has ended.
   void Reap();
   // The number of communicators whose abort had not ended at the last Reap.
-  size_t size() const;
+  size_t size() const { return waiting_.size(); }
 
  private:
   const Duration limit_;
-  mutable std::mutex mutex_;
   std::vector<std::unique_ptr<PairCommunicator>> waiting_;
 };
 

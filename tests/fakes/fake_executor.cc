@@ -1,7 +1,8 @@
-#include "tests/fakes/fake_model.h"
+#include "tests/fakes/fake_executor.h"
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/engine/sequence.h"
@@ -69,6 +70,14 @@ std::byte* Slot(const KvView& kv, std::span<const int32_t> table, int64_t positi
   return first + (position % kv.block_tokens) * sizeof(uint64_t);
 }
 
+OwnedArena ArenaIn(Device& device, const KvOptions& kv, const ModelTraits& traits) {
+  KvOptions exact = kv;
+  exact.dtype = DType::kF32;
+  auto arena = OpenArena({.options = exact}, traits, device);
+  BATON_CHECK(arena.ok(), "{}", Message(arena.status()));
+  return *std::move(arena);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Buffer>> FakeDevice::Allocate(size_t bytes, Sharing) {
@@ -85,7 +94,10 @@ Status FakeDevice::CopyOut(const Buffer& from, size_t offset, std::span<std::byt
   return OkStatus();
 }
 
-FakeModel::FakeModel(const Shape& shape)
+FakeExecutor::FakeExecutor(const KvOptions& kv, const Shape& shape)
+    : FakeExecutor(kv, shape, std::make_unique<FakeDevice>()) {}
+
+FakeExecutor::FakeExecutor(const KvOptions& kv, const Shape& shape, std::unique_ptr<Device> device)
     : traits_{.context_length = shape.context_length,
               .vocabulary = shape.vocabulary,
               .max_rows = shape.max_rows,
@@ -96,14 +108,16 @@ FakeModel::FakeModel(const Shape& shape)
               .sliding_window = shape.sliding_window,
               .k_dim_major = false,
               .fingerprint = {0xFA4E, 0x3D31}},
+      device_(std::move(device)),
+      arena_(ArenaIn(*device_, kv, traits_)),
       queues_steps_(shape.queues_steps),
       stages_(shape.stages),
       reports_late_(shape.reports_late) {}
 
-FakeModel::~FakeModel() = default;
+FakeExecutor::~FakeExecutor() = default;
 
 // Holds copies of the caller's spans, because the spans are valid only during Issue.
-struct FakeModel::Work {
+struct FakeExecutor::Work {
   struct Row {
     SamplingParams params;
     uint64_t position = 0;
@@ -114,9 +128,6 @@ struct FakeModel::Work {
     bool late = false;  // its mask is
   };
 
-  explicit Work(const KvView& view) : kv(view) {}
-
-  KvView kv;
   std::vector<BlockCopy> copies;
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions, block_tables, logit_rows;
@@ -128,13 +139,12 @@ struct FakeModel::Work {
   bool is_behind_failure = false;  // it may read KV that no row has written
 };
 
-Status FakeModel::Issue(const StepInput& input,
-                        const KvView& kv,
-                        std::span<const SamplingRow> sampling,
-                        std::span<SampledToken> out,
-                        const LayerWatch& watch) {
+Status FakeExecutor::Issue(const StepInput& input,
+                           std::span<const SamplingRow> sampling,
+                           std::span<SampledToken> out,
+                           const LayerWatch& watch) {
   if (lost_) return MakeStatus(StatusCode::kUnavailable, "the fake device is lost");
-  auto work = std::make_unique<Work>(kv);
+  auto work = std::make_unique<Work>();
   work->tokens.assign(input.tokens.begin(), input.tokens.end());
   work->positions.assign(input.positions.begin(), input.positions.end());
   work->block_tables.assign(input.block_tables.begin(), input.block_tables.end());
@@ -158,7 +168,7 @@ Status FakeModel::Issue(const StepInput& input,
   return late() ? OkStatus() : RunNext();
 }
 
-void FakeModel::SetSampling(std::span<const SamplingRow> sampling, Work& work) {
+void FakeExecutor::SetSampling(std::span<const SamplingRow> sampling, Work& work) {
   has_late_rows_ = false;
   for (const SamplingRow& row : sampling) {
     const bool late = row.mask != nullptr && !row.waits_for_mask && late_masks_ > 0;
@@ -176,8 +186,8 @@ void FakeModel::SetSampling(std::span<const SamplingRow> sampling, Work& work) {
   }
 }
 
-Status FakeModel::IssueSampling(std::span<const SamplingRow> sampling,
-                                std::span<SampledToken> /*out*/) {
+Status FakeExecutor::IssueSampling(std::span<const SamplingRow> sampling,
+                                   std::span<SampledToken> /*out*/) {
   const auto steps = std::ranges::count_if(queue_, [](auto& queued) { return queued->is_step; });
   BATON_CHECK(steps == 1, "sampling is issued with {} steps in the queue", steps);
   Work& work = *queue_.back();
@@ -191,16 +201,16 @@ Status FakeModel::IssueSampling(std::span<const SamplingRow> sampling,
   return OkStatus();
 }
 
-Status FakeModel::Await() {
+Status FakeExecutor::Await() {
   return late() ? RunNext() : OkStatus();
 }
 
 // Counts a fault when too many steps are under way, when a step uses tokens of one under way, or
 // when both write the same block, except for a step that continues a prompt.
-void FakeModel::CheckDisjoint(const Work& work) {
+void FakeExecutor::CheckDisjoint(const Work& work) {
   faults_ += std::ranges::any_of(work.tokens, [](TokenId token) { return token < 0; });
   const auto written = [&](const Work& of, const SequenceRows& rows, int32_t position) {
-    return of.block_tables[rows.first_block + position / of.kv.block_tokens];
+    return of.block_tables[rows.first_block + position / arena_.view.block_tokens];
   };
   int32_t under_way = 1;
   for (const auto& earlier : queue_) {
@@ -226,7 +236,7 @@ void FakeModel::CheckDisjoint(const Work& work) {
 }
 
 // Runs the queue up to and including its next step.
-Status FakeModel::RunNext() {
+Status FakeExecutor::RunNext() {
   for (bool step = false; !step;) {
     BATON_CHECK(!queue_.empty(), "Await was called for a step that was not issued");
     const std::unique_ptr<Work> work = std::move(queue_.front());
@@ -238,7 +248,7 @@ Status FakeModel::RunNext() {
   return OkStatus();
 }
 
-Status FakeModel::Run(Work& work) {
+Status FakeExecutor::Run(Work& work) {
   for (int64_t allowed = allowed_runs_; runs_ >= allowed; allowed = allowed_runs_) {
     allowed_runs_.wait(allowed);
   }
@@ -255,7 +265,7 @@ Status FakeModel::Run(Work& work) {
   rows_run_ += static_cast<int64_t>(work.tokens.size());
   max_step_rows_ = std::max(max_step_rows_, static_cast<int32_t>(work.tokens.size()));
   Resolve(work);
-  const KvView& kv = work.kv;
+  const KvView& kv = arena_.view;
   std::vector<TokenId> chosen;
   for (const SequenceRows& rows : work.sequences) {
     const auto table = std::span<const int32_t>(work.block_tables).subspan(rows.first_block);
@@ -317,7 +327,7 @@ Status FakeModel::Run(Work& work) {
 // Replaces references to the tokens that the previous step sampled by these tokens. A real device
 // has them as row inputs but not for sampling. Sampling parameters that depend on the output must
 // therefore not be used while a token of the output is unknown.
-void FakeModel::Resolve(Work& work) {
+void FakeExecutor::Resolve(Work& work) {
   const auto resolve = [&](TokenId& token) {
     if (token >= 0) return;
     const auto index = static_cast<size_t>(-1 - token);
@@ -332,8 +342,8 @@ void FakeModel::Resolve(Work& work) {
   }
 }
 
-Status FakeModel::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) {
-  auto work = std::make_unique<Work>(kv);
+Status FakeExecutor::CopyBlocks(std::span<const BlockCopy> copies) {
+  auto work = std::make_unique<Work>();
   work->copies.assign(copies.begin(), copies.end());
   if (!late()) {
     Copy(*work);
@@ -343,8 +353,8 @@ Status FakeModel::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies
   return OkStatus();
 }
 
-void FakeModel::Copy(const Work& work) {
-  const KvView& kv = work.kv;
+void FakeExecutor::Copy(const Work& work) {
+  const KvView& kv = arena_.view;
   for (const BlockCopy& copy : work.copies) {
     std::memcpy(kv.base + copy.to * kv.block_stride,
                 kv.base + copy.from * kv.block_stride,
@@ -353,9 +363,9 @@ void FakeModel::Copy(const Work& work) {
   }
 }
 
-std::vector<TokenId> FakeModel::Expected(const Request& request,
-                                         int32_t sample,
-                                         const Grammar* grammar) const {
+std::vector<TokenId> FakeExecutor::Expected(const Request& request,
+                                            int32_t sample,
+                                            const Grammar* grammar) const {
   TokenMask mask(traits_.vocabulary);
   std::unique_ptr<GrammarMatcher> matcher;
   if (grammar != nullptr) matcher = grammar->NewMatcher(request.stop_tokens);
@@ -394,7 +404,7 @@ std::vector<TokenId> FakeModel::Expected(const Request& request,
   return {tokens.begin() + static_cast<int64_t>(request.tokens.size()), tokens.end()};
 }
 
-std::vector<SampledToken> FakeModel::ExpectedPrompt(const Request& request) const {
+std::vector<SampledToken> FakeExecutor::ExpectedPrompt(const Request& request) const {
   std::vector<SampledToken> expected;
   std::vector<uint64_t> values;
   const SamplingParams params;

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/primitives/peer_parts.h"
+#include "kernels/cuda/sums/peer_parts.h"
 
 namespace baton::cuda {
 

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/primitives/expert_results.h"
 #include "kernels/cuda/primitives/tree_sum.cuh"
 #include "kernels/cuda/primitives/vector8.cuh"
+#include "kernels/cuda/sums/expert_results.h"
 #include "kernels/expert_parts.h"
 
 namespace baton::cuda {

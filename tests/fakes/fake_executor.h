@@ -7,10 +7,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/cluster/request.h"
-#include "common/engine/model_runner.h"
+#include "common/engine/executor.h"
 #include "common/grammar/grammar.h"
 
 namespace baton {
@@ -25,11 +26,11 @@ class FakeDevice final : public Device {
   size_t free_bytes() const override { return size_t{1} << 30; }
 };
 
-// A model whose next token is a hash of everything that a real model may depend on: the whole
-// visible KV as stored in the blocks, the sampling parameters, the seed and position, and the split
-// into prompt and output. It writes real KV blocks and reads them back. A wrong block, stale KV, a
-// missing copy or a wrong position therefore changes all later tokens.
-class FakeModel final : public ModelRunner {
+// An executor whose model's next token is a hash of everything that a real model may depend on: the
+// whole visible KV as stored in the blocks, the sampling parameters, the seed and position, and the
+// split into prompt and output. It writes real KV blocks and reads them back. A wrong block, stale
+// KV, a missing copy or a wrong position therefore changes all later tokens.
+class FakeExecutor final : public Executor {
  public:
   struct Shape {
     int32_t context_length = 512;
@@ -46,24 +47,29 @@ class FakeModel final : public ModelRunner {
     bool reports_late = false;
   };
 
-  FakeModel() : FakeModel(Shape{}) {}
-  explicit FakeModel(const Shape& shape);
-  ~FakeModel() override;
+  // `kv.dtype` is ignored: the model stores 64 bits in a position.
+  explicit FakeExecutor(const KvOptions& kv) : FakeExecutor(kv, Shape{}) {}
+  FakeExecutor(const KvOptions& kv, const Shape& shape);
+  // With the arena in the memory of `device`, which is zeroed.
+  FakeExecutor(const KvOptions& kv, const Shape& shape, std::unique_ptr<Device> device);
+  ~FakeExecutor() override;
 
   const ModelTraits& traits() const override { return traits_; }
-  Device& device() override { return device_; }
+  const KvLayout& kv_layout() const override { return arena_.layout; }
+  int32_t kv_blocks() const override { return arena_.view.blocks; }
+  std::span<const KvArena> kv_arenas() const override { return {&arena_.arena, 1}; }
+  std::string device_name() const override { return device_->name(); }
   bool queues_steps() const override { return queues_steps_; }
   bool samples_later() const override { return queues_steps_; }
   Status IssueSampling(std::span<const SamplingRow> sampling, std::span<SampledToken> out) override;
   bool has_late_rows() const override { return queues_steps_ && has_late_rows_; }
   int32_t stages() const override { return stages_; }
   Status Issue(const StepInput& input,
-               const KvView& kv,
                std::span<const SamplingRow> sampling,
                std::span<SampledToken> out,
                const LayerWatch& watch) override;
   Status Await() override;
-  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
+  Status CopyBlocks(std::span<const BlockCopy> copies) override;
 
   // The number of steps that were issued while another step was in the queue.
   int64_t steps_behind() const { return steps_behind_; }
@@ -119,7 +125,8 @@ class FakeModel final : public ModelRunner {
   void Copy(const Work& work);
 
   ModelTraits traits_;
-  FakeDevice device_;
+  const std::unique_ptr<Device> device_;
+  const OwnedArena arena_;
   const bool queues_steps_;
   const int32_t stages_;
   const bool reports_late_;

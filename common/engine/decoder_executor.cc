@@ -1,4 +1,4 @@
-#include "common/engine/decoder_runner.h"
+#include "common/engine/decoder_executor.h"
 
 #include <algorithm>
 #include <array>
@@ -20,22 +20,6 @@ void LogWarmUp(std::string_view what, int steps, Duration took) {
   kLog.Info("warmed up {}: {} steps in {:.2f} s", what, steps, ToSeconds(took));
 }
 
-ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
-  const ModelSpec& spec = decoder.spec();
-  return {.context_length = spec.context_length,
-          .vocabulary = token_ids,
-          .max_rows = decoder.limits().max_rows,
-          .max_logit_rows = decoder.limits().max_logit_rows,
-          .layers = spec.layer_count(),
-          .kv_heads = spec.kv_heads,
-          .head_dim = spec.head_dim,
-          .block_token_multiple = decoder.ops().block_token_multiple(),
-          .sliding_window = spec.sliding_window(),
-          .k_dim_major = decoder.ops().k_dim_major(),
-          .fp8_kv = decoder.limits().fp8_kv,
-          .fingerprint = decoder.fingerprint()};
-}
-
 // Several steps can be under way when the last stage need not wait for the leader to take its
 // logits. Otherwise each would wait for the other: the leader hands the next step on meanwhile. A
 // GPU queues one step behind another then.
@@ -54,27 +38,53 @@ int32_t StagesOf(const Decoder& decoder) {
 
 }  // namespace
 
-DecoderRunner::DecoderRunner(Decoder& decoder, int32_t token_ids)
-    : DecoderRunner(decoder, token_ids, kClock) {}
-
-DecoderRunner::DecoderRunner(Decoder& decoder, int32_t token_ids, const Clock& clock)
-    : decoder_(decoder),
-      clock_(clock),
-      traits_(TraitsOf(decoder, token_ids)),
-      stages_(StagesOf(decoder)) {
-  BATON_CHECK(token_ids >= 1 && token_ids <= decoder.spec().vocab, "{} token ids", token_ids);
+ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
+  const ModelSpec& spec = decoder.spec();
+  BATON_CHECK(token_ids >= 1 && token_ids <= spec.vocab, "{} token ids", token_ids);
+  return {.context_length = spec.context_length,
+          .vocabulary = token_ids,
+          .max_rows = decoder.limits().max_rows,
+          .max_logit_rows = decoder.limits().max_logit_rows,
+          .layers = spec.layer_count(),
+          .kv_heads = spec.kv_heads,
+          .head_dim = spec.head_dim,
+          .block_token_multiple = decoder.ops().block_token_multiple(),
+          .sliding_window = spec.sliding_window(),
+          .k_dim_major = decoder.ops().k_dim_major(),
+          .fp8_kv = decoder.limits().fp8_kv,
+          .fingerprint = decoder.fingerprint()};
 }
 
-bool DecoderRunner::queues_steps() const {
+StatusOr<std::unique_ptr<DecoderExecutor>> DecoderExecutor::Create(Decoder& decoder,
+                                                                   const Options& options) {
+  std::unique_ptr<DecoderExecutor> executor(new DecoderExecutor(decoder, options));
+  const ArenaSpec spec = {.options = options.kv,
+                          .shard = decoder.plan().kv_shard,
+                          .warm_up = [&](const KvView& kv) { return executor->WarmUpPrompts(kv); },
+                          .agree_on_blocks = options.agree_on_blocks};
+  BATON_ASSIGN_OR_RETURN(executor->arena_,
+                         OpenArena(spec, executor->traits_, decoder.ops().device()));
+  BATON_RETURN_IF_ERROR(executor->WarmUpDecodes());
+  return executor;
+}
+
+DecoderExecutor::DecoderExecutor(Decoder& decoder, const Options& options)
+    : decoder_(decoder),
+      clock_(options.clock != nullptr ? *options.clock : kClock),
+      watch_(options.watch),
+      traits_(TraitsOf(decoder, options.token_ids > 0 ? options.token_ids : decoder.spec().vocab)),
+      stages_(StagesOf(decoder)) {}
+
+bool DecoderExecutor::queues_steps() const {
   return stages_ == 1 && decoder_.ops().queues_steps();
 }
 
-Duration DecoderRunner::Exchanged() const {
+Duration DecoderExecutor::Exchanged() const {
   const Exchange* const exchange = decoder_.ops().exchange();
   return exchange == nullptr ? Duration{} : exchange->time_spent().value_or(Duration{});
 }
 
-RankTimes DecoderRunner::times() const {
+std::vector<RankTimes> DecoderExecutor::rank_times() const {
   RankTimes times;
   times.steps = timer_.steps();
   times.step_seconds = ToSeconds(timer_.total());
@@ -82,31 +92,32 @@ RankTimes DecoderRunner::times() const {
   if (exchange != nullptr && exchange->time_spent().has_value()) {
     times.exchange_seconds = ToSeconds(Exchanged() - exchanged_before_);
   }
-  return times;
+  return {times};
 }
 
-Status DecoderRunner::Issue(const StepInput& input,
-                            const KvView& kv,
-                            std::span<const SamplingRow> sampling,
-                            std::span<SampledToken> out,
-                            const LayerWatch& watch) {
+Status DecoderExecutor::Issue(const StepInput& input,
+                              std::span<const SamplingRow> sampling,
+                              std::span<SampledToken> out,
+                              const LayerWatch& watch) {
+  const StepWatch::Call call(watch_);
   const Time begin = clock_.Now();
-  BATON_RETURN_IF_ERROR(Begin(input, kv, sampling, out, watch));
+  BATON_RETURN_IF_ERROR(Begin(input, arena_.view, sampling, out, watch));
   timer_.Begin(begin);
   return OkStatus();
 }
 
-Status DecoderRunner::Await() {
+Status DecoderExecutor::Await() {
+  const StepWatch::Call call(watch_);
   Status status = End();
   timer_.End(clock_.Now());
   return status;
 }
 
-Status DecoderRunner::Begin(const StepInput& input,
-                            const KvView& kv,
-                            std::span<const SamplingRow> sampling,
-                            std::span<SampledToken> out,
-                            const LayerWatch& watch) {
+Status DecoderExecutor::Begin(const StepInput& input,
+                              const KvView& kv,
+                              std::span<const SamplingRow> sampling,
+                              std::span<SampledToken> out,
+                              const LayerWatch& watch) {
   Ops& ops = decoder_.ops();
   BATON_RETURN_IF_ERROR(ops.BeginStep(input, kv));
   LayerHook hook;
@@ -129,20 +140,21 @@ Status DecoderRunner::Begin(const StepInput& input,
   return ops.IssueStep();
 }
 
-Status DecoderRunner::IssueSampling(std::span<const SamplingRow> sampling,
-                                    std::span<SampledToken> out) {
+Status DecoderExecutor::IssueSampling(std::span<const SamplingRow> sampling,
+                                      std::span<SampledToken> out) {
+  const StepWatch::Call call(watch_);
   Sample(later_, sampling, out);
   return decoder_.ops().IssueSampling();
 }
 
-void DecoderRunner::Sample(const Tensor& logits,
-                           std::span<const SamplingRow> sampling,
-                           std::span<SampledToken> out) {
+void DecoderExecutor::Sample(const Tensor& logits,
+                             std::span<const SamplingRow> sampling,
+                             std::span<SampledToken> out) {
   if (sampling.empty()) return;
   decoder_.ops().Sample(logits.Columns(0, traits_.vocabulary), sampling, out);
 }
 
-Status DecoderRunner::End() {
+Status DecoderExecutor::End() {
   Ops& ops = decoder_.ops();
   if (stages_ == 1) return ops.AwaitStep();
   const Issued step = std::move(issued_.front());  // Sample may read it until AwaitStep returns
@@ -154,7 +166,10 @@ Status DecoderRunner::End() {
   return ops.AwaitStep();
 }
 
-Status DecoderRunner::RunAlike(const KvView& kv, int32_t sequences, int32_t context, int32_t rows) {
+Status DecoderExecutor::RunAlike(const KvView& kv,
+                                 int32_t sequences,
+                                 int32_t context,
+                                 int32_t rows) {
   const int32_t blocks = (context + rows + kv.block_tokens - 1) / kv.block_tokens;
   const std::vector<TokenId> tokens(static_cast<size_t>(sequences) * rows, 0);
   const std::vector<int32_t> tables(static_cast<size_t>(sequences) * blocks, 0);
@@ -170,7 +185,7 @@ Status DecoderRunner::RunAlike(const KvView& kv, int32_t sequences, int32_t cont
     logit_rows.push_back((i + 1) * rows - 1);
   }
   std::vector<SampledToken> sampled(sampled_rows);
-  BATON_RETURN_IF_ERROR(Issue({.tokens = tokens,
+  BATON_RETURN_IF_ERROR(Begin({.tokens = tokens,
                                .positions = positions,
                                .sequences = parts,
                                .block_tables = tables,
@@ -179,15 +194,15 @@ Status DecoderRunner::RunAlike(const KvView& kv, int32_t sequences, int32_t cont
                               sampling,
                               sampled,
                               {}));
-  return Await();
+  return End();
 }
 
-WarmUpSizes DecoderRunner::SizesToWarmUp() const {
+WarmUpSizes DecoderExecutor::SizesToWarmUp() const {
   return decoder_.ops().SizesToWarmUp(traits_.max_rows,
                                       std::min(traits_.max_rows, traits_.max_logit_rows));
 }
 
-Status DecoderRunner::WarmUpPrompts(const KvView& kv) {
+Status DecoderExecutor::WarmUpPrompts(const KvView& kv) {
   const Time start = clock_.Now();
   int steps = 0;
   std::vector<int32_t> sizes = SizesToWarmUp().prompt_rows;
@@ -217,7 +232,7 @@ Status DecoderRunner::WarmUpPrompts(const KvView& kv) {
   return OkStatus();
 }
 
-Status DecoderRunner::WarmUpDecodes(const KvView& kv) {
+Status DecoderExecutor::WarmUpDecodes() {
   // Attention divides short, medium and long contexts among thread blocks in different ways.
   constexpr std::array<int32_t, 3> kContexts = {0, 1024, 8192};
   const Time start = clock_.Now();
@@ -225,12 +240,11 @@ Status DecoderRunner::WarmUpDecodes(const KvView& kv) {
   for (const int32_t rows : SizesToWarmUp().decode_rows) {
     for (const int32_t context : kContexts) {
       if (context >= traits_.context_length) break;
-      BATON_RETURN_IF_ERROR(RunAlike(kv, rows, context, 1));
+      BATON_RETURN_IF_ERROR(RunAlike(arena_.view, rows, context, 1));
       ++steps;
     }
   }
   if (steps > 0) LogWarmUp("decoding", steps, clock_.Now() - start);
-  timer_ = {};
   exchanged_before_ = Exchanged();
   const Status kept = decoder_.ops().KeepTimedKernels();
   if (!kept.ok()) {
@@ -240,8 +254,9 @@ Status DecoderRunner::WarmUpDecodes(const KvView& kv) {
   return OkStatus();
 }
 
-Status DecoderRunner::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) {
-  return decoder_.ops().CopyBlocks(kv, copies);
+Status DecoderExecutor::CopyBlocks(std::span<const BlockCopy> copies) {
+  const StepWatch::Call call(watch_);
+  return decoder_.ops().CopyBlocks(arena_.view, copies);
 }
 
 }  // namespace baton

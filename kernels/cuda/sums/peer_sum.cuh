@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "kernels/cuda/primitives/float_numbers.cuh"
-#include "kernels/cuda/primitives/peer_parts.cuh"
 #include "kernels/cuda/primitives/tree_sum.cuh"
+#include "kernels/cuda/sums/peer_parts.cuh"
 
 namespace baton::cuda {
 

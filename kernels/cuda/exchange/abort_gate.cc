@@ -1,6 +1,6 @@
-#include "kernels/abort_gate.h"
+#include "kernels/cuda/exchange/abort_gate.h"
 
-namespace baton {
+namespace baton::cuda {
 
 void AbortGate::OnPosted() {
   const std::lock_guard lock(mutex_);
@@ -40,4 +40,4 @@ void AbortGate::Abort(const std::function<void()>& abort) {
   changed_.notify_all();
 }
 
-}  // namespace baton
+}  // namespace baton::cuda

@@ -8,7 +8,7 @@
 
 #include "common/base/clock.h"
 
-namespace baton {
+namespace baton::cuda {
 
 // Keeps the aborts of NCCL's communicators apart from the exchanges of other communicators of the
 // process. ncclCommAbort frees host memory, and the driver then waits, with a lock that every
@@ -48,4 +48,4 @@ class AbortGate final {
   Time closed_{};       // when the first of them began
 };
 
-}  // namespace baton
+}  // namespace baton::cuda
