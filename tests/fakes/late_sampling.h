@@ -11,7 +11,7 @@
 namespace baton {
 
 // Ops that sample as late as they may, as a GPU does on the first stage of a pipeline: in the
-// AwaitStep of the step. For the steps of a runner that samples after IssueStep.
+// AwaitStep of the step. For the steps of an executor that samples after IssueStep.
 class LateSampling final : public Ops {
  public:
   explicit LateSampling(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {}
