@@ -54,6 +54,7 @@ int RunBaton(int argc, char** argv) {
                     AddVerifyCommand,
                     AddKeyCommand,
                     AddModelCommand,
+                    AddKernelsCommand,
                     AddHostCommand}) {
     add(app, exit_status);
   }

@@ -26,6 +26,7 @@ void AddDrainCommand(CLI::App& app, int& exit_status);
 void AddVerifyCommand(CLI::App& app, int& exit_status);
 void AddKeyCommand(CLI::App& app, int& exit_status);
 void AddModelCommand(CLI::App& app, int& exit_status);
+void AddKernelsCommand(CLI::App& app, int& exit_status);
 void AddHostCommand(CLI::App& app, int& exit_status);
 
 }  // namespace baton

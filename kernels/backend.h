@@ -63,6 +63,6 @@ using OpenCudaFunction = Status (*)(std::string_view version,
                                     const BackendOptions& options,
                                     std::unique_ptr<Backend>& out);
 inline constexpr char kOpenCudaSymbol[] = "BatonOpenCuda";
-inline constexpr std::string_view kBackendVersion = "7 " __VERSION__;
+inline constexpr std::string_view kBackendVersion = "8 " __VERSION__;
 
 }  // namespace baton

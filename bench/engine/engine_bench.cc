@@ -2,7 +2,7 @@
 //   engine_bench --model PATH [--device cpu | cuda:0 | one for each rank: cuda:0,cuda:1]
 //                [--dummy 1: random weights in the model's shape]
 //                [--cpu_isa auto] [--threads 2] [--budget 512] [--itl_target_ms 0] [--repeat 1]
-//                [--portable 1: engine.kernels: portable]
+//                [--portable 1: engine.kernels: portable] [--kernels 1: prints their choice]
 //                [--deterministic 1] [--emitted 0: tokens at a prompt's end that are output]
 //                [--weights fp8] [--kv fp8 | bf16 | f16 | f32]
 //                [--tensor 1: ranks of a stage] [--pipeline 1: stages]
@@ -26,6 +26,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/engine/forked_ranks.h"
+#include "bench/engine/print_kernels.h"
 #include "bench/engine/request_grammar.h"
 #include "bench/engine/step_meter.h"
 #include "bench/engine/token_meter.h"
@@ -65,6 +66,7 @@ struct Arguments {
                                             {"prefill", 0},
                                             {"deterministic", 0},
                                             {"portable", 0},
+                                            {"kernels", 0},
                                             {"emitted", 0}};
 };
 
@@ -395,9 +397,22 @@ Status RunCase(const Case& one, const Setup& with) {
   return OkStatus();
 }
 
+Status PrintKernelsOf(const Arguments& arguments) {
+  BATON_ASSIGN_OR_RETURN(const DType kv, KvDTypeOf(arguments));
+  const auto& numbers = arguments.numbers;
+  return PrintKernels(
+      {arguments.model, arguments.device, arguments.cpu_isa, numbers.at("portable") != 0},
+      {.deterministic = numbers.at("deterministic") != 0,
+       .fp8_weights = arguments.weights == "fp8",
+       .kv = kv,
+       .context = arguments.cases.front().prompt,
+       .max_rows = numbers.at("budget")});
+}
+
 Status Main(int argc, char** argv) {
   BATON_ASSIGN_OR_RETURN(const Arguments arguments, Parse(argc, argv));
   const auto number = [&](const char* name) { return arguments.numbers.at(name); };
+  if (number("kernels") != 0) return PrintKernelsOf(arguments);
   std::unique_ptr<ForkedRanks> ranks;
   const GroupShape shape = {number("tensor"), number("pipeline")};
   if (shape.ranks() > 1) {

@@ -3,12 +3,15 @@
 #include <utility>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/device/device_properties.h"
 #include "kernels/cuda/dma/cuda_dma.h"
+#include "kernels/cuda/table/kernel_table.h"
+#include "kernels/describe_gpu.h"
 
-// The entry point of the shared object; see kernels/backend.h.
+// The entry points of the shared object; see kernels/backend.h and describe_gpu.h.
 namespace baton {
 namespace {
 
@@ -31,18 +34,33 @@ class CudaBackend final : public Backend {
 }  // namespace
 }  // namespace baton
 
+namespace {
+
+baton::Status CheckVersion(std::string_view version) {
+  if (version == baton::kBackendVersion) return baton::OkStatus();
+  return baton::MakeStatus(baton::StatusCode::kFailedPrecondition,
+                           "the CUDA backend has version '{}' and the program has version '{}'; "
+                           "they must be equal",
+                           baton::kBackendVersion,
+                           version);
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) baton::Status BatonDescribeCuda(
+    std::string_view version, int index, baton::cuda::DecodeLimits& out) {
+  BATON_RETURN_IF_ERROR(CheckVersion(version));
+  BATON_ASSIGN_OR_RETURN(const auto device, baton::cuda::CudaDevice::Open(index));
+  out = baton::cuda::FindDecodeLimits(device->properties());
+  return baton::OkStatus();
+}
+
 extern "C" __attribute__((visibility("default"))) baton::Status BatonOpenCuda(
     std::string_view version,
     int index,
     const baton::BackendOptions& options,
     std::unique_ptr<baton::Backend>& out) {
-  if (version != baton::kBackendVersion) {
-    return baton::MakeStatus(baton::StatusCode::kFailedPrecondition,
-                             "the CUDA backend has version '{}' and the program has version '{}'; "
-                             "they must be equal",
-                             baton::kBackendVersion,
-                             version);
-  }
+  BATON_RETURN_IF_ERROR(CheckVersion(version));
   BATON_ASSIGN_OR_RETURN(auto device, baton::cuda::CudaDevice::Open(index, options.threads));
   if (options.deterministic) {
     baton::cuda::DeviceProperties properties = device->properties();

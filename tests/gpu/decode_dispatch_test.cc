@@ -10,8 +10,9 @@ namespace {
 // The limits of an H200.
 DecodeLimits Limits() {
   DecodeLimits limits;
-  limits.sm_count = 132;
-  limits.hopper = true;
+  limits.device.architecture = limits.device.code_architecture = 90;
+  limits.device.sm_count = 132;
+  limits.device.block_shared_bytes = 227 << 10;
   limits.clusters = true;
   for (auto& active : limits.active_clusters) {
     active[0] = 66;
@@ -96,7 +97,8 @@ TEST(DecodeChoice, FollowsWhatTheMachineAndTheShapeAllow) {
   const DecodeBatch rows = RowsOf({{64, 2048}});
   EXPECT_EQ(ChooseDecodeKernel({.deterministic = true}, limits, Shape(), View(Shape()), rows),
             DecodeKernel::kStreamK);
-  limits.hopper = false;  // stream-K has no code for this architecture
+  // Stream-K has no code for this architecture.
+  limits.device.architecture = limits.device.code_architecture = 100;
   EXPECT_EQ(ChooseDecodeKernel({}, limits, Shape(), View(Shape()), rows), DecodeKernel::kFlash2);
   EXPECT_EQ(ChooseDecodeKernel({}, limits, Shape(), View(Shape()), RowsOf({{1, 1024}})),
             DecodeKernel::kCluster);
@@ -133,8 +135,9 @@ TEST(DecodeChoice, DividesTheWorkAmongAllSms) {
     SCOPED_TRACE(expected.kv_heads);
     const AttentionShape shape = Shape(expected.kv_heads);
     EXPECT_EQ(StreamKHeadGroups(shape), expected.groups);
-    EXPECT_EQ(StreamKTileCount(Limits(), shape, View(shape)), expected.tiles);
-    EXPECT_EQ(StreamKTileCount(Limits(), shape, View(shape, DType::kFp8)), expected.tiles_of_fp8);
+    EXPECT_EQ(StreamKTileCount(Limits(), HeadsOf(shape), View(shape)), expected.tiles);
+    EXPECT_EQ(StreamKTileCount(Limits(), HeadsOf(shape), View(shape, DType::kFp8)),
+              expected.tiles_of_fp8);
   }
 }
 

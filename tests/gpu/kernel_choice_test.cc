@@ -91,15 +91,15 @@ TEST(KernelChoice, GemmsAreCublasLtsWhereOurOwnKernelsCannotRun) {
     problem.silu_mul = silu_mul;
     return ChooseGemmKernel(problem, device);
   };
-  EXPECT_EQ(kernel(1, Card(90)), GemmKernel::kGemv);
-  EXPECT_EQ(kernel(8, Card(90)), GemmKernel::kSkinny);
-  EXPECT_EQ(kernel(64, Card(90), true), GemmKernel::kGated);
-  EXPECT_EQ(kernel(64, Card(90)), GemmKernel::kCublas);
+  EXPECT_EQ(kernel(1, Card(90)), KernelId::kGemv);
+  EXPECT_EQ(kernel(8, Card(90)), KernelId::kSkinnyGemm);
+  EXPECT_EQ(kernel(64, Card(90), true), KernelId::kGatedGemm);
+  EXPECT_EQ(kernel(64, Card(90)), KernelId::kCublas);
   for (const DeviceProperties& device : WithoutHopperKernels()) {
     SCOPED_TRACE(device.architecture);
     for (const int32_t rows : {1, 8, 64, 300}) {
-      EXPECT_EQ(kernel(rows, device), GemmKernel::kCublas);
-      EXPECT_EQ(kernel(rows, device, true), GemmKernel::kCublas);
+      EXPECT_EQ(kernel(rows, device), KernelId::kCublas);
+      EXPECT_EQ(kernel(rows, device, true), KernelId::kCublas);
     }
   }
 }
@@ -111,10 +111,9 @@ TEST(KernelChoice, AGemmThatWantsMoreSharedMemoryTakesAnotherKernel) {
   problem.n = 4096;
   problem.k = problem.x_stride = 32768;
   problem.out_stride = problem.n;
-  DeviceProperties device = Card(90);
-  EXPECT_EQ(ChooseGemmKernel(problem, device), GemmKernel::kGemv);
-  device.block_shared_bytes = 163 << 10;
-  EXPECT_EQ(ChooseGemmKernel(problem, device), GemmKernel::kSkinny);
+  EXPECT_EQ(ChooseGemmKernel(problem, Card(90)), KernelId::kGemv);
+  problem.k = problem.x_stride = 49152;
+  EXPECT_EQ(ChooseGemmKernel(problem, Card(90)), KernelId::kSkinnyGemm);
 }
 
 TEST(KernelChoice, SingleRowsOfOtherCardsUseFlashAttention2) {
@@ -136,7 +135,7 @@ TEST(KernelChoice, SingleRowsOfOtherCardsUseFlashAttention2) {
   EXPECT_EQ(kernel(Card(90), false), DecodeKernel::kStreamK);
   for (const DeviceProperties& device : WithoutHopperKernels()) {
     SCOPED_TRACE(device.architecture);
-    EXPECT_EQ(LimitsOf(device).sm_count, device.sm_count);
+    EXPECT_EQ(LimitsOf(device).device.sm_count, device.sm_count);
     const bool clusters = device.architecture >= 100;
     EXPECT_EQ(LimitsOf(device).clusters, clusters);
     EXPECT_EQ(kernel(device, true), clusters ? DecodeKernel::kCluster : DecodeKernel::kFlash2);

@@ -10,17 +10,12 @@
 namespace baton::cuda {
 namespace {
 
-// The most packed rows of a sequence that use 16-row tiles, whose contexts are split well.
-constexpr int32_t kFewPackedRows = 64;
 constexpr int32_t kDecodeTile = 16;
 // Split sizes in deterministic mode, for FlashAttention 2 and for clusters.
 constexpr int32_t kFixedSplit = 1024;
 constexpr int32_t kFixedClusterSplit = 640;
 // The smallest split size when there are more clusters than are resident at once.
 constexpr int32_t kCrowdedSplit = 1024;
-// Above this size, or when memory is short, chunks read their blocks in place instead of a gathered
-// copy.
-constexpr int64_t kMaxGatheredBytes = int64_t{512} << 20;
 
 template <class T>
 const T* Write(StepBuffer& fixed, const std::vector<T>& values) {
@@ -33,21 +28,12 @@ Status CheckShape(const AttentionShape& shape, const KvView& kv) {
                            shape.q_heads,
                            shape.kv_heads);
   }
-  if (shape.head_dim < 8 || shape.head_dim > 256 || shape.head_dim % 8 != 0) {
-    return InvalidArgument(
-        "attention: heads of {} dimensions; it must be a multiple of 8 up to 256", shape.head_dim);
-  }
   if (kv.kv_heads != shape.kv_heads || kv.head_dim != shape.head_dim) {
     return InvalidArgument("attention: {} KV heads of {} over a cache of {} of {}",
                            shape.kv_heads,
                            shape.head_dim,
                            kv.kv_heads,
                            kv.head_dim);
-  }
-  if (kv.dtype == DType::kFp8 && shape.head_dim % 16 != 0) {
-    return InvalidArgument(
-        "attention: heads of {} dimensions in a cache of fp8; it must be a multiple of 16",
-        shape.head_dim);
   }
   for (const int64_t stride : {kv.block_stride, kv.layer_stride, kv.value_offset, kv.head_stride}) {
     if (stride % 16 != 0) {
@@ -80,28 +66,27 @@ bool OnlyStreamK(const AttentionPlan& plan) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Attention>> Attention::Create(const DeviceProperties& device,
-                                                       const AttentionOptions& options) {
-  std::unique_ptr<Attention> attention(new Attention());
-  attention->options_ = options;
-  DecodeLimits& limits = attention->limits_;
-  limits = LimitsOf(device);
-  BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
-  BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
-  BATON_CUDA_RETURN_IF_ERROR(PrepareFp8Attention());
-  if (limits.hopper) BATON_CUDA_RETURN_IF_ERROR(PrepareStreamKAttention());
+DecodeLimits FindDecodeLimits(const DeviceProperties& device) {
+  DecodeLimits limits = LimitsOf(device);
   if (limits.clusters && !CountClusters(limits)) {
     limits.clusters = false;
     cudaGetLastError();  // clears it
   }
-  return attention;
+  return limits;
 }
 
-bool Attention::SupportsPaged(const AttentionShape& shape, const KvView& kv) const {
-  const auto bytes = static_cast<int64_t>(ShapeOf(kv.dtype).bytes);
-  return (kv.dtype == DType::kBF16 || kv.dtype == DType::kFp8) &&
-         kv.block_stride / bytes <= int64_t{UINT32_MAX} &&
-         (shape.head_dim == 64 || shape.head_dim == 128 || shape.head_dim == 256);
+StatusOr<std::unique_ptr<Attention>> Attention::Create(const DeviceProperties& device,
+                                                       const AttentionOptions& options) {
+  std::unique_ptr<Attention> attention(new Attention());
+  attention->options_ = options;
+  attention->limits_ = FindDecodeLimits(device);
+  BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
+  BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
+  BATON_CUDA_RETURN_IF_ERROR(PrepareFp8Attention());
+  if (MayRun(RowOf(KernelId::kStreamK).family, device)) {
+    BATON_CUDA_RETURN_IF_ERROR(PrepareStreamKAttention());
+  }
+  return attention;
 }
 
 // In deterministic fp8 mode, rows must see only cached (rounded) K and V, because the step's own K
@@ -110,24 +95,25 @@ bool Attention::GathersAll(const KvView& kv) const {
   return options_.deterministic && kv.dtype == DType::kFp8;
 }
 
-// For many_, in a shape that SupportsPaged.
-bool Attention::SupportsRagged(const AttentionShape& shape, const KvView& kv) {
-  if (!limits_.hopper) return false;
-  int64_t tiles = 0;
+// Whether FlashAttention 3 computes many_.
+bool Attention::UsesRagged(const AttentionShape& shape, const KvView& kv) {
+  ChunkBatch chunks;
+  chunks.count = static_cast<int32_t>(many_.size());
   int64_t tokens = 0;
-  int32_t longest = 0;
   bool cached = GathersAll(kv);
   for (const AttentionSequence& sequence : many_) {
     cached = cached || sequence.length > sequence.rows;
-    tiles += CeilDiv(sequence.rows, HopperTile(shape.head_dim));
+    chunks.tiles += CeilDiv(sequence.rows, HopperTile(shape.head_dim));
+    chunks.longest = std::max(chunks.longest, sequence.length);
     tokens += RoundUp(sequence.length, kGatherAlignment);
-    longest = std::max(longest, sequence.length);
   }
-  if (shape.window > 0 && shape.window < longest) return false;
-  // With less work most SMs would wait for a few long tiles, which FlashAttention 2 splits.
-  if (!options_.deterministic && 2 * tiles * shape.q_heads < limits_.sm_count) return false;
-  const int64_t bytes = 4 * tokens * shape.kv_heads * shape.head_dim;
-  return !cached || (bytes <= kMaxGatheredBytes && gathered_.Get(bytes).ok());
+  if (cached) chunks.gathered_bytes = 4 * tokens * shape.kv_heads * shape.head_dim;
+  const KernelRequest request =
+      ChunksRequest(HeadsOf(shape), kv, limits_, chunks, options_.deterministic);
+  const KernelRule* const rule = Choose(request, limits_.device);
+  // When memory is short, chunks read their blocks in place instead of a gathered copy.
+  return rule != nullptr && rule->kernel == KernelId::kFlash3 &&
+         (!cached || gathered_.Get(static_cast<size_t>(chunks.gathered_bytes)).ok());
 }
 
 StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
@@ -135,8 +121,10 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
                                         const KvView& kv,
                                         StepBuffer& fixed) {
   BATON_RETURN_IF_ERROR(CheckShape(shape, kv));
-  const bool paged = SupportsPaged(shape, kv);
-  const int32_t max_few = options_.deterministic ? 1 : std::max(1, kFewPackedRows / shape.group());
+  const KernelRequest request = FewRowsRequest(HeadsOf(shape), kv, options_.deterministic);
+  BATON_RETURN_IF_ERROR(CheckChoice(request, limits_.device));
+  const bool paged = Runs(KernelId::kFlash2Rows, request, limits_.device);
+  const int32_t max_few = MaxFewRows(HeadsOf(shape), options_.deterministic);
   singles_.clear();
   few_.clear();
   many_.clear();
@@ -168,7 +156,7 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   tables.table_starts = step.d_table_starts;
   tables.row_starts = Write(fixed, row_starts);
   tables.last_tokens = Write(fixed, last_tokens);
-  if (!many_.empty() && SupportsRagged(shape, kv)) {
+  if (!many_.empty() && UsesRagged(shape, kv)) {
     BATON_ASSIGN_OR_RETURN(plan.ragged, PlanRagged(shape, step, kv, fixed));
   } else if (!many_.empty()) {
     BATON_ASSIGN_OR_RETURN(plan.chunks,
@@ -200,16 +188,16 @@ ClusterWork Attention::PlanCluster(const AttentionShape& shape,
   // With more rows than are resident at once, only the rows that would finish last are split.
   const int64_t average = rows.total / rows.count;
   const auto fair = static_cast<int32_t>(std::max<int64_t>(kCrowdedSplit, 2 * average));
-  const int32_t most = MaxClusterSplits(limits_, shape, rows);
+  const int32_t most = MaxClusterSplits(limits_, HeadsOf(shape), rows);
   ClusterWork work;
   work.rows = rows.launched;
   // With fixed splits each row is split by its own length, else all rows by the longest.
   const auto splits_of = [&](int32_t positions) {
     if (!options_.deterministic && kv.dtype == DType::kFp8 && most == 0) {
-      return ClusterSplits(positions, fair, INT32_MAX);
+      return SplitsOfCluster(positions, fair, INT32_MAX);
     }
-    return options_.deterministic ? ClusterSplits(positions, kFixedClusterSplit, INT32_MAX)
-                                  : ClusterSplits(rows.longest, kShortClusterSplit, most);
+    return options_.deterministic ? SplitsOfCluster(positions, kFixedClusterSplit, INT32_MAX)
+                                  : SplitsOfCluster(rows.longest, kShortClusterSplit, most);
   };
   decode_rows_.clear();
   for (const AttentionSequence& s : singles_) {
@@ -237,7 +225,7 @@ StatusOr<StreamKWork> Attention::PlanStreamK(const AttentionShape& shape,
                                              const KvView& kv,
                                              StepBuffer& fixed) {
   StreamKWork work;
-  work.count = StreamKTileCount(limits_, shape, kv);
+  work.count = StreamKTileCount(limits_, HeadsOf(shape), kv);
   stream_k_rows_.clear();
   for (const AttentionSequence& s : singles_) {
     const int32_t begin = s.length - VisiblePositions(s.length, shape.window);
@@ -287,7 +275,7 @@ StatusOr<PagedWork> Attention::PlanPaged(const AttentionShape& shape,
   limits.tile = tile;
   limits.group = shape.group();
   limits.window = shape.window;
-  limits.slots = std::max(1, 2 * limits_.sm_count / shape.kv_heads);
+  limits.slots = std::max(1, 2 * limits_.device.sm_count / shape.kv_heads);
   if (options_.deterministic) limits.fixed_split = decode ? kFixedSplit : INT32_MAX / 2;
   limits.padded_rows = step.recorded ? step.rows : 0;
   limits.sequences = step.sequences;
@@ -341,10 +329,14 @@ StatusOr<RaggedWork> Attention::PlanRagged(const AttentionShape& shape,
         gathered_.Get(size_t{4} * work.gather.tokens * shape.kv_heads * shape.head_dim));
   }
   RaggedTiles& work_tiles = ragged_tiles_;
-  ScheduleRagged(
-      many_, key_starts, HopperTile(shape.head_dim), shape.q_heads, limits_.sm_count, work_tiles);
+  ScheduleRagged(many_,
+                 key_starts,
+                 HopperTile(shape.head_dim),
+                 shape.q_heads,
+                 limits_.device.sm_count,
+                 work_tiles);
   work.work_tiles = static_cast<int32_t>(work_tiles.head.size());
-  work.blocks = limits_.sm_count;
+  work.blocks = limits_.device.sm_count;
   work.starts = Write(fixed, work_tiles.starts);
   work.head = Write(fixed, work_tiles.head);
   work.query_tile = Write(fixed, work_tiles.query_tile);

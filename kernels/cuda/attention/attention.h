@@ -32,13 +32,12 @@ struct AttentionPlan {
   bool operator==(const AttentionPlan&) const = default;
 };
 
-// Paged attention over the KV arena for the decoding rows and the prompt chunks of one step. The
-// kernel for a row:
-//   KV in bf16 or fp8 with head size 64, 128 or 256: single rows use the kernel that
-//   ChooseDecodeKernel returns; sequences with a few rows use the 16-row tiles of FlashAttention 2;
-//   chunks use FlashAttention 3 on Hopper (unless there is a window or too little work), else the
-//   wide tiles of FlashAttention 2.
-//   Anything else: the portable kernel.
+// The limits of the current device. Prepares the kernels of clusters, if they may run.
+DecodeLimits FindDecodeLimits(const DeviceProperties& device);
+
+// Paged attention over the KV arena for the decoding rows and the prompt chunks of one step, by
+// the kernels that the kernel table chooses for single rows, sequences with a few rows and prompt
+// chunks.
 // Owns scratch memory on the device, which only grows. One thread, one stream.
 class Attention final {
  public:
@@ -51,7 +50,7 @@ class Attention final {
 
   // Splits the step's work and writes the arrays of the kernels into `fixed`. In a recorded step
   // the array sizes and the plan depend only on step.rows and on a few classes of context length,
-  // so that few graphs are needed. Errors: InvalidArgument for a shape that no kernel supports,
+  // so that few graphs are needed. Errors: FailedPrecondition for a shape that no kernel supports,
   // ResourceExhausted.
   StatusOr<AttentionPlan> Plan(const AttentionShape& shape,
                                const StepLayout& step,
@@ -64,8 +63,7 @@ class Attention final {
 
  private:
   Attention() = default;
-  bool SupportsPaged(const AttentionShape& shape, const KvView& kv) const;
-  bool SupportsRagged(const AttentionShape& shape, const KvView& kv);
+  bool UsesRagged(const AttentionShape& shape, const KvView& kv);
   // Whether chunks read the cache instead of the K and V of the step.
   bool GathersAll(const KvView& kv) const;
   ClusterWork PlanCluster(const AttentionShape& shape,

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/rows/quantize.h"
+#include "kernels/cuda/table/stream_k_blocks.h"
 #include "kernels/kv_view.h"
 #include "kernels/tensor.h"
 
@@ -220,24 +221,20 @@ cudaError_t PrepareFp8Attention();
 cudaError_t LaunchFp8DecodeAttention(const PagedWork& work, const AttentionLaunch& call);
 cudaError_t LaunchFp8ChunkAttention(const PagedWork& work, const AttentionLaunch& call);
 
-// Our own kernels for single rows support head sizes 64 and 128, groups of up to 8 query heads, KV
-// in bf16 or fp8.
-bool SupportsSingleRows(const AttentionShape& shape, const KvView& kv);
-// The number of splits for a row that sees `positions` positions, so that a split has about
-// `positions_per_split`: a power of two, at most `most` and 16.
-int32_t ClusterSplits(int32_t positions, int32_t positions_per_split, int32_t most);
 cudaError_t PrepareClusterAttention();
 // How many clusters of `splits` thread blocks with eight warps are resident at a time. Call after
 // Prepare.
 cudaError_t CountActiveClusters(int32_t head_dim, int32_t splits, int32_t* clusters);
 cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionLaunch& call);
-// Whether the stream-K kernel supports the shape: heads of 128, blocks of one unit. It needs sm_90.
-bool SupportsStreamK(const AttentionShape& shape, const KvView& kv);
 // Groups of up to 8 KV heads, one for each thread block. Each group has its own work tiles. A
 // head's result has the same bits in a group of any size.
-int32_t StreamKHeadGroups(const AttentionShape& shape);
+inline int32_t StreamKHeadGroups(const AttentionShape& shape) {
+  return shape.kv_heads / StreamKHeadsOfBlock(shape.kv_heads);
+}
 // Thread blocks that share an SM.
-int32_t StreamKBlocksPerSm(const AttentionShape& shape, const KvView& kv);
+inline int32_t StreamKBlocksPerSm(const AttentionShape& shape, const KvView& kv) {
+  return StreamKBlocksOfSm(StreamKHeadsOfBlock(shape.kv_heads), kv.dtype == DType::kFp8);
+}
 // Whether the stream-K kernel writes AttentionLaunch::fp8_out: what LaunchQuantize would make of
 // its result in bf16.
 bool StreamKWritesFp8(const AttentionShape& shape);

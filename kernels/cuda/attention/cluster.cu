@@ -9,6 +9,7 @@
 #include "kernels/cuda/attention/decode_warp.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/table/attention_request.h"
 
 // Attention of single rows in one kernel. A cluster of thread blocks splits the context of one row
 // and KV head, and combines its partial results in distributed shared memory.
@@ -17,8 +18,6 @@
 // query and the KV of this step.
 namespace baton::cuda {
 namespace {
-
-constexpr int kMaxClusterSize = 16;
 
 struct Arguments {
   const DecodeRow* list;
@@ -276,20 +275,6 @@ cudaError_t PrepareFor() {
 }
 
 }  // namespace
-
-bool SupportsSingleRows(const AttentionShape& shape, const KvView& kv) {
-  return (shape.head_dim == 64 || shape.head_dim == 128) && shape.group() <= kMaxQueries &&
-         (kv.dtype == DType::kBF16 || kv.dtype == DType::kFp8) && kv.block_tokens % kUnit == 0;
-}
-
-int32_t ClusterSplits(int32_t positions, int32_t positions_per_split, int32_t most) {
-  int32_t splits = 1;
-  while (2 * splits <= std::min(most, kMaxClusterSize) &&
-         splits * positions_per_split < positions) {
-    splits *= 2;
-  }
-  return splits;
-}
 
 // With KV in fp8 the count is at least as high, because the kernel needs fewer registers.
 cudaError_t CountActiveClusters(int32_t head_dim, int32_t splits, int32_t* clusters) {

@@ -96,26 +96,11 @@ struct Exchange {
   float largest[2][kHeads];
 };
 
-// KV heads of a thread block.
-int HeadsOfBlock(int kv_heads) {
-  for (const int heads : {8, 4, 2}) {
-    if (kv_heads % heads == 0) return heads;
-  }
-  return 1;
-}
-
-// Thread blocks on an SM: enough for at least four consumer warps with KV in bf16, and for eight
-// with KV in fp8, because the memory delivers twice as many numbers, and each must be converted.
-constexpr int BlocksPerSm(int heads, bool fp8) {
-  const int warps = fp8 ? 8 : 4;
-  return heads < warps ? warps / heads : 1;
-}
-
 // Shared memory of a thread block. Every slot has two barriers. The ring's stages hold K or V of a
 // unit; two more slots hold the queries of one row and of the next.
 template <class Kv, int kHeads>
 struct Memory {
-  static constexpr int kBlocksPerSm = BlocksPerSm(kHeads, kIsFp8<Kv>);
+  static constexpr int kBlocksPerSm = StreamKBlocksOfSm(kHeads, kIsFp8<Kv>);
   static constexpr int kUnitBytes = kUnit * kHeadDim * static_cast<int>(sizeof(Kv));
   static constexpr int kStageBytes = kHeads * kUnitBytes;
   static constexpr int kFittingStages = kRingBytes / kBlocksPerSm / kStageBytes;
@@ -489,22 +474,8 @@ cudaError_t With(int heads, bool fp8, const Use& use) {
 
 }  // namespace
 
-bool SupportsStreamK(const AttentionShape& shape, const KvView& kv) {
-  const auto head_bytes = kUnit * kHeadDim * static_cast<int64_t>(ShapeOf(kv.dtype).bytes);
-  return SupportsSingleRows(shape, kv) && shape.head_dim == kHeadDim && kv.block_tokens == kUnit &&
-         kv.head_stride == head_bytes;
-}
-
 bool StreamKWritesFp8(const AttentionShape& shape) {
   return StreamKHeadGroups(shape) == 1;
-}
-
-int32_t StreamKHeadGroups(const AttentionShape& shape) {
-  return shape.kv_heads / HeadsOfBlock(shape.kv_heads);
-}
-
-int32_t StreamKBlocksPerSm(const AttentionShape& shape, const KvView& kv) {
-  return BlocksPerSm(HeadsOfBlock(shape.kv_heads), kv.dtype == DType::kFp8);
 }
 
 cudaError_t PrepareStreamKAttention() {
@@ -522,9 +493,9 @@ cudaError_t LaunchStreamKAttention(const StreamKWork& work, const AttentionLaunc
                        DecodeArgumentsOf(call, work.tables),
                        reinterpret_cast<uint8_t*>(call.fp8_out.data),
                        call.fp8_out.scales};
-  return With(HeadsOfBlock(call.shape.kv_heads), call.kv.dtype == DType::kFp8, [&](auto kernel) {
-    return kernel.Launch(a, call);
-  });
+  return With(StreamKHeadsOfBlock(call.shape.kv_heads),
+              call.kv.dtype == DType::kFp8,
+              [&](auto kernel) { return kernel.Launch(a, call); });
 }
 
 }  // namespace baton::cuda

@@ -2,17 +2,14 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
 
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/primitives/loaded_code.h"
+#include "kernels/cuda/table/kernel_table.h"
 
 namespace baton::cuda {
 namespace {
-
-constexpr int32_t kFp8Architecture = 89;
-constexpr int32_t kHopper = 90;
 
 // An architecture for which the backend is compiled. Its machine code also runs on later
 // architectures of the same major number, except that of sm_90a.
@@ -23,30 +20,12 @@ struct Target {
 constexpr std::array kTargets = {Target{80, "80-real"},
                                  Target{86, "86-real"},
                                  Target{89, "89-real"},
-                                 Target{kHopper, "90a-real"},
+                                 Target{kHopperArchitecture, "90a-real"},
                                  Target{100, "100-real"},
                                  Target{103, "103-real"},
                                  Target{120, "120-real"}};
 
 }  // namespace
-
-bool MayRun(KernelFamily family, const DeviceProperties& device) {
-  switch (family) {
-    case KernelFamily::kPortable:
-      return device.architecture >= kOldestArchitecture;
-    case KernelFamily::kClusters:
-      return device.code_architecture >= kHopper && !device.portable;
-    case KernelFamily::kHopper:
-      // The build has no code for sm_90 without the instructions of sm_90a (BatonCuda.cmake).
-      return device.architecture == kHopper && device.code_architecture == kHopper &&
-             !device.portable;
-  }
-  return false;
-}
-
-bool SupportsFp8(const DeviceProperties& device) {
-  return std::min(device.architecture, device.code_architecture) >= kFp8Architecture;
-}
 
 StatusOr<DeviceProperties> ReadDeviceProperties() {
   int index = 0;
@@ -81,8 +60,8 @@ std::string ArchitectureToBuild(int32_t architecture) {
   std::string build = "80-virtual";
   for (const Target& target : kTargets) {
     const bool same_major = target.architecture / 10 == architecture / 10;
-    if (target.architecture == architecture ||
-        (same_major && target.architecture < architecture && target.architecture != kHopper)) {
+    if (target.architecture == architecture || (same_major && target.architecture < architecture &&
+                                                target.architecture != kHopperArchitecture)) {
       build = target.build;
     }
   }
@@ -101,7 +80,7 @@ Status HasNoCode(std::string_view name, int32_t architecture, std::string_view w
 }
 
 Status CheckFp8Weights(const DeviceProperties& device) {
-  if (SupportsFp8(device)) return OkStatus();
+  if (MayRun(RowOf(KernelId::kCublasFp8).family, device)) return OkStatus();
   if (device.architecture < kFp8Architecture) {
     return MakeStatus(StatusCode::kFailedPrecondition,
                       "the GEMMs of FP8 weights need a GPU of sm_{} or newer, and this one is "
@@ -116,17 +95,6 @@ Status CheckFp8Weights(const DeviceProperties& device) {
                     kFp8Architecture,
                     BuiltArchitectures(),
                     ArchitectureToBuild(device.architecture));
-}
-
-Status CheckDeterministic(const DeviceProperties& device) {
-  if (MayRun(KernelFamily::kHopper, device)) return OkStatus();
-  return MakeStatus(StatusCode::kFailedPrecondition,
-                    "deterministic mode needs the GEMMs of sm_90a, and this sm_{} GPU runs {}; set "
-                    "engine.deterministic to false (prefill and decode workers have it on by "
-                    "default)",
-                    device.architecture,
-                    device.portable ? "portable kernels alone (engine.kernels)"
-                                    : fmt::format("code for sm_{}", device.code_architecture));
 }
 
 }  // namespace baton::cuda

@@ -13,15 +13,13 @@
 #include "kernels/cuda/device/scratch_memory.h"
 #include "kernels/cuda/experts/experts_kernels.h"
 #include "kernels/cuda/gemm/tensor_map.h"
+#include "kernels/cuda/table/kernel_table.h"
 
 namespace baton::cuda {
 namespace {
 
 // The most rows that are computed at once, which bounds the scratch memory.
 constexpr int64_t kMaxRows = 8192;
-
-// Up to this number of rows, scores are computed without tensor cores, which has less latency.
-constexpr int64_t kFewScoreRows = 4;
 
 ExpertResults ResultsIn(const ExpertScratch& scratch, const PreparedExperts& experts) {
   return {.results = scratch.results,
@@ -85,13 +83,6 @@ struct Numbers {
 // Bytes of a row, without the scale of FP8.
 int64_t BytesOfRow(const CudaMatrix& matrix) {
   return matrix.cols() * (matrix.dtype() == DType::kFp8 ? 1 : 2);
-}
-
-// Whether the wgmma kernels can compute the experts: TMA loads their inputs in whole spans.
-bool FitsWgmma(const ExpertArgs& args) {
-  static_assert(kSpanNumbers % kMixedRows == 0);
-  return BytesOfRow(Cast(args.gate_up[0])) % kSpanBytes == 0 &&
-         BytesOfRow(Cast(args.down[0])) % kSpanBytes == 0;
 }
 
 // Sets one map of `maps` for each matrix, from the first one on.
@@ -204,7 +195,11 @@ class Experts::Impl {
   Impl(const DeviceProperties& device, const ExpertsOptions& options)
       : device_(device), options_(options) {}
   StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first);
-  bool deterministic() const { return options_.deterministic; }
+  bool ScoresFew(int64_t rows) const {
+    const KernelRule* const rule =
+        Choose(ExpertScoresRequest(rows, options_.deterministic), device_);
+    return rule != nullptr && rule->kernel == KernelId::kFewScores;
+  }
 
  private:
   using Identity = std::tuple<const void*, const void*, const void*>;
@@ -276,10 +271,17 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
   experts.end = first + static_cast<int32_t>(args.gate_up.size());
   experts.hidden = static_cast<int32_t>(args.router->cols());
   experts.width = static_cast<int32_t>(args.down[0]->cols());
-  // In bf16, wgmma gives the bits of mma.sync. In FP8, it converts x to FP8, too.
-  const bool fp8 = experts.gate_up_scales != nullptr || experts.down_scales != nullptr;
-  const bool wgmma =
-      MayRun(KernelFamily::kHopper, device_) && !(options_.deterministic && fp8) && FitsWgmma(args);
+  static_assert(kSpanNumbers % kMixedRows == 0);
+  const KernelRequest request = ExpertsRequest({.experts = experts.experts,
+                                                .experts_per_token = args.experts_per_token,
+                                                .hidden = experts.hidden,
+                                                .width = experts.width,
+                                                .gate_up = Cast(args.gate_up[0]).dtype(),
+                                                .down = Cast(args.down[0]).dtype()},
+                                               kMaxRows,
+                                               options_.deterministic);
+  const bool wgmma = Runs(KernelId::kWgmmaExperts, request, device_) ||
+                     Runs(KernelId::kWgmmaFp8Experts, request, device_);
   return wgmma ? DescribeForWgmma(args, layer) : OkStatus();
 }
 
@@ -331,9 +333,8 @@ cudaError_t Experts::Launch(const Tensor& x,
     const Tensor part = x.Rows(first, rows);
     ExpertScratch scratch;
     Place(experts, rows, experts.scratch, scratch);
-    const bool few = rows <= kFewScoreRows && !impl_->deterministic();
-    cudaError_t error = few ? LaunchFewScores(part, experts, scratch, stream)
-                            : LaunchScores(part, experts, scratch, stream);
+    cudaError_t error = impl_->ScoresFew(rows) ? LaunchFewScores(part, experts, scratch, stream)
+                                               : LaunchScores(part, experts, scratch, stream);
     if (error == cudaSuccess) error = LaunchRouting(rows, experts, scratch, stream);
     if (error == cudaSuccess) {
       error = UsesWgmma(experts, rows) ? LaunchWgmmaGemms(part, experts, scratch, stream)

@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "kernels/cuda/device/device_properties.h"
 #include "kernels/cuda/experts/experts_kernels.h"
+#include "kernels/cuda/table/experts_request.h"
 #include "kernels/ops.h"
 
 namespace baton::cuda {
@@ -17,7 +18,7 @@ struct ExpertsOptions {
   // number of rows.
   bool deterministic = false;
   // From this mean number of rows per expert on, the GEMMs use wgmma.
-  int64_t wgmma_rows = 8;
+  int64_t wgmma_rows = kWgmmaMeanRows;
 };
 
 // Mixture-of-experts layers: routing, then two GEMMs grouped by expert. The experts' matrices are

@@ -8,14 +8,6 @@
 
 namespace baton::cuda {
 
-// Whether cuBLASLt applies the scales of FP8 operands in less time than a kernel of its own takes
-// for that. It can on Hopper GPUs.
-inline bool CublasAppliesScales(const GemmProblem& problem) {
-  constexpr int32_t kMinRows = 1024;
-  return problem.rows >= kMinRows && problem.x_dtype == DType::kFp8 &&
-         problem.out_dtype == DType::kBF16 && problem.bias == nullptr && !problem.accumulate;
-}
-
 // The cuBLASLt descriptors of one GEMM. In cuBLAS's column-major terms outᵀ = weight · xᵀ, with the
 // weight transposed.
 class GemmDescriptors final {

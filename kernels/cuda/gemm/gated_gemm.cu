@@ -4,12 +4,6 @@
 
 namespace baton::cuda {
 
-bool GatedGemmSupports(const GemmProblem& problem) {
-  return OperandsFit(problem) && problem.silu_mul && problem.out_dtype == DType::kBF16 &&
-         problem.rows <= kGatedMaxRows && problem.n % 16 == 0 && problem.bias == nullptr &&
-         !problem.accumulate && problem.out_stride % 2 == 0 && Aligned(problem.out, 4);
-}
-
 GatedLimits FindGatedLimits(int sm_count) {
   const SkinnyLimits limits = FindSkinnyLimits(sm_count);
   return {.blocks = limits.blocks, .clusters_of_2 = limits.clusters_of_2};

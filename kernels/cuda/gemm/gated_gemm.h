@@ -10,7 +10,7 @@
 // also written to memory and read again.
 namespace baton::cuda {
 
-// Whether LaunchGatedGemm can compute `problem`.
+// Whether LaunchGatedGemm can compute `problem` on sm_90a (KernelId::kGatedGemm).
 bool GatedGemmSupports(const GemmProblem& problem);
 
 // The limits of the current device when `sm_count` of its SMs are used.

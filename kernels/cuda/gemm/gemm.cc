@@ -45,10 +45,6 @@ constexpr size_t kMaxTimed = 4;
 constexpr int kRounds = 3;
 // Deterministic mode: the row class of shapes for which one algorithm computes all numbers of rows.
 constexpr int32_t kDeterministicRows = 64;
-// Deterministic mode: the most rows for which the sequential skinny GEMM is as fast as cuBLASLt.
-constexpr int32_t MaxSequentialRows(DType weight) {
-  return weight == DType::kFp8 ? 32 : 64;
-}
 // Rows of the trial that decides whether a shape's GEMMs are sequential.
 constexpr int32_t kTrialRows = 256;
 
@@ -75,6 +71,7 @@ class Gemm::Impl {
   Impl(const DeviceProperties& device, const GemmOptions& options)
       : device_(device),
         options_(options),
+        choices_(device, options.deterministic),
         sequential_(options.deterministic && MayRun(KernelFamily::kHopper, device)),
         weights_bytes_(static_cast<size_t>(kWeightsPerL2 * device.l2_bytes)) {}
   ~Impl() {
@@ -95,16 +92,9 @@ class Gemm::Impl {
     return options_.cache_folder.empty() ? OkStatus() : ReadCache();
   }
 
-  GemmKernel KernelOf(const GemmProblem& problem) const {
-    return options_.deterministic ? GemmKernel::kCublas : ChooseGemmKernel(problem, device_);
-  }
-  bool SupportsFused(const GemmProblem& problem) const {
-    return KernelOf(problem) != GemmKernel::kCublas;
-  }
-  bool AppliesScales(const GemmProblem& problem) const {
-    return !options_.deterministic && MayRun(KernelFamily::kHopper, device_) &&
-           CublasAppliesScales(problem);
-  }
+  KernelId KernelOf(const GemmProblem& problem) { return choices_.KernelOf(problem); }
+  bool SupportsFused(const GemmProblem& problem) { return FusesOps(KernelOf(problem)); }
+  bool AppliesScales(const GemmProblem& problem) { return choices_.CublasAppliesScales(problem); }
   // Whether the order of sums is that of sequential_gemm.h. Known after Prepare.
   bool IsSequential(const GemmProblem& problem) const {
     if (!sequential_ || !SequentialGemmSupports(problem)) return false;
@@ -120,8 +110,7 @@ class Gemm::Impl {
     if (problem.rows == 0 || SupportsFused(problem)) return OkStatus();
     BATON_RETURN_IF_ERROR(PrepareShape(problem, stream));
     const bool is_sequential = IsSequential(problem);
-    const bool is_few = problem.rows <= MaxSequentialRows(problem.weight_dtype);
-    if (is_sequential && is_few) return OkStatus();
+    if (is_sequential && KernelOf(problem) == KernelId::kSequentialGemm) return OkStatus();
     const GemmKey key = KeyOf(problem);
     if (algorithms_.contains(key) || without_algorithm_.contains(key)) return OkStatus();
     if (cached_.contains(key)) TakeFromCache(problem, key, stream);
@@ -151,18 +140,14 @@ class Gemm::Impl {
 
   cudaError_t Launch(const GemmProblem& problem, cudaStream_t stream) {
     if (problem.rows == 0) return cudaSuccess;
-    switch (KernelOf(problem)) {
-      case GemmKernel::kGemv:
-        return LaunchGemv(problem, device_.sm_count, stream);
-      case GemmKernel::kSkinny:
-        return LaunchSkinnyGemm(problem, device_.sm_count, stream);
-      case GemmKernel::kGated:
-        return LaunchGatedGemm(problem, device_.sm_count, stream);
-      case GemmKernel::kCublas:
-        break;
+    const KernelId kernel = KernelOf(problem);
+    if (kernel == KernelId::kGemv) return LaunchGemv(problem, device_.sm_count, stream);
+    if (kernel == KernelId::kSkinnyGemm) {
+      return LaunchSkinnyGemm(problem, device_.sm_count, stream);
     }
+    if (kernel == KernelId::kGatedGemm) return LaunchGatedGemm(problem, device_.sm_count, stream);
     const bool is_sequential = IsSequential(problem);
-    if (is_sequential && problem.rows <= MaxSequentialRows(problem.weight_dtype)) {
+    if (is_sequential && kernel == KernelId::kSequentialGemm) {
       return LaunchSequentialGemm(problem, device_.sm_count, stream);
     }
     const auto found = algorithms_.find(KeyOf(problem));
@@ -433,6 +418,7 @@ class Gemm::Impl {
 
   const DeviceProperties device_;
   const GemmOptions options_;
+  GemmChoices choices_;
   const bool sequential_;  // whether GEMMs keep the order of sums of sequential_gemm.h
   const size_t weights_bytes_;
   cublasLtHandle_t handle_ = nullptr;

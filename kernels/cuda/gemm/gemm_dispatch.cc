@@ -1,29 +1,97 @@
 #include "kernels/cuda/gemm/gemm_dispatch.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/gemm/gated_gemm.h"
-#include "kernels/cuda/gemm/gemv.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
+#include "kernels/cuda/gemm/tensor_map.h"
+#include "kernels/cuda/table/gemm_request.h"
 
 namespace baton::cuda {
 namespace {
 
-// The most rows of the skinny GEMM. With more rows it reads x too often. For a large k in bf16 it
-// stays faster up to more rows, because it divides k among thread blocks better than cuBLASLt does.
-constexpr int32_t kSkinnyRows = 32;
-constexpr int32_t kSkinnyRowsOfLargeK = 64;
+// The largest power of two that divides `value`, up to GemmShape::kMaxAlignment.
+constexpr int64_t AlignmentOf(uint64_t value) {
+  return static_cast<int64_t>((value | GemmShape::kMaxAlignment) &
+                              -(value | GemmShape::kMaxAlignment));
+}
+
+int64_t AlignmentOf(const void* pointer) {
+  return AlignmentOf(reinterpret_cast<uintptr_t>(pointer));
+}
+
+Operands OperandsOf(const GemmProblem& problem) {
+  const bool fp8_x = problem.x_dtype == DType::kFp8;
+  const bool fp8_weight = problem.weight_dtype == DType::kFp8;
+  if (!fp8_weight) return fp8_x ? Operands::kMixed : Operands::kBf16;
+  if (!fp8_x) return Operands::kFp8Weight;
+  const bool scaled = problem.x_scales != nullptr && problem.weight_scales != nullptr;
+  return scaled ? Operands::kFp8Scaled : Operands::kFp8;
+}
+
+EnumSet FusionsOf(const GemmProblem& problem) {
+  return (problem.bias != nullptr ? SetOf(Fusion::kBias) : 0) |
+         (problem.norm_weight != nullptr ? SetOf(Fusion::kNorm) : 0) |
+         (problem.silu_mul ? SetOf(Fusion::kSiluMul) : 0) |
+         (problem.accumulate ? SetOf(Fusion::kAccumulate) : 0) |
+         (problem.out_dtype == DType::kF32 ? SetOf(Fusion::kF32Out) : 0);
+}
+
+KernelId KernelOfRule(const KernelRule* rule) {
+  return rule == nullptr ? KernelId::kCublas : rule->kernel;
+}
 
 }  // namespace
 
-GemmKernel ChooseGemmKernel(const GemmProblem& problem, const DeviceProperties& device) {
-  if (!MayRun(KernelFamily::kHopper, device)) return GemmKernel::kCublas;
-  if (GemvSupports(problem, device.block_shared_bytes)) return GemmKernel::kGemv;
-  const bool large_k = problem.k >= 2 * problem.n && problem.weight_dtype == DType::kBF16;
-  if (problem.rows <= (large_k ? kSkinnyRowsOfLargeK : kSkinnyRows) &&
-      SkinnyGemmSupports(problem)) {
-    return GemmKernel::kSkinny;
+GemmShape TableShapeOf(const GemmProblem& problem) {
+  const auto bytes = static_cast<int64_t>(NumberBytes(problem));
+  const auto out_bytes = static_cast<int64_t>(ShapeOf(problem.out_dtype).bytes);
+  const auto x_stride = static_cast<uint64_t>(problem.x_stride * bytes);
+  return {.rows = problem.rows,
+          .n = problem.n,
+          .k = problem.k,
+          .operands = OperandsOf(problem),
+          .fusions = FusionsOf(problem),
+          .operand_alignment = std::min(
+              {AlignmentOf(problem.x), AlignmentOf(problem.weight), AlignmentOf(x_stride)}),
+          .out_alignment = std::min(AlignmentOf(problem.out) / out_bytes,
+                                    AlignmentOf(static_cast<uint64_t>(problem.out_stride)))};
+}
+
+KernelId ChooseGemmKernel(const GemmProblem& problem,
+                          const DeviceProperties& device,
+                          bool deterministic) {
+  return KernelOfRule(Choose(GemmRequest(TableShapeOf(problem), deterministic), device));
+}
+
+KernelId GemmChoices::KernelOf(const GemmProblem& problem) {
+  return KernelOfRule(RuleOf(TableShapeOf(problem)));
+}
+
+bool GemmChoices::CublasAppliesScales(const GemmProblem& problem) {
+  GemmShape shape = TableShapeOf(problem);
+  if (shape.operands == Operands::kFp8) shape.operands = Operands::kFp8Scaled;
+  const KernelRule* const rule = RuleOf(shape);
+  return rule != nullptr && rule->kernel == KernelId::kCublasScaled;
+}
+
+const KernelRule* GemmChoices::RuleOf(const GemmShape& shape) {
+  const auto mixed = static_cast<uint64_t>(shape.n * 0x9E3779B1 + shape.k * 0x85EBCA77 +
+                                           shape.rows * 0xC2B2AE3D + shape.fusions * 0x27D4EB2F +
+                                           static_cast<int64_t>(shape.operands) * 0x165667B1);
+  Choice& last = last_[(mixed >> 16) % std::size(last_)];
+  if (shape.rows == 0 || !(last.shape == shape)) {
+    last = {shape, Choose(GemmRequest(shape, deterministic_), device_)};
   }
-  return problem.rows > kSkinnyRows && GatedGemmSupports(problem) ? GemmKernel::kGated
-                                                                  : GemmKernel::kCublas;
+  return last.rule;
+}
+
+bool SkinnyGemmSupports(const GemmProblem& problem) {
+  return Computes(KernelId::kSkinnyGemm, GemmRequest(TableShapeOf(problem), false));
+}
+
+bool GatedGemmSupports(const GemmProblem& problem) {
+  return Computes(KernelId::kGatedGemm, GemmRequest(TableShapeOf(problem), false));
 }
 
 }  // namespace baton::cuda

@@ -14,7 +14,8 @@ namespace baton::cuda {
 //   both bf16;
 //   both FP8: the skinny and the gated GEMM apply the scales, and cuBLASLt where it gets them
 //   (Gemm::AppliesScales); else they are null, and the reader of `out` must apply them;
-//   a weight in FP8 and x in bf16: only for the GEMV (GemvSupports), which applies weight_scales.
+//   a weight in FP8 and x in bf16: only for the GEMV (KernelId::kGemv), which applies
+//   weight_scales.
 struct GemmProblem {
   const void* x = nullptr;
   const void* weight = nullptr;

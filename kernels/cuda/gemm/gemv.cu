@@ -133,12 +133,6 @@ struct Plain {
 }  // namespace
 }  // namespace gemv
 
-bool GemvSupports(const GemmProblem& problem, int32_t block_shared_bytes) {
-  return problem.rows == 1 && problem.k % 512 == 0 &&
-         gemv::SharedBytes(problem.k) <= static_cast<size_t>(block_shared_bytes) &&
-         problem.x_dtype == DType::kBF16 && (!problem.silu_mul || problem.bias == nullptr);
-}
-
 cudaError_t LaunchGemv(const GemmProblem& problem, int sm_count, cudaStream_t stream) {
   const gemv::Kernel kernel = problem.weight_dtype == DType::kFp8
                                   ? gemv::Fp8KernelFor(problem)

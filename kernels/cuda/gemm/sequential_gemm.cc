@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/gemm/gemm_dispatch.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/gemm/tensor_map.h"
 #include "kernels/cuda/gemm/trial_numbers.h"
@@ -31,8 +32,7 @@ Status Fill(const DeviceMemory& memory, size_t bytes, uint32_t seed, cudaStream_
 }  // namespace
 
 bool SequentialGemmSupports(const GemmProblem& problem) {
-  return TmaLoads(problem) && problem.x_scales == nullptr && !problem.silu_mul &&
-         SkinnyGemmWrites(problem);
+  return Computes(KernelId::kSequentialGemm, GemmRequest(TableShapeOf(problem), true));
 }
 
 cudaError_t LaunchSequentialGemm(const GemmProblem& problem, int sm_count, cudaStream_t stream) {

@@ -32,17 +32,6 @@ int32_t CountClusters(int32_t cluster) {
 
 }  // namespace
 
-bool SkinnyGemmWrites(const GemmProblem& problem) {
-  const int32_t halves = problem.silu_mul ? 2 : 1;
-  const bool f32 = problem.out_dtype == DType::kF32;
-  return problem.n % (8 * halves) == 0 && problem.out_stride % 4 == 0 &&
-         Aligned(problem.out, f32 ? 16 : 8) && (!problem.silu_mul || problem.bias == nullptr);
-}
-
-bool SkinnyGemmSupports(const GemmProblem& problem) {
-  return OperandsFit(problem) && problem.rows <= kSkinnyMaxRows && SkinnyGemmWrites(problem);
-}
-
 SkinnyLimits FindSkinnyLimits(int sm_count) {
   // Computed once, because all devices of a process are of one kind.
   static const int32_t of_2 = CountClusters(2);

@@ -7,13 +7,8 @@
 
 namespace baton::cuda {
 
-// Whether LaunchSkinnyGemm can compute `problem` on a device of compute capability 9.0: operands of
-// one type, with scales for both in FP8; at most 64 rows; k a multiple of 128 bytes; the number of
-// outputs a multiple of 8; operands aligned to 16 bytes; no norm, and no bias together with
-// silu_mul.
+// Whether LaunchSkinnyGemm can compute `problem` on sm_90a (KernelId::kSkinnyGemm).
 bool SkinnyGemmSupports(const GemmProblem& problem);
-// The conditions of these that concern the outputs.
-bool SkinnyGemmWrites(const GemmProblem& problem);
 
 // Launches a skinny GEMM, bound by the read of the weight. Weights stream through a ring in shared
 // memory, which fills before the previous kernel has finished. Equal problems give equal bits.

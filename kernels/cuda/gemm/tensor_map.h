@@ -40,27 +40,6 @@ constexpr MatrixView XOf(const GemmProblem& problem) {
   return {problem.x, problem.rows, int64_t{problem.k} * bytes, problem.x_stride * bytes};
 }
 
-// Whether `pointer` is aligned to `bytes`, as TMA and other vector accesses need it.
-inline bool Aligned(const void* pointer, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
-
-// Whether TMA can load the operands of `problem` in boxes of spans for WGMMA: both are in bf16, or
-// both in FP8; k is whole spans; rows are aligned to 16 bytes; no norm is fused.
-inline bool TmaLoads(const GemmProblem& problem) {
-  const DType type = problem.weight_dtype == DType::kFp8 ? DType::kFp8 : DType::kBF16;
-  return problem.x_dtype == type && problem.weight_dtype == type && problem.rows >= 1 &&
-         problem.n > 0 && problem.k > 0 && problem.k % SpanNumbers(problem) == 0 &&
-         problem.norm_weight == nullptr && problem.x_stride * NumberBytes(problem) % 16 == 0 &&
-         Aligned(problem.x, 16) && Aligned(problem.weight, 16);
-}
-
-// The same, and operands in FP8 have their scales.
-inline bool OperandsFit(const GemmProblem& problem) {
-  const bool scaled = problem.x_scales != nullptr && problem.weight_scales != nullptr;
-  return TmaLoads(problem) && scaled == (problem.weight_dtype == DType::kFp8);
-}
-
 // The part of a matrix that one TMA load copies.
 struct Box {
   int32_t rows = 8;

@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -304,6 +305,35 @@ TEST(WrongPortTest, NobodyThereIsSaid) {
   for (const auto& [flag, said] : SaidOf("127.0.0.1:1")) {
     EXPECT_THAT(said, AllOf(HasSubstr("no router answers at 127.0.0.1:1"), HasSubstr("baton up")));
   }
+}
+
+// The configuration of a small model is enough.
+TEST(KernelsCommandTest, ShowsWhatACardWouldRunAndRefuse) {
+  const std::string folder = testing::TempDir() + "/model_of_kernels";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << R"({"model_type": "llama",
+      "architectures": ["LlamaForCausalLM"], "vocab_size": 1024, "hidden_size": 512,
+      "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8,
+      "num_key_value_heads": 8, "head_dim": 64, "max_position_embeddings": 512,
+      "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": true})";
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"kernels", "--model", folder});
+    return RunTool(std::move(words));
+  };
+  const ToolResult hopper = run({"--arch", "sm_90"});
+  EXPECT_EQ(hopper.status, 0) << hopper.errors;
+  EXPECT_THAT(hopper.output,
+              AllOf(HasSubstr("sm_90: 132 SMs"), HasSubstr("gemm/gemv: the fastest")));
+  const ToolResult older = run({"--arch", "sm_80", "--deterministic"});
+  EXPECT_EQ(older.status, 1);
+  EXPECT_THAT(older.errors, HasSubstr("set engine.deterministic to false"));
+  const ToolResult fp8 = run({"--arch", "sm_86", "--weights", "fp8", "--rows", "8"});
+  EXPECT_EQ(fp8.status, 1);
+  EXPECT_THAT(fp8.errors,
+              AllOf(HasSubstr("no kernel computes GEMM of qkv, 1536 × 512 in fp8 on sm_86"),
+                    HasSubstr("with --weights auto they are in bf16")));
+  EXPECT_THAT(run({"--arch", "sm_75"}).errors, HasSubstr("must be one of sm_80"));
+  EXPECT_THAT(run({"--json"}).output, HasSubstr("{\"kernel\":\"cpu/kernels_"));
 }
 
 }  // namespace

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/table/kernel_request.h"
+#include "kernels/dtype.h"
+
+// The requests of a mixture of experts to the kernel table.
+namespace baton::cuda {
+
+// From this mean number of rows per expert on, wgmma pays.
+inline constexpr int64_t kWgmmaMeanRows = 8;
+
+struct ExpertShape {
+  int64_t experts = 0;
+  int64_t experts_per_token = 0;
+  int64_t hidden = 0;
+  int64_t width = 0;
+  DType gate_up = DType::kBF16;
+  DType down = DType::kBF16;
+};
+
+KernelRequest ExpertsRequest(const ExpertShape& shape, int64_t rows, bool deterministic);
+KernelRequest ExpertScoresRequest(int64_t rows, bool deterministic);
+
+}  // namespace baton::cuda

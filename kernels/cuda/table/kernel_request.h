@@ -1,0 +1,105 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+// What a caller of the kernel table asks for: an op, its types, the ops that should be fused into
+// it, and numbers that describe its shape and the step.
+namespace baton::cuda {
+
+enum class KernelOp : uint8_t {
+  kGemm,
+  kSingleRows,    // attention of sequences with one row in the step
+  kFewRows,       // attention of sequences with a few rows
+  kChunks,        // attention of prompt chunks
+  kExpertScores,  // the router of a mixture of experts
+  kExperts,       // the two GEMMs of the experts
+};
+std::string_view Name(KernelOp op);
+
+// How the inputs of an op are stored: both operands of a GEMM, the KV cache of attention, the
+// weights of experts.
+enum class Operands : uint8_t {
+  kBf16,
+  kFp8,        // scales are applied by another op
+  kFp8Scaled,  // a GEMM that applies the scales of both operands
+  kFp8Weight,  // an FP8 weight with its scales, and inputs in bf16
+  kF16,
+  kF32,
+  kMixed,  // no kernel takes it
+};
+std::string_view Name(Operands operands);
+
+// A set of enumerators.
+using EnumSet = uint32_t;
+template <class... E>
+constexpr EnumSet SetOf(E... members) {
+  return (EnumSet{0} | ... | (EnumSet{1} << static_cast<unsigned>(members)));
+}
+
+// What a GEMM does besides the product.
+enum class Fusion : uint8_t {
+  kBias,
+  kNorm,        // normalises its input
+  kSiluMul,     // the outputs are [gate | up]; stores silu(gate) · up
+  kAccumulate,  // adds to the output
+  kF32Out,
+};
+std::string_view Name(Fusion fusion);
+
+// The numbers on which a choice may depend.
+enum class Property : uint8_t {
+  kOne,   // always 1, for conditions on a single property
+  kRows,  // rows of the op; of attention, sequences
+  // GEMM: n outputs, k inputs.
+  kOutputs,
+  kSiluOutputs,       // n with silu · up, else 0
+  kInputs,            // k
+  kInputBytes,        // of a row of the operands
+  kOperandAlignment,  // bytes to which both operands and the rows of the inputs are aligned
+  kOutAlignment,      // numbers to which the output and its rows are aligned
+  // Attention: the shape.
+  kHeadDim,
+  kQueriesOfHead,  // query heads that share a KV head
+  kNumberBytes,    // of a number in the KV cache
+  kBlockTokens,
+  kHeadBytes,     // between the heads of a block
+  kBlockNumbers,  // numbers between two blocks
+  kWindow,        // positions of the sliding window; many when there is none
+  // Attention: the step.
+  kLongest,         // the most positions that a row sees
+  kPositions,       // positions that all rows see
+  kClusters,        // 1 when clusters of every size are resident
+  kClusterSplits,   // the largest cluster with which all rows are resident at once; 0: none
+  kSplits,          // of the longest row for a cluster
+  kSplitPositions,  // positions of one of these splits
+  kFairPositions,   // positions of all rows and KV heads over the SMs
+  kWorkTile,        // positions of a work tile of stream-K
+  kTwiceWorkTiles,  // two times the tiles of rows and query heads of prompt chunks
+  kSms,             // SMs of the device
+  kGatheredBytes,   // the copy of K and V that prompt chunks read; 0: none
+  // Experts.
+  kPairs,           // rows · experts of a row
+  kWgmmaPairs,      // the pairs from which wgmma pays
+  kExpertRowBytes,  // the largest number of bytes that divides the rows of both matrices
+  kExpertSizes,     // the largest number that divides hidden size and width of an expert
+  kExperts,
+  kExpertsOfRow,
+};
+inline constexpr size_t kProperties = static_cast<size_t>(Property::kExpertsOfRow) + 1;
+std::string_view Name(Property property);
+
+struct KernelRequest {
+  KernelOp op = KernelOp::kGemm;
+  Operands operands = Operands::kBf16;
+  EnumSet fusions = 0;  // of Fusion
+  bool deterministic = false;
+  std::array<int64_t, kProperties> values = {1};
+
+  int64_t& operator[](Property property) { return values[static_cast<size_t>(property)]; }
+  int64_t operator[](Property property) const { return values[static_cast<size_t>(property)]; }
+};
+
+}  // namespace baton::cuda
