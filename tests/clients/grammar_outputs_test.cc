@@ -106,11 +106,13 @@ class RandomWriter {
   std::vector<float> endings_;
 };
 
-// The test model's tokenizer, with the markers of all formats of calls as special tokens.
-Tokenizer TokenizerWithMarkers() {
+// The test model's tokenizer; with `special`, the markers of all formats are special tokens of it.
+Tokenizer TestTokenizer(bool special) {
   TokenizerSpec spec = LoadTokenizerSpec(BATON_TEST_MODEL).value();
-  for (const std::string_view marker : AllTokens()) {
-    spec.pieces.push_back({std::string(marker), PieceKind::kControl});
+  if (special) {
+    for (const std::string_view marker : AllTokens()) {
+      spec.pieces.push_back({std::string(marker), PieceKind::kControl});
+    }
   }
   return Tokenizer::Create(std::move(spec)).value();
 }
@@ -118,8 +120,8 @@ Tokenizer TokenizerWithMarkers() {
 // Outputs with the schemas that they must match.
 class OutputCheck {
  public:
-  OutputCheck()
-      : tokenizer_(TokenizerWithMarkers()),
+  explicit OutputCheck(bool special)
+      : tokenizer_(TestTokenizer(special)),
         compiler_(MakeGrammarCompiler(tokenizer_,
                                       {.vocabulary = static_cast<int32_t>(tokenizer_.vocab_size())})
                       .value()),
@@ -205,7 +207,7 @@ class OutputCheck {
 };
 
 void CheckValues(int count) {
-  OutputCheck check;
+  OutputCheck check(/*special=*/false);
   for (const Json& schema : check.schemas()) {
     const auto part = JsonSchemaPart(schema);
     ASSERT_TRUE(part.ok()) << schema << part.status();
@@ -226,7 +228,7 @@ std::vector<ToolCallFormat> FormatsOfCalls() {
 // Arguments with each of the schemas, in these formats. `special`: the markers of calls are special
 // tokens.
 void CheckCalls(int count, bool special) {
-  OutputCheck check;
+  OutputCheck check(special);
   for (const Json& schema : check.schemas()) {
     // References lead to the whole schema, which is a part here.
     if (schema.dump().find("$ref") != std::string::npos) continue;
