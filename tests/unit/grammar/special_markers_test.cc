@@ -1,6 +1,7 @@
 // Calls whose markers are special tokens: the grammar and the parser take only these tokens for
 // markers, and the same text in ordinary tokens for text.
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -362,6 +363,10 @@ TEST(SpecialMarkers, OnlyTheSpecialTokenEndsReasoning) {
                        formats, true, ChoicePart(std::vector<std::string>{"Yes"}).value())));
     Tokens tokens = Bytes("Hm, " + std::string(marker) + "No");
     EXPECT_TRUE(Begins(*grammar, tokens, tokenizer));
+    Tokens again = tokens;
+    std::ranges::copy(WithSpecial(MarkersOf(format)->begin, TokensOf(format), tokenizer),
+                      std::back_inserter(again));
+    EXPECT_FALSE(Begins(*grammar, again, tokenizer)) << "a special token that does not end it";
     std::ranges::copy(WithSpecial(marker, TokensOf(format), tokenizer), std::back_inserter(tokens));
     EXPECT_TRUE(Begins(*grammar, tokens, tokenizer));
     tokens.push_back('N');
