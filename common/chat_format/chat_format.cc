@@ -1,5 +1,6 @@
 #include "common/chat_format/chat_format.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <utility>
@@ -191,6 +192,8 @@ std::vector<std::string_view> AllTokens() {
   for (int i = 0; i <= static_cast<int>(kLastReasoningFormat); ++i) {
     add(TokensOf(static_cast<ReasoningFormat>(i)));
   }
+  std::ranges::sort(all);
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 

@@ -87,7 +87,7 @@ bool MayBeginReasoning(ReasoningFormat format, std::string_view chat_template);
 // tokens must stay in the text for the parser.
 const std::vector<std::string_view>& TokensOf(ToolCallFormat format);
 std::vector<std::string_view> TokensOf(ReasoningFormat format);
-// Of all formats.
+// Of all formats, each once.
 std::vector<std::string_view> AllTokens();
 
 }  // namespace baton

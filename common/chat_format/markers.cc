@@ -10,11 +10,11 @@ SpecialMarkers::SpecialMarkers(std::vector<std::string_view> tokens) : tokens_(s
   tokens_.erase(std::unique(tokens_.begin(), tokens_.end()), tokens_.end());
 }
 
-std::string SpecialMarkers::Signed(std::string_view marker) const {
+std::string SpecialMarkers::Signed(std::string_view marker, std::string_view sign) const {
   std::string out(marker);
   for (const std::string_view token : tokens_) {
     const size_t at = out.find(token);
-    if (at != std::string::npos) out.insert(at, 1, kSpecialSign);
+    if (at != std::string::npos) out.insert(at, sign);
   }
   return out;
 }

@@ -21,8 +21,11 @@ class SpecialMarkers final {
   // Of literals.
   explicit SpecialMarkers(std::vector<std::string_view> tokens);
 
+  bool empty() const { return tokens_.empty(); }
   // `marker` as it stands in a parser's text: with the sign before each special token in it.
-  std::string Signed(std::string_view marker) const;
+  std::string Signed(std::string_view marker) const { return Signed(marker, {&kSpecialSign, 1}); }
+  // The same with another sign.
+  std::string Signed(std::string_view marker, std::string_view sign) const;
 
  private:
   std::vector<std::string_view> tokens_;

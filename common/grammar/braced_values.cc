@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/chat_format/call_names.h"
+#include "common/chat_format/call_syntax.h"
 #include "common/chat_format/markers.h"
 #include "common/grammar/regex/regex_text.h"
 #include "common/grammar/schema_strings.h"
@@ -16,7 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kGemmaMark = "<|\"|>";
 // The parser bounds names, too.
 constexpr std::string_view kName = "[A-Za-z_] [A-Za-z0-9_]{0,255}";
 // The characters of a JSON string without an escape, and the escapes, which name no half of a
@@ -34,7 +34,20 @@ void SortAsTemplate(std::vector<std::pair<std::string, Value>>& members) {
       members, {}, [](const auto& member) { return absl::AsciiStrToLower(member.first); });
 }
 
+const CallSyntax& GemmaSyntax() {
+  return PlainSyntaxOf(ToolCallFormat::kGemma);
+}
+
 }  // namespace
+
+BracedValues::BracedValues(Syntax syntax,
+                           const MarkedFormats& formats,
+                           const CallableTool& tool,
+                           EbnfRules& rules)
+    : ValueRules(tool, rules),
+      json_(syntax == Syntax::kJson),
+      mark_(EbnfText(json_ ? "\"" : formats.Signed(GemmaSyntax().value_begin))),
+      excluded_(formats.Excluded(GemmaSyntax().All())) {}
 
 std::string BracedValues::Free(const At&) {
   if (!free_.empty()) return free_;
@@ -140,8 +153,7 @@ StatusOr<std::string> BracedValues::Array(const Json& schema, const At& at) {
 }
 
 std::string BracedValues::Marked(std::string_view text) const {
-  const std::string mark = EbnfText(json_ ? "\"" : kGemmaMark);
-  return fmt::format("{} {} {}", mark, text, mark);
+  return fmt::format("{} {} {}", mark_, text, mark_);
 }
 
 StatusOr<std::string> BracedValues::Key(std::string_view name) const {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/grammar/marked_formats.h"
 #include "common/grammar/value_rules.h"
 
 namespace baton {
@@ -19,12 +20,11 @@ class BracedValues final : public ValueRules {
     kJson,  // {"key": 71}; strings have no '<', so no marker
   };
 
-  // `excluded`: what no string of Gemma contains. `tool` and `rules` outlive the object.
+  // `tool` and `rules` outlive the object.
   BracedValues(Syntax syntax,
-               std::vector<std::string> excluded,
+               const MarkedFormats& formats,
                const CallableTool& tool,
-               EbnfRules& rules)
-      : ValueRules(tool, rules), json_(syntax == Syntax::kJson), excluded_(std::move(excluded)) {}
+               EbnfRules& rules);
 
  private:
   std::string Free(const At& at) override;
@@ -46,8 +46,9 @@ class BracedValues final : public ValueRules {
   std::string AnyText();
 
   const bool json_;
-  const std::vector<std::string> excluded_;
-  std::string free_;  // the rule of any value, once it is needed
+  const std::string mark_;                   // around strings
+  const std::vector<std::string> excluded_;  // what no string of Gemma contains
+  std::string free_;                         // the rule of any value, once it is needed
 };
 
 }  // namespace baton

@@ -94,7 +94,7 @@ std::optional<CallForm> TaggedFormOf(ToolCallFormat format) {
   }
 }
 
-std::optional<CallForm> FormOf(ToolCallFormat format) {
+std::optional<CallForm> PlainFormOf(ToolCallFormat format) {
   if (IsTagged(format)) return TaggedFormOf(format);
   switch (format) {
     case ToolCallFormat::kHermes:
@@ -163,6 +163,25 @@ std::optional<CallForm> FormOf(ToolCallFormat format) {
   }
 }
 
+std::optional<CallForm> FormOf(const MarkedFormats& formats) {
+  std::optional<CallForm> form = PlainFormOf(formats.calls);
+  if (!form.has_value()) return form;
+  for (std::string* text : {&form->section_begin,
+                            &form->begin,
+                            &form->name_end,
+                            &form->end,
+                            &form->section_end,
+                            &form->separator,
+                            &form->after_number,
+                            &form->trigger}) {
+    std::string with_signs = formats.Signed(*text);
+    // JSON has no special tokens, so it needs no other bound.
+    if (with_signs != *text) form->excluded.clear();
+    *text = std::move(with_signs);
+  }
+  return form;
+}
+
 Status NoForm() {
   return InvalidArgument("the model has no format for calls of tools");
 }
@@ -188,17 +207,17 @@ Status CheckNames(ToolCallFormat format, const std::vector<CallableTool>& tools)
 }
 
 // One call of each tool.
-StatusOr<Json> CallsOf(ToolCallFormat format,
+StatusOr<Json> CallsOf(const MarkedFormats& formats,
                        const CallForm& form,
                        const std::vector<CallableTool>& tools) {
   Json calls = Json::array();
   size_t written = 0;
   for (const CallableTool& tool : tools) {
     Json content = JsonSchemaOf(tool.parameters, form.excluded);
-    if (IsTagged(format)) {
-      BATON_ASSIGN_OR_RETURN(content, TaggedArguments(format, tool, written));
-    } else if (IsNested(format)) {
-      BATON_ASSIGN_OR_RETURN(content, NestedArguments(format, tool));
+    if (IsTagged(formats.calls)) {
+      BATON_ASSIGN_OR_RETURN(content, TaggedArguments(formats, tool, written));
+    } else if (IsNested(formats.calls)) {
+      BATON_ASSIGN_OR_RETURN(content, NestedArguments(formats, tool));
     }
     if (form.numbered) {
       content = SequencePart(Json::array({{{"type", "regex"}, {"pattern", "[0-9]{1,3}"}},
@@ -276,25 +295,25 @@ StatusOr<Json> PythonCalls(const std::vector<CallableTool>& tools, bool one) {
 }
 
 // What stands around such a list.
-std::pair<std::string_view, std::string_view> PythonBrackets(ToolCallFormat format) {
-  if (format == ToolCallFormat::kLfm2) return {"<|tool_call_start|>[", "]<|tool_call_end|>"};
-  return {"[", "]"};
+std::pair<std::string, std::string> PythonBrackets(const MarkedFormats& formats) {
+  if (formats.calls != ToolCallFormat::kLfm2) return {"[", "]"};
+  return {formats.Signed("<|tool_call_start|>["), formats.Signed("]<|tool_call_end|>")};
 }
 
 // Text that is no call where calls have no marker: it begins with another character than calls.
 Json TextWithoutCall() {
   const Json begin = {{"type", "regex"}, {"pattern", "[^{\\[< \\n\\r\\t]"}};
-  return OptionalPart(SequencePart(Json::array({begin, {{"type", "any_text"}}})));
+  return OptionalPart(SequencePart(Json::array({begin, AnyTextPart({})})));
 }
 
 // The answer or the calls of a model that writes messages in channels. Comments may precede them.
-Json HarmonyText(GrammarPart calls) {
-  const Json comment = {{"type", "tag"},
-                        {"begin", "<|channel|>commentary<|message|>"},
-                        {"content", {{"type", "any_text"}}},
-                        {"end", kHarmonyNext}};
-  const Json answer = SequencePart(Json::array(
-      {TextPart(kHarmonyAnswer), {{"type", "any_text"}, {"excludes", {"<|end|>", "<|start|>"}}}}));
+Json HarmonyText(const MarkedFormats& formats, GrammarPart calls) {
+  const Json comment = TagPart(formats.Signed("<|channel|>commentary<|message|>"),
+                               AnyTextPart(formats.Excluded({})),
+                               formats.Signed(kHarmonyNext));
+  const Json answer =
+      SequencePart(Json::array({TextPart(formats.Signed(kHarmonyAnswer)),
+                                AnyTextPart(formats.Excluded({"<|end|>", "<|start|>"}))}));
   return SequencePart(Json::array(
       {{{"type", "star"}, {"content", comment}}, OrPart(Json::array({answer, std::move(calls)}))}));
 }
@@ -307,15 +326,37 @@ Json TriggeredTags(Json triggers, Json tags, bool one) {
           {"stop_after_first", one}};
 }
 
+// Text with `calls`, which begin with `begin`. Where that has a special token, the token alone is
+// the trigger, and the text has nothing else with which the parser begins to read a call.
+Json TextWithTags(const MarkedFormats& formats, std::string_view begin, Json calls, bool one) {
+  std::string trigger(begin.substr(0, begin.find('\n')));
+  std::vector<std::string> others;
+  if (trigger.find(kGrammarSign) != std::string::npos) {
+    const CallSyntax& syntax = PlainSyntaxOf(formats.calls);
+    for (const std::string& marker : syntax.Beginnings()) {
+      std::string with_signs = formats.Signed(marker);
+      const bool begins = with_signs != marker || syntax.IsOpening(marker);
+      if (begins && !with_signs.starts_with(trigger)) others.push_back(std::move(with_signs));
+    }
+    for (const std::string& marker : others) {
+      if (trigger.starts_with(marker)) trigger = marker;
+    }
+    std::erase(others, trigger);
+  }
+  Json part = TriggeredTags(Json::array({trigger}), std::move(calls), one);
+  if (!others.empty()) part["excludes"] = others;
+  return part;
+}
+
 // The calls alone, or text with calls in it. Only the whole header of a call counts: text may have
 // the marker.
 StatusOr<GrammarPart> FunctionaryText(GrammarPart calls,
                                       const std::vector<CallableTool>& tools,
                                       bool one) {
-  constexpr ToolCallFormat kFormat = ToolCallFormat::kFunctionaryMessages;
-  CallForm in_text = *FormOf(kFormat);
+  const MarkedFormats formats = {.calls = ToolCallFormat::kFunctionaryMessages};
+  CallForm in_text = *FormOf(formats);
   in_text.begin = in_text.separator;
-  BATON_ASSIGN_OR_RETURN(Json tags, CallsOf(kFormat, in_text, tools));
+  BATON_ASSIGN_OR_RETURN(Json tags, CallsOf(formats, in_text, tools));
   Json triggers = Json::array();
   for (const Json& tag : tags) triggers.push_back(tag["begin"]);
   Json text = TriggeredTags(std::move(triggers), std::move(tags), one);
@@ -326,78 +367,75 @@ StatusOr<GrammarPart> FunctionaryText(GrammarPart calls,
 
 }  // namespace
 
-StatusOr<GrammarPart> CallsPart(ToolCallFormat format,
+StatusOr<GrammarPart> CallsPart(const MarkedFormats& formats,
                                 const std::vector<CallableTool>& tools,
                                 bool one) {
-  BATON_RETURN_IF_ERROR(CheckNames(format, tools));
-  if (PlainSyntaxOf(format).style == CallStyle::kPython) {
+  BATON_RETURN_IF_ERROR(CheckNames(formats.calls, tools));
+  if (PlainSyntaxOf(formats.calls).style == CallStyle::kPython) {
     BATON_ASSIGN_OR_RETURN(Json calls, PythonCalls(tools, one));
-    const auto [begin, end] = PythonBrackets(format);
+    const auto [begin, end] = PythonBrackets(formats);
     return SequencePart(Json::array({TextPart(begin), std::move(calls), TextPart(end)}));
   }
-  const std::optional<CallForm> form = FormOf(format);
+  const std::optional<CallForm> form = FormOf(formats);
   if (!form.has_value()) return NoForm();
-  BATON_ASSIGN_OR_RETURN(Json calls, CallsOf(format, *form, tools));
-  const bool ends = one || format == ToolCallFormat::kHarmony;
+  BATON_ASSIGN_OR_RETURN(Json calls, CallsOf(formats, *form, tools));
+  const bool ends = one || formats.calls == ToolCallFormat::kHarmony;
   Json part = Several(OrPart(std::move(calls)), form->separator, ends);
   if (form->section_begin.empty()) return part;
   return SequencePart(
       Json::array({TextPart(form->section_begin), std::move(part), TextPart(form->section_end)}));
 }
 
-StatusOr<GrammarPart> TextWithCallsPart(ToolCallFormat format,
+StatusOr<GrammarPart> TextWithCallsPart(const MarkedFormats& formats,
                                         const std::vector<CallableTool>& tools,
                                         bool one) {
-  if (format == ToolCallFormat::kHarmony || PlainSyntaxOf(format).bare) {
-    BATON_ASSIGN_OR_RETURN(GrammarPart calls, CallsPart(format, tools, one));
-    if (format == ToolCallFormat::kHarmony) return HarmonyText(std::move(calls));
-    if (format == ToolCallFormat::kFunctionaryMessages) {
+  const CallSyntax& syntax = PlainSyntaxOf(formats.calls);
+  if (formats.calls == ToolCallFormat::kHarmony || syntax.bare) {
+    BATON_ASSIGN_OR_RETURN(GrammarPart calls, CallsPart(formats, tools, one));
+    if (formats.calls == ToolCallFormat::kHarmony) return HarmonyText(formats, std::move(calls));
+    if (formats.calls == ToolCallFormat::kFunctionaryMessages) {
       return FunctionaryText(std::move(calls), tools, one);
     }
     return OrPart(Json::array({std::move(calls), TextWithoutCall()}));
   }
-  BATON_RETURN_IF_ERROR(CheckNames(format, tools));
-  const std::optional<CallForm> form = FormOf(format);
-  Json tags;
-  std::string trigger;
-  if (PlainSyntaxOf(format).style == CallStyle::kPython) {
+  BATON_RETURN_IF_ERROR(CheckNames(formats.calls, tools));
+  if (syntax.style == CallStyle::kPython) {
     BATON_ASSIGN_OR_RETURN(Json calls, PythonCalls(tools, one));
-    const auto [begin, end] = PythonBrackets(format);
-    tags = Json::array({TagPart(begin, std::move(calls), end)});
-    trigger = begin;
-  } else if (!form.has_value()) {
-    return NoForm();
-  } else {
-    BATON_ASSIGN_OR_RETURN(tags, CallsOf(format, *form, tools));
-    trigger = form->begin;
-    if (!form->section_begin.empty()) {
-      Json calls = Several(OrPart(std::move(tags)), form->separator, one);
-      tags = Json::array({TagPart(form->section_begin, std::move(calls), form->section_end)});
-      trigger = form->section_begin;
-    }
-    if (!form->trigger.empty()) trigger = form->trigger;
+    const auto [begin, end] = PythonBrackets(formats);
+    return TextWithTags(formats, begin, Json::array({TagPart(begin, std::move(calls), end)}), one);
   }
-  return TriggeredTags(Json::array({trigger.substr(0, trigger.find('\n'))}), std::move(tags), one);
+  const std::optional<CallForm> form = FormOf(formats);
+  if (!form.has_value()) return NoForm();
+  BATON_ASSIGN_OR_RETURN(Json tags, CallsOf(formats, *form, tools));
+  std::string_view begin = form->begin;
+  if (!form->section_begin.empty()) {
+    Json calls = Several(OrPart(std::move(tags)), form->separator, one);
+    tags = Json::array({TagPart(form->section_begin, std::move(calls), form->section_end)});
+    begin = form->section_begin;
+  }
+  if (!form->trigger.empty()) begin = form->trigger;
+  return TextWithTags(formats, begin, std::move(tags), one);
 }
 
-GrammarPart AfterReasoning(ReasoningFormat format, bool in_reasoning, GrammarPart part) {
-  if (format == ReasoningFormat::kNone) return part;
-  if (format == ReasoningFormat::kHarmony) {
-    Json reasoning = {{"type", "tag"},
-                      {"begin", kHarmonyReasoning},
-                      {"content", {{"type", "any_text"}}},
-                      {"end", kHarmonyNext}};
+GrammarPart AfterReasoning(const MarkedFormats& formats, bool in_reasoning, GrammarPart part) {
+  if (formats.reasoning == ReasoningFormat::kNone) return part;
+  const Json text = AnyTextPart(formats.Excluded({}));
+  if (formats.reasoning == ReasoningFormat::kHarmony) {
+    Json reasoning = TagPart(formats.Signed(kHarmonyReasoning), text, formats.Signed(kHarmonyNext));
     return SequencePart(Json::array({OptionalPart(std::move(reasoning)), std::move(part)}));
   }
-  const std::optional<ReasoningMarkers> markers = MarkersOf(format);
-  Json reasoning = {{"type", "tag"},
-                    {"begin", in_reasoning ? std::string_view() : markers->begin},
-                    {"content", {{"type", "any_text"}}},
-                    {"end", markers->end}};
+  const std::optional<ReasoningMarkers> markers = MarkersOf(formats.reasoning);
+  Json reasoning = TagPart(
+      in_reasoning ? "" : formats.Signed(markers->begin), text, formats.Signed(markers->end));
   Json space = {{"type", "regex"}, {"pattern", "\\n{0,2}"}};
   Json thought = SequencePart(Json::array({std::move(reasoning), std::move(space)}));
   if (!in_reasoning) thought = OptionalPart(std::move(thought));
   return SequencePart(Json::array({std::move(thought), std::move(part)}));
+}
+
+GrammarPart InAnswer(const MarkedFormats& formats, GrammarPart part) {
+  if (formats.reasoning != ReasoningFormat::kHarmony) return part;
+  return SequencePart(Json::array({TextPart(formats.Signed(kHarmonyAnswer)), std::move(part)}));
 }
 
 }  // namespace baton

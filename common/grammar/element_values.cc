@@ -27,10 +27,6 @@ const std::string& Token() {
   return PlainSyntaxOf(ToolCallFormat::kMiniMaxM3).key_begin;
 }
 
-std::string Tag(std::string_view name, bool closing) {
-  return fmt::format("{}<{}{}>", Token(), closing ? "/" : "", name);
-}
-
 // The rule of what may follow `begin` in a name that is none of kReserved.
 std::string NameAfter(const std::string& begin, EbnfRules& rules) {
   const std::string any = rules.Add("[A-Za-z0-9_]{0,255}");
@@ -55,10 +51,14 @@ std::string NameAfter(const std::string& begin, EbnfRules& rules) {
 
 }  // namespace
 
-ElementValues::ElementValues(const CallableTool& tool, EbnfRules& rules)
+ElementValues::ElementValues(const MarkedFormats& formats,
+                             const CallableTool& tool,
+                             EbnfRules& rules)
     : ValueRules(tool, rules),
+      token_(formats.Signed(Token())),
+      excluded_(formats.Excluded({Token()})),
       types_(tool.stated.is_null() ? &tool.parameters : &tool.stated),
-      json_(BracedValues::Syntax::kJson, {}, tool, rules) {}
+      json_(BracedValues::Syntax::kJson, formats, tool, rules) {}
 
 bool ElementValues::ReadsJson(ValueTypes type, const At& at) {
   const ParameterType stated = ElementType(types_, at);
@@ -77,8 +77,7 @@ bool ElementValues::ReadsItems(const At& at) {
 std::string ElementValues::Free(const At&) {
   if (!free_.empty()) return free_;
   free_ = rules().Declare();
-  const std::string text = rules().Add(EbnfTextWithout({Token()}));
-  rules().Define(free_, fmt::format("{} | {}+", text, rules().Add(Item(free_))));
+  rules().Define(free_, fmt::format("{} | {}+", AnyText(), rules().Add(Item(free_))));
   return free_;
 }
 
@@ -92,7 +91,7 @@ StatusOr<std::string> ElementValues::Constant(const Json& value, const At& at) {
   if (!value.is_string()) return Scalar(EbnfText(value.dump()), TypesOfValue(value), at);
   const auto& text = value.get_ref<const std::string&>();
   if (ElementType(types_, at).is_text()) {
-    return text.find(Token()) == std::string::npos ? EbnfText(text) : std::string(kNoText);
+    return IsWritable(text) ? EbnfText(text) : std::string(kNoText);
   }
   if (!ReadsJson(ValueTypes::kString, at)) return std::string(kNoText);
   return json_.Value(Json{{"const", value}}, {});
@@ -104,7 +103,7 @@ std::string ElementValues::String(const Json& schema, const At& at) {
     return json_.Value(schema, {}).value_or(std::string(kNoText));
   }
   const auto found = schema.find(kTaggedPattern);
-  if (found == schema.end()) return rules().Add(EbnfTextWithout({Token()}));
+  if (found == schema.end()) return AnyText();
   return rules().Add(EbnfOfRegex(found->get_ref<const std::string&>()));
 }
 
@@ -187,6 +186,16 @@ std::string ElementValues::Item(std::string value) {
       "{} {} {}", EbnfText(Tag(kItem, false)), std::move(value), EbnfText(Tag(kItem, true)));
 }
 
+std::string ElementValues::Tag(std::string_view name, bool closing) const {
+  return fmt::format("{}<{}{}>", token_, closing ? "/" : "", name);
+}
+
+bool ElementValues::IsWritable(std::string_view text) const {
+  return std::ranges::none_of(excluded_, [&](const std::string& part) {
+    return text.find(part) != std::string_view::npos;
+  });
+}
+
 StatusOr<std::string> ElementValues::Element(std::string_view name, std::string_view value) const {
   const bool plain = !name.empty() && name.size() < kMaxCallNameBytes && name.front() != '/' &&
                      name != "tool_call" && !name.starts_with("invoke name=\"") &&
@@ -201,7 +210,7 @@ StatusOr<std::string> ElementValues::Element(std::string_view name, std::string_
 
 std::string ElementValues::UndeclaredElement(std::string_view value) {
   const std::string name = NameAfter("", rules());
-  const std::string token = EbnfText(Token());
+  const std::string token = EbnfText(token_);
   return fmt::format("{} \"<\" {} \">\" {} {} \"</\" {} \">\"", token, name, value, token, name);
 }
 

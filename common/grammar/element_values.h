@@ -6,6 +6,7 @@
 
 #include "common/chat_format/nested_types.h"
 #include "common/grammar/braced_values.h"
+#include "common/grammar/marked_formats.h"
 #include "common/grammar/value_rules.h"
 
 namespace baton {
@@ -19,7 +20,7 @@ namespace baton {
 class ElementValues final : public ValueRules {
  public:
   // `tool` and `rules` outlive the object.
-  ElementValues(const CallableTool& tool, EbnfRules& rules);
+  ElementValues(const MarkedFormats& formats, const CallableTool& tool, EbnfRules& rules);
 
   At Stated() const { return types_.Arguments(); }
 
@@ -42,11 +43,17 @@ class ElementValues final : public ValueRules {
   // Whether it takes an element with items for an array; else for an object.
   bool ReadsItems(const At& at);
   StatusOr<std::vector<Member>> DeclaredMembers(const Json& schema, const At& at, bool items);
+  std::string Tag(std::string_view name, bool closing) const;
   StatusOr<std::string> Element(std::string_view name, std::string_view value) const;
   // An element with any name that means nothing else. Its tags may differ; the parser takes the
   // first.
   std::string UndeclaredElement(std::string_view value);
+  // A text without a pattern.
+  std::string AnyText() { return rules().Add(EbnfTextWithout(excluded_)); }
+  bool IsWritable(std::string_view text) const;
 
+  const std::string token_;                  // before each tag
+  const std::vector<std::string> excluded_;  // what no text contains
   NestedTypes types_;
   BracedValues json_;
   std::string free_;  // the rule of any value, once it is needed

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <string>
 
 #include <absl/strings/ascii.h>
 
 #include "common/base/shortened.h"
+#include "common/grammar/marked_formats.h"
+#include "common/text/utf8.h"
 
 namespace baton {
 namespace {
@@ -31,7 +34,12 @@ StatusOr<size_t> CheckedEscape(std::string_view what, std::string_view text, siz
   uint32_t value = 0;
   if (digits.size() == count && std::ranges::all_of(digits, IsHexDigit) && !more) {
     std::from_chars(digits.data(), digits.data() + count, value, 16);
-    if (value <= kMaxCodePoint && (value < 0xD800 || value > 0xDFFF)) return 2 + count;
+    if (value <= kMaxCodePoint && (value < 0xD800 || value > 0xDFFF)) {
+      std::string character;
+      AppendUtf8(character, value);
+      BATON_RETURN_IF_ERROR(CheckUnsigned(what, character));
+      return 2 + count;
+    }
   }
   return InvalidArgument(
       "{} has the escape '{}'; \\x must have exactly two hexadecimal digits, \\u four and \\U "

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -10,6 +12,13 @@ namespace baton {
 
 inline nlohmann::ordered_json TextPart(std::string_view text) {
   return {{"type", "const_string"}, {"value", text}};
+}
+
+// Any text with none of `excluded` in it.
+inline nlohmann::ordered_json AnyTextPart(const std::vector<std::string>& excluded) {
+  nlohmann::ordered_json part = {{"type", "any_text"}};
+  if (!excluded.empty()) part["excludes"] = excluded;
+  return part;
 }
 
 inline nlohmann::ordered_json TagPart(std::string_view begin,

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/grammar/marked_formats.h"
 #include "common/grammar/regex/regex_anchors.h"
 #include "common/grammar/regex/regex_parser.h"
 #include "common/grammar/regex/regex_text.h"
@@ -85,6 +86,7 @@ StatusOr<GrammarPart> ChoicePart(std::span<const std::string> choices,
   }
   Json elements = Json::array();
   for (const std::string& choice : choices) {
+    BATON_RETURN_IF_ERROR(CheckUnsigned("a choice", choice));
     elements.push_back({{"type", "const_string"}, {"value", choice}});
   }
   return Json{{"type", "or"}, {"elements", std::move(elements)}};

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/chat_format/call_syntax.h"
 #include "common/grammar/braced_values.h"
 #include "common/grammar/ebnf_rules.h"
 #include "common/grammar/element_values.h"
@@ -15,14 +14,14 @@ bool IsNested(ToolCallFormat format) {
   return format == ToolCallFormat::kGemma || format == ToolCallFormat::kMiniMaxM3;
 }
 
-StatusOr<GrammarPart> NestedArguments(ToolCallFormat format, const CallableTool& tool) {
+StatusOr<GrammarPart> NestedArguments(const MarkedFormats& formats, const CallableTool& tool) {
   EbnfRules rules;
   std::string root;
-  if (format == ToolCallFormat::kGemma) {
-    BracedValues values(BracedValues::Syntax::kGemma, PlainSyntaxOf(format).All(), tool, rules);
+  if (formats.calls == ToolCallFormat::kGemma) {
+    BracedValues values(BracedValues::Syntax::kGemma, formats, tool, rules);
     BATON_ASSIGN_OR_RETURN(root, values.Arguments({}));
   } else {
-    ElementValues values(tool, rules);
+    ElementValues values(formats, tool, rules);
     BATON_ASSIGN_OR_RETURN(root, values.Arguments(values.Stated()));
   }
   return nlohmann::ordered_json{{"type", "grammar"}, {"grammar", rules.Grammar(root)}};

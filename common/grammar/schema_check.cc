@@ -17,6 +17,7 @@
 #include "common/base/shortened.h"
 #include "common/chat_format/schema_types.h"
 #include "common/grammar/grammar_spec.h"
+#include "common/grammar/marked_formats.h"
 #include "common/grammar/one_of_proof.h"
 #include "common/grammar/schema_keywords.h"
 #include "common/grammar/schema_merge.h"
@@ -34,6 +35,19 @@ using Json = nlohmann::ordered_json;
 
 // Bytes of a path. A path is built for each schema.
 constexpr size_t kMaxPath = 4096;
+
+Status CheckTextsUnsigned(const Json& value) {
+  if (value.is_string()) {
+    return CheckUnsigned("the schema", value.get_ref<const std::string&>());
+  }
+  if (!value.is_structured()) return OkStatus();
+  const bool named = value.is_object();
+  for (auto inner = value.begin(); inner != value.end(); ++inner) {
+    if (named) BATON_RETURN_IF_ERROR(CheckUnsigned("the schema", inner.key()));
+    BATON_RETURN_IF_ERROR(CheckTextsUnsigned(*inner));
+  }
+  return OkStatus();
+}
 
 class Checker {
  public:
@@ -473,6 +487,7 @@ class Checker {
 }  // namespace
 
 StatusOr<Json> CheckedSchema(const Json& schema, const GrammarLimits& limits, SchemaUse use) {
+  BATON_RETURN_IF_ERROR(CheckTextsUnsigned(schema));
   return Checker(schema, limits, use).Check();
 }
 

@@ -23,9 +23,9 @@ using Json = nlohmann::ordered_json;
 
 // How a format writes an argument: key_begin NAME value_begin VALUE value_end.
 struct Tags {
-  std::string_view key_begin;
-  std::string_view value_begin;  // {} stands for the type, in formats that state it
-  std::string_view value_end;
+  std::string key_begin;
+  std::string value_begin;  // {} stands for the type, in formats that state it
+  std::string value_end;
   std::string_view is_string = {};    // the type of strings
   std::string_view is_other = {};     // a regular expression of other types
   std::vector<std::string> all = {};  // what no text may contain
@@ -50,7 +50,7 @@ Tags DsmlTags() {
           .all = {"<｜DSML｜", "</｜DSML｜"}};
 }
 
-const Tags& TagsOf(ToolCallFormat format) {
+const Tags& PlainTagsOf(ToolCallFormat format) {
   static const std::map<ToolCallFormat, Tags> formats = {
       {ToolCallFormat::kQwenCoder,
        {.key_begin = "<parameter=",
@@ -80,6 +80,15 @@ const Tags& TagsOf(ToolCallFormat format) {
   return formats.at(format);
 }
 
+Tags TagsOf(const MarkedFormats& formats) {
+  Tags tags = PlainTagsOf(formats.calls);
+  for (std::string* text : {&tags.key_begin, &tags.value_begin, &tags.value_end}) {
+    *text = formats.Signed(*text);
+  }
+  tags.all = formats.Excluded(tags.all);
+  return tags;
+}
+
 bool MayBeString(const Json& schema) {
   const auto type = schema.find("type");
   if (type == schema.end()) return false;
@@ -88,7 +97,7 @@ bool MayBeString(const Json& schema) {
 
 class Writer {
  public:
-  explicit Writer(const Tags& tags) : tags_(tags) {}
+  explicit Writer(Tags tags) : tags_(std::move(tags)) {}
 
   // An argument with the name that `key` writes.
   StatusOr<Json> Argument(const Json& key, const std::string& name, const Json& schema) const {
@@ -130,11 +139,13 @@ class Writer {
     return SequencePart(std::move(elements));
   }
 
-  // A value ends at any tag of the format, also inside of a JSON string.
+  // A value ends at any tag of the format, also inside of a JSON string. JSON never has special
+  // tokens.
   Json InJson(Json schema) const {
     constexpr std::string_view kClosing = "</";
     std::vector<std::string_view> excluded;
     for (const std::string_view tag : tags_.all) {
+      if (tag == kGrammarSign) continue;
       const bool closing = tag.starts_with(kClosing);
       if (!closing || std::ranges::find(excluded, kClosing) == excluded.end()) {
         excluded.push_back(closing ? kClosing : tag);
@@ -143,7 +154,7 @@ class Writer {
     return JsonSchemaOf(std::move(schema), excluded);
   }
 
-  Json FreeText() const { return {{"type", "any_text"}, {"excludes", tags_.all}}; }
+  Json FreeText() const { return AnyTextPart(tags_.all); }
 
   // A schema without a keyword that constrains.
   static bool IsFree(const Json& schema) {
@@ -193,7 +204,7 @@ class Writer {
         tags_.all, [&](std::string_view tag) { return text.find(tag) != std::string_view::npos; });
   }
 
-  const Tags& tags_;
+  const Tags tags_;
 };
 
 }  // namespace
@@ -206,11 +217,11 @@ bool IsTagged(ToolCallFormat format) {
   return PlainSyntaxOf(format).style == CallStyle::kTagged;
 }
 
-StatusOr<GrammarPart> TaggedArguments(ToolCallFormat format,
+StatusOr<GrammarPart> TaggedArguments(const MarkedFormats& formats,
                                       const CallableTool& tool,
                                       size_t& written) {
   BATON_ASSIGN_OR_RETURN(const auto alternatives, ReadArguments(tool, written));
-  const Writer writer(TagsOf(format));
+  const Writer writer(TagsOf(formats));
   Json options = Json::array();
   for (const CallArguments& arguments : alternatives) {
     Json elements = Json::array();

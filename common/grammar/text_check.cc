@@ -11,6 +11,7 @@
 #include "common/base/shortened.h"
 #include "common/grammar/escape_check.h"
 #include "common/grammar/grammar_spec.h"
+#include "common/grammar/marked_formats.h"
 #include "common/text/utf8.h"
 
 namespace baton {
@@ -212,7 +213,7 @@ Status CheckTextBytes(std::string_view what, std::string_view text, const Gramma
   if (text.find('\0') != std::string_view::npos) {
     return InvalidArgument("{} contains a NUL character; \\x00 stands for one", what);
   }
-  return OkStatus();
+  return CheckUnsigned(what, text);
 }
 
 Status CheckEbnf(std::string_view what, std::string_view text, const GrammarLimits& limits) {

@@ -9,7 +9,8 @@ namespace baton {
 
 struct GrammarLimits;
 
-// Checks that a client's text (`what`) is UTF-8 without NUL, and neither empty nor too long.
+// Checks that a client's text (`what`) is UTF-8 without NUL and without the sign of special tokens,
+// and neither empty nor too long.
 // Errors: InvalidArgument.
 Status CheckTextBytes(std::string_view what, std::string_view text, const GrammarLimits& limits);
 

@@ -132,7 +132,7 @@ ModelText::ModelText(std::string name,
       if (tokenizer_.is_special(*token)) special.push_back(marker);
     }
   }
-  special_markers_ = SpecialMarkers(std::move(special));
+  marked_formats_ = {formats.calls, formats.reasoning, SpecialMarkers(std::move(special))};
   if (template_.has_value()) known_roles_ = KnownRoles(*template_, tokenizer_);
 }
 
@@ -157,9 +157,7 @@ ChatParserOptions ModelText::ParserOptions(const ChatInput& chat,
   ChatParserOptions options;
   options.reasoning = formats_.reasoning;
   options.in_reasoning = ReasoningAfter(&chat, prompt) == Reasoning::kInside;
-  // A grammar of forced calls counts the bytes of tokens: it takes a marker's text in ordinary
-  // tokens, too.
-  if (output.choice == ChatOutput::Choice::kAuto) options.special = special_markers_;
+  options.special = marked_formats_.special;
   if (!output.calls) return options;
   options.calls = formats_.calls;
   options.offered_only = !output.allowed_tools.empty();

@@ -16,6 +16,7 @@
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/chat_format/chat_parser.h"
+#include "common/grammar/marked_formats.h"
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
 #include "router/generation.h"
@@ -71,6 +72,8 @@ class ModelText final {
   enum class Reasoning : uint8_t { kNotBegun, kInside, kOver };
   Reasoning ReasoningAfter(const ChatInput* chat, std::span<const TokenId> prompt) const;
   const ChatFormats& formats() const { return formats_; }
+  // The same formats, with those of their markers that are special tokens.
+  const MarkedFormats& marked_formats() const { return marked_formats_; }
   // Tokens that are markers of the formats: ChatParser needs them in the text.
   std::span<const TokenId> chat_tokens() const { return chat_tokens_; }
 
@@ -103,7 +106,7 @@ class ModelText final {
   const ChatFormats formats_;
   std::vector<TokenId> chat_tokens_;
   std::vector<std::string> known_roles_;  // the template prints their messages
-  SpecialMarkers special_markers_;
+  MarkedFormats marked_formats_;
 };
 
 }  // namespace baton::router

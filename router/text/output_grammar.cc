@@ -77,7 +77,7 @@ StatusOr<Tools> ReadTools(const ChatInput& chat, const ChatOutput& output, Schem
 // demands: an output under a grammar either is the answer or calls. Nothing when answer and calls
 // are free. Forced calls leave no room for an answer.
 StatusOr<std::optional<GrammarPart>> WithCalls(const GenerationRequest& request,
-                                               const ModelText& text,
+                                               const MarkedFormats& formats,
                                                std::optional<GrammarPart> answer) {
   const auto* chat = std::get_if<ChatInput>(&request.input);
   if (chat == nullptr || !request.chat_output.has_value() || !request.chat_output->calls) {
@@ -86,13 +86,12 @@ StatusOr<std::optional<GrammarPart>> WithCalls(const GenerationRequest& request,
   const ChatOutput& output = *request.chat_output;
   const bool forced = output.choice != Choice::kAuto;
   if (!forced && !answer && chat->tools_json.find("\"strict\"") == std::string::npos) return answer;
-  const ToolCallFormat format = text.formats().calls;
-  const SchemaUse use = EndsAtMarkers(format) ? SchemaUse::kCall : SchemaUse::kJson;
+  const SchemaUse use = EndsAtMarkers(formats.calls) ? SchemaUse::kCall : SchemaUse::kJson;
   BATON_ASSIGN_OR_RETURN(const Tools tools, ReadTools(*chat, output, use));
   if (!forced && !answer && !tools.strict) return answer;
   const bool one = output.one_call || output.choice == Choice::kNamed;
-  auto part = forced || answer ? CallsPart(format, tools.callable, one)
-                               : TextWithCallsPart(format, tools.callable, one);
+  auto part = forced || answer ? CallsPart(formats, tools.callable, one)
+                               : TextWithCallsPart(formats, tools.callable, one);
   if (!part.ok()) return AtMember(part.status(), forced ? "tool_choice" : "tools");
   if (forced || !answer) return std::optional<GrammarPart>(*std::move(part));
   return std::optional<GrammarPart>(OrPart(Json::array({*std::move(answer), *std::move(part)})));
@@ -113,13 +112,6 @@ Status CheckCompatible(const GenerationRequest& request, const std::string& memb
   return OkStatus();
 }
 
-// Harmony writes an answer in a message of the channel "final".
-GrammarPart InFormat(const ChatFormats& formats, GrammarPart part) {
-  if (formats.reasoning != ReasoningFormat::kHarmony) return part;
-  const Json begin = {{"type", "const_string"}, {"value", "<|channel|>final<|message|>"}};
-  return {{"type", "sequence"}, {"elements", Json::array({begin, std::move(part)})}};
-}
-
 // `part` behind the reasoning that the model may write where `prompt` ends: the rest of what the
 // prompt has opened, or all of it. A prompt that ends with the closing marker switches it off.
 GrammarPart AfterReasoningOf(const ModelText& text,
@@ -127,11 +119,10 @@ GrammarPart AfterReasoningOf(const ModelText& text,
                              std::span<const TokenId> prompt,
                              GrammarPart part) {
   using Reasoning = ModelText::Reasoning;
-  const ChatFormats& formats = text.formats();
   const Reasoning reasoning = text.ReasoningAfter(std::get_if<ChatInput>(&input), prompt);
-  const bool may_begin = reasoning == Reasoning::kNotBegun && formats.may_begin_reasoning;
+  const bool may_begin = reasoning == Reasoning::kNotBegun && text.formats().may_begin_reasoning;
   if (reasoning != Reasoning::kInside && !may_begin) return part;
-  return AfterReasoning(formats.reasoning, reasoning == Reasoning::kInside, std::move(part));
+  return AfterReasoning(text.marked_formats(), reasoning == Reasoning::kInside, std::move(part));
 }
 
 }  // namespace
@@ -146,11 +137,11 @@ StatusOr<std::string> OutputGrammar(const GenerationRequest& request,
   if (in.kind != Kind::kNone) {
     StatusOr<GrammarPart> made = PartOf(in);
     if (!made.ok()) return AtMember(made.status(), in.member);
-    answer = is_chat ? InFormat(text.formats(), *std::move(made)) : *std::move(made);
+    answer = is_chat ? InAnswer(text.marked_formats(), *std::move(made)) : *std::move(made);
   }
   const std::string member = answer.has_value() ? in.member : "tool_choice";
   BATON_ASSIGN_OR_RETURN(std::optional<GrammarPart> part,
-                         WithCalls(request, text, std::move(answer)));
+                         WithCalls(request, text.marked_formats(), std::move(answer)));
   if (!part.has_value()) return std::string();
   BATON_RETURN_IF_ERROR(CheckCompatible(request, member));
   if (is_chat) part = AfterReasoningOf(text, request.input, prompt, *std::move(part));

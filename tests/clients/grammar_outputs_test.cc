@@ -1,9 +1,11 @@
 // Random outputs under JSON schemas, which an independent validator (jsonschema of PyPI) checks.
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,7 +52,7 @@ class RandomWriter {
   }
 
   // Empty when the output does not end within `most` tokens.
-  std::string Write(const Grammar& grammar, int most) {
+  std::vector<TokenId> Write(const Grammar& grammar, int most) {
     const std::vector<TokenId>& ends = tokenizer_.spec().eos;
     const size_t vocabulary = tokenizer_.vocab_size();
     const auto matcher = grammar.NewMatcher(ends);
@@ -76,12 +78,10 @@ class RandomWriter {
       const TokenId token = Choose(logits, row);
       EXPECT_NE(token, kNoToken) << tokenizer_.Decode(tokens, true);
       EXPECT_TRUE(matcher->Accept(token));
-      if (token == kNoToken || std::ranges::count(ends, token) > 0) {
-        return tokenizer_.Decode(tokens, true);
-      }
+      if (token == kNoToken || std::ranges::count(ends, token) > 0) return tokens;
       tokens.push_back(token);
     }
-    return "";
+    return {};
   }
 
  private:
@@ -106,11 +106,22 @@ class RandomWriter {
   std::vector<float> endings_;
 };
 
+// The test model's tokenizer; with `special`, the markers of all formats are special tokens of it.
+Tokenizer TestTokenizer(bool special) {
+  TokenizerSpec spec = LoadTokenizerSpec(BATON_TEST_MODEL).value();
+  if (special) {
+    for (const std::string_view marker : AllTokens()) {
+      spec.pieces.push_back({std::string(marker), PieceKind::kControl});
+    }
+  }
+  return Tokenizer::Create(std::move(spec)).value();
+}
+
 // Outputs with the schemas that they must match.
 class OutputCheck {
  public:
-  OutputCheck()
-      : tokenizer_(Tokenizer::Create(LoadTokenizerSpec(BATON_TEST_MODEL).value()).value()),
+  explicit OutputCheck(bool special)
+      : tokenizer_(TestTokenizer(special)),
         compiler_(MakeGrammarCompiler(tokenizer_,
                                       {.vocabulary = static_cast<int32_t>(tokenizer_.vocab_size())})
                       .value()),
@@ -120,10 +131,10 @@ class OutputCheck {
 
   const Json& schemas() const { return schemas_; }
 
-  void Add(const Json& schema, const GrammarPart& part, ToolCallFormat format) {
+  void Add(const Json& schema, const GrammarPart& part, const MarkedFormats& formats = {}) {
     auto grammar = CompileNow(*compiler_, GrammarSpec(part));
     ASSERT_NE(grammar, nullptr);
-    cases_.push_back({schema, std::move(grammar), format});
+    cases_.push_back({schema, std::move(grammar), formats});
   }
 
   // Writes `count` outputs of all cases in turn, and validates them.
@@ -135,7 +146,7 @@ class OutputCheck {
     int unended = 0;
     for (size_t i = 0; written < count; ++i) {
       const Case& one = cases_[i % cases_.size()];
-      const std::string output = writer.Write(*one.grammar, kMaxTokens);
+      const std::vector<TokenId> output = writer.Write(*one.grammar, kMaxTokens);
       if (::testing::Test::HasFailure()) return;
       if (output.empty()) {
         ASSERT_LT(++unended, count) << "outputs do not end";
@@ -156,26 +167,35 @@ class OutputCheck {
   struct Case {
     Json schema;
     std::shared_ptr<const Grammar> grammar;
-    ToolCallFormat format = ToolCallFormat::kNone;  // kNone: the output is the value
+    MarkedFormats formats;  // without calls: the output is the value
   };
 
   // The value of an output: itself, or the arguments of its only call.
-  static std::string ValueOf(const Case& one, const std::string& output) {
-    if (one.format == ToolCallFormat::kNone) return output;
+  std::string ValueOf(const Case& one, const std::vector<TokenId>& output) const {
+    if (one.formats.calls == ToolCallFormat::kNone) return tokenizer_.Decode(output, true);
     const Json tools = {{{"name", "f"}, {"parameters", one.schema}}};
-    const bool harmony = one.format == ToolCallFormat::kHarmony;
-    ChatParser parser({.calls = one.format,
+    const bool harmony = one.formats.calls == ToolCallFormat::kHarmony;
+    ChatParser parser({.calls = one.formats.calls,
                        .reasoning = harmony ? ReasoningFormat::kHarmony : ReasoningFormat::kNone,
-                       .tools = std::make_shared<const ToolSchemas>(tools)});
-    std::vector<ChatEvent> events = parser.Append(output + (harmony ? "<|call|>" : ""));
-    for (ChatEvent& event : parser.Finish()) events.push_back(std::move(event));
+                       .tools = std::make_shared<const ToolSchemas>(tools),
+                       .special = one.formats.special});
+    std::vector<ChatEvent> events;
+    const auto add = [&](std::vector<ChatEvent> more) {
+      std::ranges::move(more, std::back_inserter(events));
+    };
+    for (const TokenId token : output) {
+      const std::string_view piece = tokenizer_.piece(token);
+      add(tokenizer_.is_special(token) ? parser.AppendSpecial(piece) : parser.Append(piece));
+    }
+    if (harmony) add(parser.AppendSpecial("<|call|>"));
+    add(parser.Finish());
     std::string arguments;
     int calls = 0;
     for (const ChatEvent& event : events) {
       calls += event.kind == ChatEvent::Kind::kCallEnd ? 1 : 0;
       if (event.kind == ChatEvent::Kind::kArguments) arguments += event.text;
     }
-    EXPECT_EQ(calls, 1) << output;
+    EXPECT_EQ(calls, 1) << tokenizer_.Decode(output, false);
     return arguments;
   }
 
@@ -187,11 +207,11 @@ class OutputCheck {
 };
 
 void CheckValues(int count) {
-  OutputCheck check;
+  OutputCheck check(/*special=*/false);
   for (const Json& schema : check.schemas()) {
     const auto part = JsonSchemaPart(schema);
     ASSERT_TRUE(part.ok()) << schema << part.status();
-    ASSERT_NO_FATAL_FAILURE(check.Add(schema, *part, ToolCallFormat::kNone));
+    ASSERT_NO_FATAL_FAILURE(check.Add(schema, *part));
   }
   check.Check(count);
 }
@@ -205,9 +225,10 @@ std::vector<ToolCallFormat> FormatsOfCalls() {
   return formats;
 }
 
-// Arguments with each of the schemas, in these formats.
-void CheckCalls(int count) {
-  OutputCheck check;
+// Arguments with each of the schemas, in these formats. `special`: the markers of calls are special
+// tokens.
+void CheckCalls(int count, bool special) {
+  OutputCheck check(special);
   for (const Json& schema : check.schemas()) {
     // References lead to the whole schema, which is a part here.
     if (schema.dump().find("$ref") != std::string::npos) continue;
@@ -217,7 +238,10 @@ void CheckCalls(int count) {
       const auto checked = CheckedSchema(
           parameters, GrammarLimits(), EndsAtMarkers(format) ? SchemaUse::kCall : SchemaUse::kJson);
       ASSERT_TRUE(checked.ok()) << schema << checked.status();
-      const auto part = CallsPart(format, {{"f", *checked, parameters}}, true);
+      const MarkedFormats formats = {
+          .calls = format,
+          .special = special ? SpecialMarkers(TokensOf(format)) : SpecialMarkers()};
+      const auto part = CallsPart(formats, {{"f", *checked, parameters}}, true);
       // The only keywords that these formats do not enforce inside of a parameter.
       const std::string text = schema.dump();
       const bool refused =
@@ -226,7 +250,7 @@ void CheckCalls(int count) {
                                text.find("patternProperties") != std::string::npos);
       if (refused && !part.ok()) continue;
       ASSERT_TRUE(part.ok()) << schema << part.status();
-      ASSERT_NO_FATAL_FAILURE(check.Add(parameters, *part, format));
+      ASSERT_NO_FATAL_FAILURE(check.Add(parameters, *part, formats));
     }
   }
   check.Check(count);
@@ -237,11 +261,15 @@ TEST(GrammarOutputs, ARandomThousandIsValid) {
 }
 
 TEST(GrammarOutputs, ArgumentsOfForcedCallsAreValid) {
-  CheckCalls(1000);
+  CheckCalls(1000, /*special=*/false);
+}
+
+TEST(GrammarOutputs, ArgumentsOfCallsMarkedBySpecialTokensAreValid) {
+  CheckCalls(2000, /*special=*/true);
 }
 
 TEST(GrammarOutputs, DISABLED_ArgumentsOfTenThousandForcedCallsAreValid) {
-  CheckCalls(10'000);
+  CheckCalls(10'000, /*special=*/false);
 }
 
 TEST(GrammarOutputs, DISABLED_TenThousandAreValid) {

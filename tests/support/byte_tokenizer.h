@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -8,8 +9,10 @@
 
 namespace baton {
 
-// A tokenizer with a token for each byte, the `texts`, and the end token </s>, which is the last.
-inline Tokenizer BytesAnd(const std::vector<std::string>& texts) {
+// A tokenizer with a token for each byte, the `texts`, the special tokens `special`, and the end
+// token </s>, which is the last.
+inline Tokenizer BytesAnd(const std::vector<std::string>& texts,
+                          const std::vector<std::string_view>& special = {}) {
   TokenizerSpec spec;
   const auto add = [&](std::string bytes, PieceKind kind) {
     Piece piece;
@@ -21,6 +24,7 @@ inline Tokenizer BytesAnd(const std::vector<std::string>& texts) {
     add(std::string(1, static_cast<char>(byte)), PieceKind::kNormal);
   }
   for (const std::string& text : texts) add(text, PieceKind::kNormal);
+  for (const std::string_view text : special) add(std::string(text), PieceKind::kControl);
   add("<pad>", PieceKind::kControl);
   add("</s>", PieceKind::kControl);
   spec.eos = {static_cast<TokenId>(spec.pieces.size() - 1)};

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/grammar/ebnf_rules.h"
+#include "common/grammar/marked_formats.h"
 #include "common/text/utf8.h"
 
 namespace baton {
@@ -47,7 +48,10 @@ std::string ClassText(const CodePoints& characters) {
   const auto ranges = characters.ranges();
   if (ranges.empty()) return std::string(kNothing);
   const bool one = ranges.size() == 1 && ranges[0].first == ranges[0].last;
-  if (one && !IsControl(ranges[0].first)) return Literal(ranges[0].first);
+  if (one && !IsControl(ranges[0].first)) {
+    std::string text = Literal(ranges[0].first);
+    return text == kGrammarSign ? std::string(kNothing) : text;
+  }
   // XGrammar joins a control character with a digit behind it, so control characters come last. It
   // takes ^ at the start for a negation, so ^ comes behind the others.
   std::string text;

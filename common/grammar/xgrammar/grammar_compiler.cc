@@ -22,12 +22,15 @@
 #include "common/base/round_robin_queue.h"
 #include "common/base/work_threads.h"
 #include "common/chat_format/chat_format.h"
+#include "common/chat_format/markers.h"
 #include "common/grammar/conversion_work.h"
+#include "common/grammar/marked_formats.h"
 #include "common/grammar/xgrammar/earley_matcher.h"
 #include "common/grammar/xgrammar/grammar_passes.h"
 #include "common/grammar/xgrammar/json_rules.h"
 #include "common/grammar/xgrammar/library_calls.h"
 #include "common/grammar/xgrammar/rule_facts.h"
+#include "common/grammar/xgrammar/special_signs.h"
 #include "common/grammar/xgrammar/state_masks.h"
 #include "common/grammar/xgrammar/token_trie.h"
 #include "common/grammar/xgrammar/utf8_tokens.h"
@@ -60,7 +63,7 @@ class XGrammarGrammar final : public Grammar {
   const size_t grammar_bytes_;
 };
 
-// Special tokens that a grammar may contain as text: the markers of chat formats.
+// The tokens that are markers of chat formats.
 std::vector<TokenId> MarkerTokens(const Tokenizer& tokenizer) {
   std::vector<TokenId> tokens;
   for (const std::string_view marker : AllTokens()) {
@@ -69,7 +72,8 @@ std::vector<TokenId> MarkerTokens(const Tokenizer& tokenizer) {
   return tokens;
 }
 
-// The text of each token. A token without text is outside of every grammar.
+// The text of each token. A token without text is outside of every grammar. That of a marker that
+// is a special token begins with kSpecialSign, which no other text has.
 std::vector<std::string> TextsOf(const Tokenizer& tokenizer) {
   const TokenizerSpec& spec = tokenizer.spec();
   const std::vector<TokenId> markers = MarkerTokens(tokenizer);
@@ -83,7 +87,11 @@ std::vector<std::string> TextsOf(const Tokenizer& tokenizer) {
     if (!tokenizer.Contains(token) || (!marker && (!text || tokenizer.is_special(token)))) continue;
     if (std::ranges::find(spec.eos, token) != spec.eos.end()) continue;
     texts[i] = std::string(tokenizer.piece(token));
-    if (spec.alphabet == BpeAlphabet::kCharacters && kind != PieceKind::kByte) {
+    if (tokenizer.is_special(token)) {
+      texts[i].insert(0, 1, kSpecialSign);
+    } else if (texts[i].find(kSpecialSign) != std::string::npos) {
+      texts[i].clear();  // no UTF-8 text has the byte, so no output has the token
+    } else if (spec.alphabet == BpeAlphabet::kCharacters && kind != PieceKind::kByte) {
       texts[i] = ReplaceAll(texts[i], kMetaspace, " ");
     }
   }
@@ -144,6 +152,7 @@ StatusOr<xgrammar::Grammar> ParsedGrammar(const std::string& spec) {
     } else {
       grammar = std::get<xgrammar::Grammar>(parsed);
       NarrowJsonRules(json, *grammar);
+      if (spec.find(kGrammarSign) != std::string::npos) ReadSigns(*grammar);
     }
   }));
   if (error.has_value()) return InvalidArgument("the grammar is not valid: {}", *error);

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "common/chat_format/markers.h"
+
 namespace baton {
 namespace {
 
 Utf8State AfterFirst(uint8_t byte) {
-  if (byte < 0x80) return Utf8State::kWhole;
+  if (byte < 0x80 || byte == static_cast<uint8_t>(kSpecialSign)) return Utf8State::kWhole;
   if (byte < 0xC2 || byte > 0xF4) return Utf8State::kInvalid;
   if (byte < 0xE0) return Utf8State::kOne;
   if (byte == 0xE0) return Utf8State::kAfterE0;

@@ -12,7 +12,8 @@
 
 namespace baton {
 
-// How far the last character of a text is written in UTF-8 (Unicode 15, table 3-7).
+// How far the last character of a text is written in UTF-8 (Unicode 15, table 3-7). kSpecialSign
+// counts as a character.
 enum class Utf8State : uint8_t {
   kWhole,    // no byte is missing
   kOne,      // one more byte

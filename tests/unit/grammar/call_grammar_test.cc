@@ -107,7 +107,7 @@ class CallGrammarTest : public ::testing::TestWithParam<ToolCallFormat> {
 
 TEST_P(CallGrammarTest, ForcedCallsAreReadByTheParser) {
   for (const bool one : {true, false}) {
-    const auto part = CallsPart(GetParam(), ToolsOf(tools_, GetParam()), one);
+    const auto part = CallsPart({GetParam()}, ToolsOf(tools_, GetParam()), one);
     ASSERT_TRUE(part.ok()) << part.status();
     ASSERT_EQ(CheckGrammar(GrammarSpec(*part)), OkStatus()) << GrammarSpec(*part);
     const auto grammar = CompileNow(*compiler_, GrammarSpec(*part));
@@ -128,7 +128,7 @@ TEST_P(CallGrammarTest, ForcedCallsAreReadByTheParser) {
 TEST_P(CallGrammarTest, OneNamedToolIsCalled) {
   const std::vector<CallableTool> one = {ToolsOf(tools_, GetParam())[1]};
   const auto grammar =
-      CompileNow(*compiler_, GrammarSpec(CallsPart(GetParam(), one, true).value()));
+      CompileNow(*compiler_, GrammarSpec(CallsPart({GetParam()}, one, true).value()));
   for (int i = 0; i < 10; ++i) {
     const auto text = RandomOutput(*grammar, tokenizer_, random_);
     ASSERT_TRUE(text.has_value());
@@ -139,7 +139,7 @@ TEST_P(CallGrammarTest, OneNamedToolIsCalled) {
 }
 
 TEST_P(CallGrammarTest, StrictToolsLeaveTextFree) {
-  const auto part = TextWithCallsPart(GetParam(), ToolsOf(tools_, GetParam()), true);
+  const auto part = TextWithCallsPart({GetParam()}, ToolsOf(tools_, GetParam()), true);
   ASSERT_TRUE(part.ok()) << part.status();
   const auto grammar = CompileNow(*compiler_, GrammarSpec(*part));
   const auto accepts = [&](const std::string& text) {
@@ -157,7 +157,7 @@ TEST_P(CallGrammarTest, StrictToolsLeaveTextFree) {
   EXPECT_TRUE(accepts(answer + "Only text, a < b."));
   // A call that a grammar of calls makes may stand behind text.
   const auto calls = CompileNow(
-      *compiler_, GrammarSpec(CallsPart(GetParam(), ToolsOf(tools_, GetParam()), true).value()));
+      *compiler_, GrammarSpec(CallsPart({GetParam()}, ToolsOf(tools_, GetParam()), true).value()));
   const auto call = RandomOutput(*calls, tokenizer_, random_);
   ASSERT_TRUE(call.has_value());
   const std::string before =
@@ -183,7 +183,7 @@ TEST_P(CallGrammarTest, ValuesKeepTheTypesOfTheirSchemas) {
         "h": {"type": ["string", "null"], "format": "date"},
         "i": {"type": "array", "items": {"type": "string"}, "maxItems": 2}},
       "$defs": {"text": {"type": "string", "minLength": 1, "maxLength": 3}}}}}])");
-  const auto part = CallsPart(GetParam(), ToolsOf(tools, GetParam()), true);
+  const auto part = CallsPart({GetParam()}, ToolsOf(tools, GetParam()), true);
   ASSERT_TRUE(part.ok()) << part.status();
   const auto grammar = CompileNow(*compiler_, GrammarSpec(*part));
   // Of a value that is no string: too long.
@@ -219,7 +219,7 @@ TEST_P(CallGrammarTest, CallsAreBoundedInNumber) {
       R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
           "properties": {}, "additionalProperties": false}}}])");
   const auto grammar = CompileNow(
-      *compiler_, GrammarSpec(CallsPart(GetParam(), ToolsOf(tools, GetParam()), false).value()));
+      *compiler_, GrammarSpec(CallsPart({GetParam()}, ToolsOf(tools, GetParam()), false).value()));
   // Goes on with calls as long as it may.
   const auto matcher = grammar->NewMatcher(tokenizer_.spec().eos);
   std::vector<uint32_t> mask(MaskWords(static_cast<int32_t>(tokenizer_.vocab_size())));
@@ -244,7 +244,7 @@ TEST_P(CallGrammarTest, CallsAreBoundedInNumber) {
 TEST_P(CallGrammarTest, NamesThatWouldBreakTheFormatAreRefused) {
   std::vector<CallableTool> tools = {ToolsOf(tools_, GetParam())[1]};
   tools[0].name = "a\"b";
-  EXPECT_EQ(CallsPart(GetParam(), tools, true).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CallsPart({GetParam()}, tools, true).status().code(), StatusCode::kInvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(AllFormats,
@@ -275,9 +275,9 @@ INSTANTIATE_TEST_SUITE_P(AllFormats,
 // The recipient of a text cannot be a tool.
 TEST(CallGrammar, FunctionaryCallsNoToolOfTheNameAll) {
   const std::vector<CallableTool> tools = {{"all", Json::parse(R"({"type": "object"})")}};
-  const auto part = CallsPart(ToolCallFormat::kFunctionaryMessages, tools, true);
+  const auto part = CallsPart({ToolCallFormat::kFunctionaryMessages}, tools, true);
   EXPECT_EQ(part.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(CallsPart(ToolCallFormat::kHermes, tools, true).ok());
+  EXPECT_TRUE(CallsPart({ToolCallFormat::kHermes}, tools, true).ok());
 }
 
 // A text may have the marker of a message, but no call of another tool.
@@ -286,7 +286,7 @@ TEST(CallGrammar, TextOfFunctionaryHasCallsBehindTheMarkerOnly) {
   const auto compiler = CompilerFor(tokenizer);
   const std::vector<CallableTool> tools = {
       {"f", Json::parse(R"({"type": "object", "properties": {"a": {"type": "integer"}}})")}};
-  const auto part = TextWithCallsPart(ToolCallFormat::kFunctionaryMessages, tools, false);
+  const auto part = TextWithCallsPart({ToolCallFormat::kFunctionaryMessages}, tools, false);
   const auto grammar = CompileNow(*compiler, GrammarSpec(part.value()));
   const auto accepts = [&](std::string_view text) {
     const auto matcher = grammar->NewMatcher(tokenizer.spec().eos);
@@ -310,7 +310,7 @@ TEST(CallGrammar, ArgumentsInPythonSyntaxKeepTheirReferences) {
             "o": {"type": "object", "properties": {"a": {"$ref": "#/definitions/b"},
                   "self": {"$ref": "#"}}, "required": ["a"]}}})"}) {
     const Json checked = CheckedSchema(Json::parse(parameters), GrammarLimits()).value();
-    const auto part = CallsPart(ToolCallFormat::kPythonic, {{"f", checked}}, true);
+    const auto part = CallsPart({ToolCallFormat::kPythonic}, {{"f", checked}}, true);
     const auto grammar = CompileNow(*compiler, GrammarSpec(part.value()));
     const auto accepts = [&](std::string_view text) {
       const auto matcher = grammar->NewMatcher(tokenizer.spec().eos);
@@ -333,7 +333,7 @@ TEST(CallGrammar, BoundsWhatIsWrittenOutForPythonSyntax) {
       schema["properties"][fmt::format("p{}", i)] = {{"type", "string"}, {"maxLength", 9}};
     }
     const Json checked = CheckedSchema(schema, GrammarLimits()).value();
-    return CallsPart(ToolCallFormat::kPythonic, {{"f", checked}}, true);
+    return CallsPart({ToolCallFormat::kPythonic}, {{"f", checked}}, true);
   };
   EXPECT_TRUE(part(60).ok()) << part(60).status();
   EXPECT_EQ(part(600).status().code(), StatusCode::kInvalidArgument);
@@ -353,7 +353,7 @@ TEST(CallGrammar, ParametersThatCannotBeDividedAreRefusedByName) {
     for (const auto& [schema, named] : cases) {
       const Json checked =
           CheckedSchema(Json::parse(schema), GrammarLimits(), SchemaUse::kCall).value();
-      const Status status = CallsPart(format, {{"f", checked}}, true).status();
+      const Status status = CallsPart({format}, {{"f", checked}}, true).status();
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << schema;
       EXPECT_THAT(std::string(Message(status)), testing::HasSubstr(named)) << schema;
     }
@@ -369,7 +369,7 @@ std::function<bool(std::string_view)> CallsOfTwoStrings(ToolCallFormat format) {
                                      GrammarLimits(),
                                      SchemaUse::kCall)
                            .value();
-  const auto part = CallsPart(format, {{"f", checked}}, true);
+  const auto part = CallsPart({format}, {{"f", checked}}, true);
   return [tokenizer,
           grammar = CompileNow(*compiler, GrammarSpec(part.value()))](std::string_view text) {
     const auto matcher = grammar->NewMatcher(tokenizer.spec().eos);
@@ -400,7 +400,7 @@ TEST(CallGrammar, AStringOfACallInAMessageHasNoMarker) {
 }
 
 TEST(CallGrammar, AModelWithoutAFormatCannotBeForced) {
-  EXPECT_EQ(CallsPart(ToolCallFormat::kNone, {}, true).status().code(),
+  EXPECT_EQ(CallsPart({ToolCallFormat::kNone}, {}, true).status().code(),
             StatusCode::kInvalidArgument);
 }
 

@@ -102,7 +102,7 @@ TEST_F(DeadEnds, CallsWithoutAnEndAreRefusedInFreeTextToo) {
   const Json schema =
       Json::parse(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})");
   const Json checked = CheckedSchema(schema, GrammarLimits()).value();
-  const auto part = TextWithCallsPart(ToolCallFormat::kHermes, {{"f", checked}}, false);
+  const auto part = TextWithCallsPart({ToolCallFormat::kHermes}, {{"f", checked}}, false);
   ASSERT_TRUE(part.ok());
   EXPECT_THAT(std::string(Message(CheckGrammar(GrammarSpec(*part)))),
               HasSubstr("allows no output"));

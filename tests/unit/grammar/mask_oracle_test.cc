@@ -2,6 +2,7 @@
 #include <xgrammar/compiler.h>
 #include <xgrammar/matcher.h>
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <random>
@@ -12,14 +13,18 @@
 #include <variant>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/chat_format/chat_format.h"
+#include "common/chat_format/markers.h"
 #include "common/grammar/call_grammar.h"
 #include "common/grammar/grammar_spec.h"
 #include "common/grammar/schema_check.h"
 #include "common/grammar/xgrammar/grammar_compiler.h"
 #include "common/grammar/xgrammar/json_rules.h"
+#include "common/grammar/xgrammar/special_signs.h"
 #include "common/grammar/xgrammar/utf8_tokens.h"
 #include "common/text/utf8.h"
 #include "kernels/token_mask.h"
@@ -39,12 +44,13 @@ std::vector<std::string> RandomTexts(size_t count) {
       "e",  "n", "ull", "\n", "(", ")",         "=",        "\t",   "+",   "\\n", "<",
       ">",  "/", "é",   "中", "_", "tool_call", "\xe4\xb8", "\xad", "\x01"};
   std::mt19937_64 random(11);
+  const std::vector<std::string_view> markers = AllTokens();
   std::vector<std::string> texts;
   while (texts.size() < count) {
     std::string text;
     const size_t parts = 2 + random() % 5;
     for (size_t i = 0; i < parts; ++i) text += kParts[random() % std::size(kParts)];
-    texts.push_back(std::move(text));
+    if (std::ranges::count(markers, text) == 0) texts.push_back(std::move(text));
   }
   return texts;
 }
@@ -52,15 +58,21 @@ std::vector<std::string> RandomTexts(size_t count) {
 class MaskOracleTest : public ::testing::Test {
  protected:
   MaskOracleTest()
-      : tokenizer_(BytesAnd(RandomTexts(1500))),
+      : tokenizer_(BytesAnd(RandomTexts(1500), AllTokens())),
         vocabulary_(static_cast<int32_t>(tokenizer_.vocab_size()) + 7),
-        compiler_(MakeGrammarCompiler(tokenizer_, {.vocabulary = vocabulary_}).value()) {
-    std::vector<std::string> texts(tokenizer_.vocab_size());
-    for (size_t i = 0; i < texts.size(); ++i) {
+        compiler_(MakeGrammarCompiler(tokenizer_, {.vocabulary = vocabulary_}).value()),
+        texts_(static_cast<size_t>(vocabulary_)) {
+    const std::vector<std::string_view> markers = AllTokens();
+    for (size_t i = 0; i < tokenizer_.vocab_size(); ++i) {
       const auto token = static_cast<TokenId>(i);
-      if (tokenizer_.kind(token) == PieceKind::kNormal) texts[i] = tokenizer_.piece(token);
+      const std::string_view piece = tokenizer_.piece(token);
+      if (std::ranges::count(markers, piece) > 0) {
+        texts_[i] = fmt::format("{}{}", kSpecialSign, piece);
+      } else if (!tokenizer_.is_special(token) && piece.find(kSpecialSign) == piece.npos) {
+        texts_[i] = piece;
+      }
     }
-    const xgrammar::TokenizerInfo info(texts,
+    const xgrammar::TokenizerInfo info(texts_,
                                        xgrammar::VocabType::RAW,
                                        vocabulary_,
                                        std::vector<int32_t>{tokenizer_.spec().eos[0]});
@@ -83,10 +95,7 @@ class MaskOracleTest : public ::testing::Test {
     return mask;
   }
 
-  std::string_view PieceOf(TokenId token) const {
-    const bool known = static_cast<size_t>(token) < tokenizer_.vocab_size();
-    return known ? tokenizer_.piece(token) : std::string_view();
-  }
+  const std::string& TextOf(TokenId token) const { return texts_[static_cast<size_t>(token)]; }
 
   void TearDown() override { EXPECT_LE(doubtful_, max_doubtful_); }
 
@@ -99,6 +108,7 @@ class MaskOracleTest : public ::testing::Test {
     ASSERT_NE(grammar, nullptr);
     auto parsed = std::get<xgrammar::Grammar>(xgrammar::Grammar::FromStructuralTag(spec));
     NarrowJsonRules(Json::parse(spec), parsed);
+    ReadSigns(parsed);
     const auto expected = oracle_->CompileGrammar(parsed);
     const TokenId end = tokenizer_.spec().eos[0];
     for (int output = 0; output < outputs; ++output) {
@@ -114,7 +124,7 @@ class MaskOracleTest : public ::testing::Test {
         for (TokenId token = 0; token < vocabulary_; ++token) {
           // XGrammar's automata allow surrogates, and free text that stops within a character.
           const bool valid = token == end ? utf8 == Utf8State::kWhole
-                                          : Utf8After(utf8, PieceOf(token)) != Utf8State::kInvalid;
+                                          : Utf8After(utf8, TextOf(token)) != Utf8State::kInvalid;
           bool expected_bit = Allows(right, token) && valid;
           if (Allows(mask, token) != expected_bit) {
             // XGrammar's masks of strings with bounds over 128 allow what its parser refuses.
@@ -123,7 +133,7 @@ class MaskOracleTest : public ::testing::Test {
             ++doubtful_;
           }
           ASSERT_EQ(Allows(mask, token), expected_bit)
-              << "token " << token << " '" << tokenizer_.piece(token) << "' after " << text;
+              << "token " << token << " '" << TextOf(token) << "' after " << text;
           if (Allows(mask, token)) allowed.push_back(token);
         }
         ++masks_;
@@ -132,7 +142,7 @@ class MaskOracleTest : public ::testing::Test {
         ASSERT_TRUE(matcher->Accept(token));
         if (token == end) break;
         ASSERT_TRUE(oracle.AcceptToken(token));
-        text += tokenizer_.piece(token);
+        text += TextOf(token);
       }
     }
   }
@@ -140,6 +150,8 @@ class MaskOracleTest : public ::testing::Test {
   const Tokenizer tokenizer_;
   const int32_t vocabulary_;
   const std::unique_ptr<GrammarCompiler> compiler_;
+  // Of each token, as grammars have them: with the sign before a marker, which is a special token.
+  std::vector<std::string> texts_;
   std::unique_ptr<xgrammar::GrammarCompiler> oracle_;
   std::mt19937_64 random_{17};
   int masks_ = 0;
@@ -229,20 +241,24 @@ TEST_F(MaskOracleTest, CallsOfTools) {
                        {"required", {"a"}}};
   const Json checked = CheckedSchema(schema, GrammarLimits()).value();
   const std::vector<CallableTool> tools = {{"x", checked}, {"ab", checked}};
-  for (int format = 0; format <= static_cast<int>(kLastToolCallFormat); ++format) {
-    const auto calls = static_cast<ToolCallFormat>(format);
-    if (const auto part = CallsPart(calls, tools, false); part.ok()) {
-      ASSERT_NO_FATAL_FAILURE(ExpectSameMasks(part, 3));
+  for (const SpecialMarkers& special : {SpecialMarkers(), SpecialMarkers(AllTokens())}) {
+    for (int format = 0; format <= static_cast<int>(kLastToolCallFormat); ++format) {
+      const MarkedFormats formats = {.calls = static_cast<ToolCallFormat>(format),
+                                     .special = special};
+      if (const auto part = CallsPart(formats, tools, false); part.ok()) {
+        ASSERT_NO_FATAL_FAILURE(ExpectSameMasks(part, 3));
+      }
+      if (const auto part = TextWithCallsPart(formats, tools, false); part.ok()) {
+        ASSERT_NO_FATAL_FAILURE(ExpectSameMasks(part, 3));
+      }
     }
-    if (const auto part = TextWithCallsPart(calls, tools, false); part.ok()) {
-      ASSERT_NO_FATAL_FAILURE(ExpectSameMasks(part, 3));
+    for (int format = 0; format <= static_cast<int>(kLastReasoningFormat); ++format) {
+      const MarkedFormats formats = {.reasoning = static_cast<ReasoningFormat>(format),
+                                     .special = special};
+      ASSERT_NO_FATAL_FAILURE(ExpectSameMasks(AfterReasoning(formats, true, JsonObjectPart()), 2));
     }
   }
-  for (int format = 0; format <= static_cast<int>(kLastReasoningFormat); ++format) {
-    ASSERT_NO_FATAL_FAILURE(ExpectSameMasks(
-        AfterReasoning(static_cast<ReasoningFormat>(format), true, JsonObjectPart()), 2));
-  }
-  EXPECT_GT(masks_, 500);
+  EXPECT_GT(masks_, 1000);
 }
 
 // The matchers of a grammar share the masks of its states.

@@ -48,7 +48,7 @@ Json Properties(const char* properties) {
 class NestedCalls : public ::testing::Test {
  protected:
   std::shared_ptr<const Grammar> GrammarOf(ToolCallFormat format, const Json& parameters) {
-    const auto part = CallsPart(format, ToolOf(parameters), true);
+    const auto part = CallsPart({format}, ToolOf(parameters), true);
     EXPECT_TRUE(part.ok()) << part.status();
     return part.ok() ? Compiled(*part) : nullptr;
   }
@@ -235,7 +235,7 @@ void NestedCalls::ExpectValidArguments(int count) {
     parameters["required"] = {"a"};
     for (const ToolCallFormat format : kFormats) {
       SCOPED_TRACE(fmt::format("{} {}", static_cast<int>(format), parameters.dump()));
-      const auto part = CallsPart(format, ToolOf(parameters), true);
+      const auto part = CallsPart({format}, ToolOf(parameters), true);
       if (!part.ok()) {
         EXPECT_EQ(part.status().code(), StatusCode::kInvalidArgument);
         EXPECT_THAT(std::string(Message(part.status())),
@@ -369,7 +369,7 @@ TEST_F(NestedCalls, WhatAFormatCannotWriteIsRefusedByName) {
       {kM3, R"({"type": "string"})", "must be an object"},
       {kGemma, R"({"enum": [{"a": 1}]})", "must be an object"}};
   for (const auto& [format, schema, named] : cases) {
-    const Status status = CallsPart(format, ToolOf(Json::parse(schema)), true).status();
+    const Status status = CallsPart({format}, ToolOf(Json::parse(schema)), true).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << schema;
     EXPECT_THAT(std::string(Message(status)), HasSubstr(named)) << schema;
     EXPECT_THAT(std::string(Message(status)), HasSubstr("the tool 'f'")) << schema;
@@ -380,14 +380,14 @@ TEST_F(NestedCalls, WhatAFormatCannotWriteIsRefusedByName) {
 TEST_F(NestedCalls, StrictToolsLeaveNoOtherCallInTheText) {
   const Json parameters = Properties(R"({"n": {"type": "integer"}})");
   const auto gemma =
-      Compiled(TextWithCallsPart(ToolCallFormat::kGemma, ToolOf(parameters), false).value());
+      Compiled(TextWithCallsPart({ToolCallFormat::kGemma}, ToolOf(parameters), false).value());
   EXPECT_TRUE(
       Accepts(*gemma, "I look. " + CallOf(ToolCallFormat::kGemma, "{n:7}") + " Done <|too."));
   for (const char* text : {"<|tool_call>\ncall:f{n", "<|tool_call>call: f", "<|tool_call>call:g"}) {
     EXPECT_FALSE(Accepts(*gemma, text, false)) << text;
   }
   const auto minimax =
-      Compiled(TextWithCallsPart(ToolCallFormat::kMiniMaxM3, ToolOf(parameters), false).value());
+      Compiled(TextWithCallsPart({ToolCallFormat::kMiniMaxM3}, ToolOf(parameters), false).value());
   EXPECT_TRUE(Accepts(*minimax,
                       "I look. " + CallOf(ToolCallFormat::kMiniMaxM3, "<n>7</n>") + " Done ]<]m."));
   for (const char* text : {"]<]minimax[>[<invoke", "]<]minimax[>[<tool_call>]", "]<]minimax[>[x"}) {
@@ -400,7 +400,7 @@ TEST_F(NestedCalls, AnAnswerBesideThemIsStrictJson) {
   const Json parameters = Properties(R"({"a": {"type": "string"}})");
   for (const ToolCallFormat format : kFormats) {
     const auto grammar = Compiled(OrPart(
-        Json::array({JsonObjectPart(), CallsPart(format, ToolOf(parameters), true).value()})));
+        Json::array({JsonObjectPart(), CallsPart({format}, ToolOf(parameters), true).value()})));
     EXPECT_TRUE(Accepts(*grammar, R"({"a": "\ud83d\ude00)", false));
     EXPECT_FALSE(Accepts(*grammar, R"({"a": "\ud83dx)", false));
   }
@@ -434,7 +434,7 @@ TEST_F(NestedCalls, HostileSchemasAreRefusedSoon) {
     for (const ToolCallFormat format : kFormats) {
       const std::vector<CallableTool> tools = ToolOf(schema);
       const std::clock_t begin = std::clock();
-      const auto part = CallsPart(format, tools, true);
+      const auto part = CallsPart({format}, tools, true);
       const Status status = part.ok() ? CheckGrammar(GrammarSpec(*part)) : part.status();
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << schema.dump().substr(0, 80);
       EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 5);

@@ -232,15 +232,15 @@ TEST_F(ChatTextTest, ACallOfHarmonyThatIsNotAllowedIsContentWithItsHeader) {
                 {Kind::kContent, "<|channel|>analysis to=functions.f<|message|>{\"a\": 1}", ""}}));
 }
 
-// A grammar of forced calls counts the bytes of tokens.
-TEST_F(ChatTextTest, AMarkerOfOrdinaryTokensCountsInAForcedCall) {
+// The grammar of a forced call writes markers as special tokens, too.
+TEST_F(ChatTextTest, OnlySpecialTokensMarkAForcedCall) {
   output_.choice = ChatOutput::Choice::kRequired;
-  for (const char* text : {"<tool_call>{\"name\": \"f\"}</tool_call>",
-                           "⟪<tool_call>⟫{\"name\": \"f\"}⟪</tool_call>⟫"}) {
-    const std::vector<ChatEvent> events = Events({}, Tokens(text));
-    ASSERT_EQ(events.size(), 3u) << text;
-    EXPECT_EQ(events[2].kind, Kind::kCallEnd);
-  }
+  const std::vector<ChatEvent> events =
+      Events({}, Tokens("⟪<tool_call>⟫{\"name\": \"f\"}⟪</tool_call>⟫"));
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[2].kind, Kind::kCallEnd);
+  const std::string text = "<tool_call>{\"name\": \"f\"}</tool_call>";
+  EXPECT_EQ(Events({}, Bytes(text)), (std::vector<ChatEvent>{{Kind::kContent, text, ""}}));
 }
 
 TEST_F(ChatTextTest, ACharacterThatIsCutOffEndsBeforeAMarker) {

@@ -1,6 +1,7 @@
 #include "router/text/output_grammar.h"
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "router/api/openai_request.h"
 #include "router/api/responses_request.h"
 #include "router/request_error.h"
+#include "tests/support/byte_tokenizer.h"
 
 namespace baton::router {
 namespace {
@@ -24,14 +26,15 @@ constexpr const char* kTool =
     R"({"type": "function", "function": {"name": "f", "parameters": {"type": "object",
         "properties": {"x": {"type": "integer"}}}}})";
 
-ModelText Model(const ChatFormats& formats) {
-  TokenizerSpec spec;
-  for (int byte = 0; byte < 256; ++byte) {
-    Piece piece;
-    piece.bytes = std::string(1, static_cast<char>(byte));
-    spec.pieces.push_back(piece);
+// `special`: the markers of these formats are special tokens.
+ModelText Model(const ChatFormats& formats, bool special = false) {
+  std::vector<std::string_view> markers;
+  for (const auto& more : {TokensOf(formats.calls), TokensOf(formats.reasoning)}) {
+    if (special) markers.insert(markers.end(), more.begin(), more.end());
   }
-  return ModelText("m", *Tokenizer::Create(std::move(spec)), {}, {0}, 1000, 256, formats);
+  Tokenizer tokenizer = BytesAnd({}, markers);
+  const auto vocabulary = static_cast<int32_t>(tokenizer.vocab_size());
+  return ModelText("m", std::move(tokenizer), {}, {0}, 1000, vocabulary, formats);
 }
 
 // Schemas for a grammar that is too large.
@@ -57,23 +60,26 @@ struct Made {
 
 Made Grammar(const StatusOr<ApiRequest>& request,
              const ChatFormats& formats = {.calls = ToolCallFormat::kHermes},
-             const std::string& prompt = "") {
+             const std::string& prompt = "",
+             bool special = false) {
   if (!request.ok()) return {request.status(), ""};
   GenerationRequest generation = request->generation;
   generation.input = request->inputs.at(0);
   const std::vector<TokenId> tokens(prompt.begin(), prompt.end());
-  const auto spec = OutputGrammar(generation, Model(formats), tokens);
+  const auto spec = OutputGrammar(generation, Model(formats, special), tokens);
   return {spec.status(), spec.ok() ? *spec : ""};
 }
 
 Made Chat(const std::string& members,
           const ChatFormats& formats = {.calls = ToolCallFormat::kHermes},
-          const std::string& prompt = "") {
+          const std::string& prompt = "",
+          bool special = false) {
   return Grammar(
       ParseOpenAiRequest(OpenAiKind::kChat,
                          R"({"messages": [{"role": "user", "content": "x"}], )" + members + "}"),
       formats,
-      prompt);
+      prompt,
+      special);
 }
 
 TEST(OutputGrammar, IsMadeOfEveryMemberThatStatesOne) {
@@ -185,6 +191,36 @@ TEST(OutputGrammar, StrictToolsAreEnforcedWithoutForce) {
   }
   EXPECT_THAT(Chat(strict, {.calls = ToolCallFormat::kFunctionaryMessages}).spec,
               HasSubstr("triggered_tags"));
+}
+
+// U+FDD0 before a marker says that it is a special token.
+TEST(OutputGrammar, MarkersThatAreSpecialTokensAreSigned) {
+  const std::string tools = std::string(R"("tools": [)") + kTool + "]";
+  const std::string forced = tools + R"(, "tool_choice": "required")";
+  const std::string strict =
+      R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])";
+  const ChatFormats harmony = {.calls = ToolCallFormat::kHarmony,
+                               .reasoning = ReasoningFormat::kHarmony};
+  const ChatFormats think = {.calls = ToolCallFormat::kHermes,
+                             .reasoning = ReasoningFormat::kThink};
+  const std::string sign = "\uFDD0";
+  for (const std::string& members : {forced, strict}) {
+    const std::string of_harmony = Chat(members, harmony, "", true).spec;
+    EXPECT_THAT(of_harmony, HasSubstr(sign + "<|channel|>commentary to=functions.f"));
+    EXPECT_THAT(of_harmony, HasSubstr(sign + "<|channel|>analysis" + sign + "<|message|>"));
+    const std::string of_hermes = Chat(members, think, "<think>", true).spec;
+    EXPECT_THAT(of_hermes, HasSubstr(sign + "<tool_call>"));
+    EXPECT_THAT(of_hermes, HasSubstr(sign + "</think>"));
+    EXPECT_THAT(Chat(members, think, "<think>").spec, Not(HasSubstr(sign)));
+    EXPECT_THAT(Chat(members, harmony).spec, Not(HasSubstr(sign)));
+  }
+  EXPECT_THAT(Chat(R"("guided_regex": "a+")", harmony, "", true).spec,
+              HasSubstr(sign + "<|channel|>final" + sign + "<|message|>"));
+  // Formats that are written in EBNF.
+  EXPECT_THAT(Chat(forced, {.calls = ToolCallFormat::kGemma}, "", true).spec,
+              HasSubstr(sign + "<tool_call|>"));
+  EXPECT_THAT(Chat(forced, {.calls = ToolCallFormat::kMiniMaxM3}, "", true).spec,
+              HasSubstr(sign + "]<]minimax[>[<x>"));
 }
 
 // What the parser takes a text for depends on the schema as the client states it.

@@ -160,7 +160,7 @@ void ExpectForcedCallsArePrinted(const char* name,
   const auto vocabulary = static_cast<int32_t>(tokenizer.vocab_size());
   const auto compiler = MakeGrammarCompiler(tokenizer, {.vocabulary = vocabulary}).value();
   const auto checked = CheckedSchema(parameters, GrammarLimits(), SchemaUse::kCall);
-  const auto part = CallsPart(format, {{"f", checked.value(), parameters}}, /*one=*/false);
+  const auto part = CallsPart({format}, {{"f", checked.value(), parameters}}, /*one=*/false);
   ASSERT_TRUE(part.ok()) << part.status();
   std::promise<CompiledGrammar> done;
   const auto wanted = std::make_shared<const bool>(true);
