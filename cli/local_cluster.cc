@@ -143,7 +143,9 @@ Status LocalCluster::AddWorker(const WorkerPlan& plan, Duration limit) {
 
 Status LocalCluster::WaitJoined(int workers, Duration limit) {
   const Time deadline = Now() + limit;
-  ClusterClient client(admin());
+  BATON_ASSIGN_OR_RETURN(const RouterEndpoint endpoint,
+                         EndpointOf(admin(), options_.operators, kOperatorKeyFile));
+  ClusterClient client(endpoint);
   while (true) {
     const auto status = client.GetStatus();
     int ready = 0;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/router_endpoint.h"
 #include "cli/temporary_secret_file.h"
 #include "cli/worker_plan.h"
 #include "common/app/child_process.h"
@@ -22,6 +23,7 @@ struct LocalClusterOptions {
   std::string listen = "127.0.0.1:0";  // gRPC for clients
   std::string admin = "127.0.0.1:0";   // gRPC for operators
   std::string http = "127.0.0.1:0";
+  EndpointFlags operators = {};         // how to speak to `admin`: TLS, and the key if it needs one
   std::string secret_file;              // the cluster's secret; empty: a new one
   std::vector<std::string> router_set;  // more arguments for --set of the router
   std::vector<std::string> worker_set;  // more arguments for --set of all workers

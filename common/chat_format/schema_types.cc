@@ -150,6 +150,11 @@ std::vector<const Json*> PartsOf(const Json& root, const Json& schema) {
 ValueTypes SchemaTypes::Of(const Json& schema, int depth) {
   if (schema == false) return ValueTypes::kNone;
   if (!schema.is_object() || depth > kMaxDepth) return ValueTypes::kAll;
+  // Listed values need no type: keywords beside them let those of other types pass.
+  if (typeless_ == Typeless::kImplied && ListsValues(schema, depth)) {
+    if (anything_ == nullptr) anything_ = std::make_unique<SchemaTypes>(root_);
+    return anything_->Of(schema, depth);
+  }
   ValueTypes types = ValueTypes::kAll;
   if (const Json* names = MemberOf(schema, "type")) {
     types = types & TypesOfNames(*names);
@@ -174,6 +179,16 @@ ValueTypes SchemaTypes::Of(const Json& schema, int depth) {
     types = types & OfTarget(target->get_ref<const std::string&>(), depth);
   }
   return types;
+}
+
+// Whether const or enum of the schema, or of one that its values match, too, lists all values.
+bool SchemaTypes::ListsValues(const Json& schema, int depth) const {
+  if (!schema.is_object() || depth > kMaxDepth) return false;
+  if (schema.contains("const") || schema.contains("enum")) return true;
+  const Json* branches = MemberOf(schema, "allOf");
+  return branches != nullptr && branches->is_array() &&
+         std::ranges::any_of(*branches,
+                             [&](const Json& branch) { return ListsValues(branch, depth + 1); });
 }
 
 ValueTypes SchemaTypes::OfBranches(const Json& branches, bool all, int depth) {

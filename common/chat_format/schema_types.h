@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,12 +83,14 @@ class SchemaTypes final {
 
  private:
   ValueTypes Of(const nlohmann::ordered_json& schema, int depth);
+  bool ListsValues(const nlohmann::ordered_json& schema, int depth) const;
   ValueTypes OfTarget(const std::string& reference, int depth);
   ValueTypes OfBranches(const nlohmann::ordered_json& branches, bool all, int depth);
 
   const nlohmann::ordered_json& root_;
   const Typeless typeless_;
   std::map<std::string, ValueTypes> targets_;  // by reference
+  std::unique_ptr<SchemaTypes> anything_;      // of schemas that list their values
 };
 
 }  // namespace baton

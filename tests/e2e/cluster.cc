@@ -83,6 +83,7 @@ LocalClusterOptions ClusterTest::Options() const {
   options.binary_folder = BATON_BINARY_FOLDER;
   options.log_folder = log_folder_;
   options.model = Model();
+  options.operators = operators_;
   options.threads = 1;  // several workers share the machine
   options.worker_set = {"engine.kv_memory_mib=128"};
   return options;

@@ -35,6 +35,8 @@ class ClusterTest : public ::testing::Test {
     prefill_ranks_ = prefill;
     decode_ranks_ = decode;
   }
+  // How the clusters started from now on are asked for their state, on the router's port "admin".
+  void SetOperators(const EndpointFlags& flags) { operators_ = flags; }
   // Starts another worker of the cluster (`role` is "prefill" or "decode") with `settings`, and
   // waits until its ports are open.
   void AddWorker(const std::string& role,
@@ -104,6 +106,7 @@ class ClusterTest : public ::testing::Test {
 
   RankCounts prefill_ranks_;
   RankCounts decode_ranks_;
+  EndpointFlags operators_;
   std::string log_folder_;
   std::unique_ptr<LocalCluster> cluster_;
   std::unique_ptr<LocalCluster> second_router_;

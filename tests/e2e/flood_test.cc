@@ -3,9 +3,12 @@
 // proven who they are may be served longer, but no process may grow by them either.
 #include <sys/socket.h>
 
+#include <condition_variable>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -50,8 +53,8 @@ void ForgetPeak(pid_t pid) {
 // How clients reach a port with TLS. Without an authority: no TLS.
 struct Encryption {
   std::string ca_file;
-  CertificateFiles own;  // empty: the client proves nothing
-  bool proves() const { return !own.certificate.empty(); }
+  CertificateFiles own;  // empty: none
+  bool proves = false;   // the port takes `own` as a proof
 };
 
 class Flooder final {
@@ -71,6 +74,8 @@ class Flooder final {
   }
   void Continue() { Send(flood_.next(turn_++)); }
   bool open() const { return open_; }
+  // Any thread: ends the connection, also for a thread that waits in Continue.
+  void End() { ::shutdown(plain_ != nullptr ? plain_->fd() : tls_->fd(), SHUT_RDWR); }
 
  private:
   void Send(const std::string& bytes) {
@@ -114,7 +119,7 @@ class FloodTest : public ClusterTest {
       Run(one, encryption, what);
       if (!check(what)) return;
     }
-    if (encryption.proves()) return;
+    if (encryption.proves) return;
     std::vector<std::unique_ptr<Flooder>> many;
     while (many.size() < kManyConnections) {
       const http2::Flood& flood = floods[many.size() % floods.size()];
@@ -137,8 +142,15 @@ class FloodTest : public ClusterTest {
   static void Run(std::vector<std::unique_ptr<Flooder>>& flooders,
                   const Encryption& encryption,
                   const std::string& what) {
-    const Duration limit = encryption.proves() ? Duration(kProvenFlood) : Duration(kServedLimit);
+    const Duration limit = encryption.proves ? Duration(kProvenFlood) : Duration(kServedLimit);
     const Time start = SteadyClock().Now();
+    // A server that neither reads nor ends a connection would let its client wait for ever.
+    const std::jthread ends_waits([&](const std::stop_token& stop) {
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any().wait_for(lock, stop, limit, [] { return false; });
+      for (const auto& flooder : flooders) flooder->End();
+    });
     size_t open = flooders.size();
     while (open > 0 && SteadyClock().Now() - start < limit) {
       open = 0;
@@ -147,9 +159,9 @@ class FloodTest : public ClusterTest {
         if (flooder->open()) ++open;
       }
     }
-    if (encryption.proves()) return;
-    EXPECT_EQ(open, 0u) << what << ": served for " << ToSeconds(SteadyClock().Now() - start)
-                        << " s";
+    if (encryption.proves) return;
+    const Duration served = SteadyClock().Now() - start;
+    EXPECT_LT(served, limit) << what << ": served for " << ToSeconds(served) << " s";
   }
 };
 
@@ -157,40 +169,49 @@ TEST_F(FloodTest, NoStrangerGrowsAProcess) {
   StartCluster(1, 1);
   if (HasFatalFailure()) return;
   for (const char* port : {"http", "grpc", "workers", "admin"}) FloodPort("router", port);
-  FloodPort("decode-0", "kv");
+  for (const char* port : {"http", "kv"}) FloodPort("decode-0", port);
   EXPECT_FALSE(Ask("After the floods", 8).text.empty());
 }
 
-// A cluster whose ports speak TLS, except the port for operators on loopback. Its clients and its
-// members have certificates of one authority.
+// A cluster whose ports speak TLS. Its clients and its members have certificates of one authority.
 class EncryptedFloodTest : public FloodTest {
  protected:
   void StartEncrypted() {
     const std::string& ca = authority_.ca_file();
     const std::vector<std::string> members = {
+        "security.tls.certificate_file=" + own_.certificate,
+        "security.tls.key_file=" + own_.key,
+        "security.tls.client_ca_file=" + ca,
         "security.cluster_tls.certificate_file=" + own_.certificate,
         "security.cluster_tls.key_file=" + own_.key,
         "security.cluster_tls.ca_file=" + ca,
         "security.cluster_tls.peer_name=baton"};
     ApiKeys keys;
     ASSERT_TRUE(keys.Add(TestApiKey("bob")).ok());
+    ApiKeys operators;
+    ASSERT_TRUE(operators.Add(TestApiKey("olga")).ok());
+    EndpointFlags operator_flags;
+    operator_flags.ca_file = ca;
+    operator_flags.key_file = folder_.Write("olga.key", "key-olga\n");
+    SetOperators(operator_flags);
     std::vector<std::string> router = members;
     router.insert(router.end(),
-                  {"security.tls.certificate_file=" + own_.certificate,
-                   "security.tls.key_file=" + own_.key,
-                   "security.tls.client_ca_file=" + ca,
+                  {"admin_listen=0.0.0.0:0",  // on loopback this port has no TLS
+                   "security.admin_keys_file=" + folder_.Write("admin.json", operators.ToJson()),
                    "security.api_keys_file=" + folder_.Write("keys.json", keys.ToJson())});
     StartCluster(1, 1, members, router);
   }
   // A client without a certificate may speak TLS, but has proven nothing.
   Encryption nobody() const { return {authority_.ca_file(), {}}; }
   Encryption With(const std::string& name) const {
-    return {authority_.ca_file(), authority_.Make({.file = name, .dns_names = {name}})};
+    return {authority_.ca_file(), authority_.Make({.file = name, .dns_names = {name}}), true};
   }
 
  private:
   TestAuthority::Leaf Own() const {
-    return {.file = "server", .dns_names = {"localhost", "baton"}, .ip_addresses = {"127.0.0.1"}};
+    return {.file = "server",
+            .dns_names = {"localhost", "baton"},
+            .ip_addresses = {"127.0.0.1", "0.0.0.0"}};
   }
 
   TemporaryFolder folder_;
@@ -201,16 +222,35 @@ class EncryptedFloodTest : public FloodTest {
 TEST_F(EncryptedFloodTest, NoStrangerGrowsAProcess) {
   StartEncrypted();
   if (HasFatalFailure()) return;
-  for (const char* port : {"http", "grpc"}) FloodPort("router", port, nobody());
+  for (const char* port : {"http", "grpc", "admin"}) FloodPort("router", port, nobody());
+  FloodPort("decode-0", "http", nobody());
   // The cluster's ports end the handshake.
   FloodPort("router", "workers", nobody());
   FloodPort("decode-0", "kv", nobody());
+}
+
+// The bytes of HTTP/2 are no handshake of TLS.
+TEST_F(EncryptedFloodTest, NoStrangerWithoutTlsGrowsAProcess) {
+  StartEncrypted();
+  if (HasFatalFailure()) return;
+  for (const char* port : {"http", "grpc", "workers", "admin"}) FloodPort("router", port);
+  for (const char* port : {"http", "kv"}) FloodPort("decode-0", port);
+}
+
+// Operators prove who they are by keys, so a client's certificate says nothing to their port.
+TEST_F(EncryptedFloodTest, AClientWithACertificateIsAStrangerToOperators) {
+  StartEncrypted();
+  if (HasFatalFailure()) return;
+  Encryption stranger = With("bob");
+  stranger.proves = false;
+  FloodPort("router", "admin", stranger);
 }
 
 TEST_F(EncryptedFloodTest, NobodyWithACertificateGrowsAProcess) {
   StartEncrypted();
   if (HasFatalFailure()) return;
   for (const char* port : {"http", "grpc"}) FloodPort("router", port, With("bob"));
+  FloodPort("decode-0", "http", With("bob"));
   FloodPort("router", "workers", With("baton"));
   FloodPort("decode-0", "kv", With("baton"));
 }

@@ -49,6 +49,7 @@ class HttpsConnection final {
   }
 
   const boost::system::error_code& error() const { return error_; }
+  int fd() { return stream_.next_layer().native_handle(); }
   std::string protocol() {
     const unsigned char* name = nullptr;
     unsigned size = 0;

@@ -83,6 +83,10 @@ void RuleAutomaton::FindCallers() {
       }
     }
   }
+  for (std::vector<Caller>& of_rule : callers_) {
+    std::ranges::sort(of_rule);
+    of_rule.erase(std::unique(of_rule.begin(), of_rule.end()), of_rule.end());
+  }
 }
 
 void RuleAutomaton::Clear() {

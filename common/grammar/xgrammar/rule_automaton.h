@@ -128,6 +128,7 @@ class RuleAutomaton final {
     int32_t rule = 0;
     int32_t state = 0;  // behind the call, or the state that repeats the rule
     bool repeats = false;
+    auto operator<=>(const Caller&) const = default;
   };
 
   void FindCallers();

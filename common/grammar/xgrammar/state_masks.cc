@@ -22,21 +22,29 @@ class Walk {
     for (const TextClass text_class : kAllTextClasses) {
       if (DecideClass(start, text_class)) break;
     }
-    // The configurations of the nodes above, each until the end of its node's subtree.
-    std::vector<std::pair<RuleAutomaton::Id, int32_t>> path = {{start, trie_.nodes()}};
-    for (int32_t node = 1; node < trie_.nodes();) {
-      while (path.back().second <= node) path.pop_back();
-      const auto at = static_cast<size_t>(node);
-      const int32_t end = trie_.end[at];
-      const RuleAutomaton::Id to = automaton_.Next(path.back().first, trie_.byte[at]);
-      const bool inside = to != RuleAutomaton::kDead && Visit(node, to);
-      if (inside) path.emplace_back(to, end);
-      node = inside ? node + 1 : end;
+    for (const auto& [node, byte] : trie_.of_root) {
+      const RuleAutomaton::Id to = automaton_.Next(start, byte);
+      if (to != RuleAutomaton::kDead && Visit(node, to)) VisitBelow(node, to);
     }
     return Result();
   }
 
  private:
+  void VisitBelow(int32_t top, RuleAutomaton::Id after_top) {
+    const int32_t behind = trie_.end[static_cast<size_t>(top)];
+    // The configurations of the nodes above, each until the end of its node's subtree.
+    path_.assign(1, {after_top, behind});
+    for (int32_t node = top + 1; node < behind;) {
+      while (path_.back().second <= node) path_.pop_back();
+      const auto at = static_cast<size_t>(node);
+      const int32_t end = trie_.end[at];
+      const RuleAutomaton::Id to = automaton_.Next(path_.back().first, trie_.byte[at]);
+      const bool inside = to != RuleAutomaton::kDead && Visit(node, to);
+      if (inside) path_.emplace_back(to, end);
+      node = inside ? node + 1 : end;
+    }
+  }
+
   RuleAutomaton::Text TextAfter(RuleAutomaton::Id id, TextClass text_class) {
     return automaton_.TextAfter(id, text_class, trie_.of(text_class).longest);
   }
@@ -122,6 +130,7 @@ class Walk {
 
   const TokenTrie& trie_;
   RuleAutomaton& automaton_;
+  std::vector<std::pair<RuleAutomaton::Id, int32_t>> path_;  // used by VisitBelow
   const TokenTrie::Class* decided_ = nullptr;  // the class whose tokens are decided about
   std::vector<uint32_t> words_;                // empty while few_ is used
   std::vector<TokenId> few_;

@@ -103,6 +103,9 @@ class Maker {
       trie_.subtree.push_back(trie_.first[behind]);
     }
     for (const TextClass text_class : kAllTextClasses) FillClass(text_class);
+    for (int32_t node = 1; node < trie_.nodes(); node = trie_.end[static_cast<size_t>(node)]) {
+      trie_.of_root.push_back({node, trie_.byte[static_cast<size_t>(node)]});
+    }
     return std::move(trie_);
   }
 

@@ -72,6 +72,12 @@ struct TokenTrie {
   std::vector<int32_t> end;    // the node behind the subtree
   std::vector<int32_t> first;  // the first token of the subtree; the node's own tokens come first
   std::array<Class, kTextClasses> classes;
+  // The nodes below the root, with their bytes. They are far from each other in the arrays.
+  struct Child {
+    int32_t node = 0;
+    uint8_t byte = 0;
+  };
+  std::vector<Child> of_root;
 
   std::vector<int32_t> numbers;  // [texts] the numbers of the tokens, -1 without a text
   // [tokens]

@@ -73,6 +73,24 @@ TEST(ToolSchemas, OfSeveralTypesTheTextDecides) {
   EXPECT_EQ(Read("true", "x"), R"("x")");
 }
 
+// The grammar of a forced call writes all listed values that match the schema, and a keyword of one
+// type lets values of other types pass.
+TEST(ToolSchemas, ListedValuesAreOfAnyTypeBesideKeywordsOfOne) {
+  for (
+      const char* schema :
+      {R"({"enum": ["one", "three", 7, null, [1]], "maxLength": 3})",
+       R"({"allOf": [{"enum": ["one", 7, null, [1]]}, {"anyOf": [{"maxLength": 3}, {"type": "array"}]},
+                      {"type": ["string", "integer", "null", "array"]}]})"}) {
+    EXPECT_EQ(Read(schema, "null"), "null") << schema;
+    EXPECT_EQ(Read(schema, "7"), "7") << schema;
+    EXPECT_EQ(Read(schema, "[1]"), "[1]") << schema;
+    EXPECT_EQ(Read(schema, "one"), R"("one")") << schema;
+  }
+  const char* alternative =
+      R"({"anyOf": [{"enum": ["one"]}, {"maxLength": 3}, {"type": "array"}]})";
+  EXPECT_EQ(Read(alternative, "null"), R"("null")");
+}
+
 TEST(ToolSchemas, SchemasThatAreNotValidAllowAnything) {
   for (const char* schema : {R"({"$ref": "#/$defs/none"})",
                              R"({"$ref": "https://a/b"})",

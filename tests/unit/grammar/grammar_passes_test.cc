@@ -156,5 +156,42 @@ TEST(GrammarPasses, AutomataAreThoseOfXGrammar) {
   }
 }
 
+// Whether the root rules of two grammars take the same texts of bytes and calls.
+bool RootsAreEqual(const char* ebnf, const char* other_ebnf) {
+  Grammar grammar = Grammar::FromEBNF(ebnf);
+  Grammar other = Grammar::FromEBNF(other_ebnf);
+  BuildAutomata(grammar);
+  BuildAutomata(other);
+  return AreEqual(Walk(grammar, grammar->GetRootRuleId()),
+                  Walk(other, other->GetRootRuleId()),
+                  SymbolsOf(grammar));
+}
+
+TEST(GrammarPasses, RulesOfOneCharacterOrNoneAreWrittenIntoTheirCallers) {
+  EXPECT_TRUE(RootsAreEqual(
+      "root ::= \"a\" c \"b\" c\nc ::= \"\" | [0-9x]",
+      "root ::= \"ab\" | \"a\" [0-9x] \"b\" | \"ab\" [0-9x] | \"a\" [0-9x] \"b\" [0-9x]"));
+  EXPECT_TRUE(
+      RootsAreEqual("root ::= \"a\" c c | c \"b\"\nc ::= \"\" | [0-9]",
+                    "root ::= \"a\" | \"a\" [0-9] | \"a\" [0-9] [0-9] | \"b\" | [0-9] \"b\""));
+}
+
+TEST(GrammarPasses, OtherRulesAreCalled) {
+  for (const char* called : {"[0-9]", "\"\" | [0-9] \"x\"", "\"\" | [0-9] c", "\"\" | d"}) {
+    Grammar grammar =
+        Grammar::FromEBNF(fmt::format("root ::= \"a\" c \"b\"\nc ::= {}\nd ::= [0-9]", called));
+    BuildAutomata(grammar);
+    const Walk behind_a =
+        Walk(grammar, grammar->GetRootRuleId()).After({EdgeType::kCharRange, 'a'});
+    int calls = 0;
+    for (const Symbol& symbol : SymbolsOf(grammar)) {
+      const bool follows = !behind_a.After(symbol).empty();
+      EXPECT_TRUE(!follows || symbol.type == EdgeType::kRuleRef) << called;
+      calls += follows ? 1 : 0;
+    }
+    EXPECT_EQ(calls, 1) << called;
+  }
+}
+
 }  // namespace
 }  // namespace baton
