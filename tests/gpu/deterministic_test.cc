@@ -11,6 +11,7 @@
 #include "common/model/open_model.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/table/kernel_table.h"
 #include "tests/fakes/engine_harness.h"
 #include "tests/gpu/test_device.h"
 
