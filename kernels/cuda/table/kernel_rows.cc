@@ -30,7 +30,9 @@ constexpr EnumSet kAllAttention = kSinglesAndFew | SetOf(KernelOp::kChunks);
 constexpr EnumSet kPagedKv = SetOf(Operands::kBf16, Operands::kFp8);
 
 // TMA loads whole spans of 128 bytes from aligned rows; outputs are stored as vectors.
-constexpr Conditions kSkinnyShape = {MultipleOf(Property::kInputBytes, 128),
+constexpr Conditions kSkinnyShape = {AtLeast(Property::kInputs, 1),
+                                     AtLeast(Property::kOutputs, 1),
+                                     MultipleOf(Property::kInputBytes, 128),
                                      AtLeast(Property::kOperandAlignment, 16),
                                      MultipleOf(Property::kOutputs, 8),
                                      MultipleOf(Property::kSiluOutputs, 16),
@@ -73,7 +75,9 @@ constexpr KernelRow kRows[] = {
      .fuses = SetOf(Fusion::kSiluMul),
      .needs = SetOf(Fusion::kSiluMul),
      .shared_bytes = kStreamedBytes,
-     .shape = {MultipleOf(Property::kInputBytes, 128),
+     .shape = {AtLeast(Property::kInputs, 1),
+               AtLeast(Property::kOutputs, 1),
+               MultipleOf(Property::kInputBytes, 128),
                AtLeast(Property::kOperandAlignment, 16),
                MultipleOf(Property::kOutputs, 16),
                AtLeast(Property::kOutAlignment, 2)}},

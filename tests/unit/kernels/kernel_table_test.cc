@@ -272,6 +272,13 @@ TEST(KernelTable, ARefusalNamesWhatIsMissing) {
   odd.k = 72;
   EXPECT_EQ(ReasonOf(KernelId::kSkinnyGemm, GemmRequest(odd, false), Card(90)),
             "bytes of k a multiple of 128 is false (bytes of k 144)");
+  for (const KernelId kernel : {KernelId::kSkinnyGemm, KernelId::kSequentialGemm}) {
+    for (int64_t GemmShape::*const number : {&GemmShape::n, &GemmShape::k}) {
+      GemmShape empty = shape;
+      empty.*number = 0;
+      EXPECT_FALSE(Computes(kernel, GemmRequest(empty, false))) << "nothing to load with TMA";
+    }
+  }
   EXPECT_EQ(ReasonOf(KernelId::kSkinnyGemm, GemmRequest(shape, true), Card(90)),
             "the order of its sums depends on the number of rows (engine.deterministic)");
   GemmShape wide = shape;
