@@ -119,7 +119,7 @@ constexpr KernelRow kRows[] = {
                Equal(Property::kHeadDim, 128),
                AtMost(Property::kQueriesOfHead, 8),
                Equal(Property::kBlockTokens, 16),
-               Equal(Property::kHeadBytes, 16 * 128, Property::kNumberBytes)}},
+               Equal(Property::kHeadBytes, int64_t{16} * 128, Property::kNumberBytes)}},
     {.id = kCluster,
      .name = "attention/cluster",
      .ops = SetOf(KernelOp::kSingleRows),
