@@ -76,9 +76,9 @@ bool GemmChoices::CublasAppliesScales(const GemmProblem& problem) {
 }
 
 const KernelRule* GemmChoices::RuleOf(const GemmShape& shape) {
-  const auto mixed = static_cast<uint64_t>(shape.n * 0x9E3779B1 + shape.k * 0x85EBCA77 +
-                                           shape.rows * 0xC2B2AE3D + shape.fusions * 0x27D4EB2F +
-                                           static_cast<int64_t>(shape.operands) * 0x165667B1);
+  const auto mixed = static_cast<uint64_t>(
+      shape.n * 0x9E3779B1 + shape.k * 0x85EBCA77 + shape.rows * 0xC2B2AE3D +
+      int64_t{shape.fusions} * 0x27D4EB2F + static_cast<int64_t>(shape.operands) * 0x165667B1);
   Choice& last = last_[(mixed >> 16) % std::size(last_)];
   if (shape.rows == 0 || !(last.shape == shape)) {
     last = {shape, Choose(GemmRequest(shape, deterministic_), device_)};
