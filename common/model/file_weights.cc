@@ -93,7 +93,8 @@ StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
                                             const MatrixSlice& slice) const {
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
-  std::vector<int64_t> wanted = {rows * (found.stacked ? 1 : found.parts), cols};
+  const int64_t tensor_rows = found.stacked ? rows : rows * found.parts;
+  std::vector<int64_t> wanted = {tensor_rows, cols};
   if (found.stacked && tensor.shape.size() == 3) wanted.insert(wanted.begin(), found.parts);
   const bool fits =
       tensor.shape == wanted && found.part < found.parts && (!found.stacked || wanted.size() == 3);
@@ -103,7 +104,7 @@ StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
         tensor.file,
         tensor.name,
         ShapeText(tensor.shape),
-        ShapeText(std::vector<int64_t>{rows * (found.stacked ? 1 : found.parts), cols}),
+        ShapeText(std::vector<int64_t>{tensor_rows, cols}),
         found.stacked ? fmt::format(" for each of more than {} experts", id.expert) : "");
   }
   HostMatrix matrix{tensor.dtype, rows, cols, tensor.bytes.data()};

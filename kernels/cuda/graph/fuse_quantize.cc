@@ -29,14 +29,6 @@ std::optional<StepOp> Converting(const StepOp& producer, const QuantizeOp& quant
   return fused;
 }
 
-// Lets silu · up apply the scales of its input as well.
-void FuseScalesOfGateUp(OpGraph& graph, size_t at, SiluMulOp& silu) {
-  const std::optional<Rescaled> scaled = RescaledOperand(graph, at, silu.gate_up);
-  if (!scaled || !graph.CanMove(scaled->rescale, at)) return;
-  silu.scales = scaled->scales;
-  graph.Remove(scaled->rescale);
-}
-
 }  // namespace
 
 void FuseQuantize(OpGraph& graph) {
@@ -48,7 +40,7 @@ void FuseQuantize(OpGraph& graph) {
     std::optional<StepOp> fused = Converting(graph.op(*producer), *quantize);
     if (!fused) continue;
     if (auto* const silu = std::get_if<SiluMulOp>(&*fused)) {
-      FuseScalesOfGateUp(graph, *producer, *silu);
+      FuseScalesOf(graph, *producer, silu->gate_up, silu->scales);
     }
     graph.Replace(*producer, *std::move(fused));
     graph.Remove(at);

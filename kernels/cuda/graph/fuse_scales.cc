@@ -10,34 +10,24 @@ std::optional<Rescaled> RescaledOperand(const OpGraph& graph, size_t reader, con
   return Rescaled{*producer, rescale->scales};
 }
 
-namespace {
-
-std::optional<Rescaled> ScalesFor(const OpGraph& graph, size_t reader, const Tensor& x) {
-  std::optional<Rescaled> found = RescaledOperand(graph, reader, x);
-  if (found && !graph.CanMove(found->rescale, reader)) found.reset();
-  return found;
+void FuseScalesOf(OpGraph& graph, size_t reader, const Tensor& x, OutputScales& scales) {
+  const std::optional<Rescaled> scaled = RescaledOperand(graph, reader, x);
+  if (!scaled || !graph.CanMove(scaled->rescale, reader)) return;
+  scales = scaled->scales;
+  graph.Remove(scaled->rescale);
 }
-
-}  // namespace
 
 void FuseScales(OpGraph& graph) {
   for (size_t at = 0; at < graph.size(); ++at) {
     if (const auto* const rope = graph.Get<RopeOp>(at)) {
-      if (const std::optional<Rescaled> scaled = ScalesFor(graph, at, rope->qkv)) {
-        RopeOp fused = *rope;
-        fused.scales = scaled->scales;
-        graph.Replace(at, fused);
-        graph.Remove(scaled->rescale);
-      }
+      RopeOp fused = *rope;
+      FuseScalesOf(graph, at, fused.qkv, fused.scales);
+      if (fused != *rope) graph.Replace(at, fused);
     } else if (const auto* const norm = graph.Get<NormOp>(at)) {
-      const auto* const input = std::get_if<DeltaInput>(&norm->input);
-      if (input == nullptr) continue;
-      if (const std::optional<Rescaled> scaled = ScalesFor(graph, at, input->delta)) {
-        NormOp fused = *norm;
-        fused.input = DeltaInput{input->delta, scaled->scales};
-        graph.Replace(at, fused);
-        graph.Remove(scaled->rescale);
-      }
+      NormOp fused = *norm;
+      auto* const input = std::get_if<DeltaInput>(&fused.input);
+      if (input != nullptr) FuseScalesOf(graph, at, input->delta, input->scales);
+      if (fused != *norm) graph.Replace(at, fused);
     }
   }
   graph.Refresh();

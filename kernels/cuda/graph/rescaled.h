@@ -15,4 +15,8 @@ struct Rescaled {
 // Nothing if `x`, an operand of op `reader`, is no such result.
 std::optional<Rescaled> RescaledOperand(const OpGraph& graph, size_t reader, const Tensor& x);
 
+// Lets op `reader` apply these scales itself: stores them in `scales`, and removes the RescaleOp.
+// Leaves both as they are where `x` is no such result, or where it cannot be rescaled later.
+void FuseScalesOf(OpGraph& graph, size_t reader, const Tensor& x, OutputScales& scales);
+
 }  // namespace baton::cuda
