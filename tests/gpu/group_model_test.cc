@@ -29,6 +29,11 @@ namespace baton {
 namespace {
 
 constexpr KvOptions kKv = {.blocks = 16, .dtype = DType::kBF16};
+// For tests with executors, whose warm-up runs every size of step. Kernels of larger steps are
+// loaded when they are first launched, and ranks that are threads of one process then wait for each
+// other: one for its device, where a kernel polls for a message, and the other for the driver's
+// lock (see rank_threads.cc). Ranks of a worker are processes.
+const RunnerOptions kFewRows = {.kv_dtype = DType::kBF16, .limits = {2, 2}};
 
 class GpuGroup : public testing::Test {
  protected:
@@ -285,7 +290,7 @@ TEST_F(GpuGroup, EveryRankEmbedsTheTokensThatTheLeaderSamples) {
     return generate(issue, steps);
   };
   constexpr int32_t kSteps = 40;
-  GroupRunner group(model, /*pipeline=*/false, {.deterministic = true});
+  GroupRunner group(model, /*pipeline=*/false, {.deterministic = true}, kFewRows);
   std::vector<TokenId> queued;
   const auto results = group.threads().Run([&](int rank) -> Status {
     BATON_ASSIGN_OR_RETURN(const auto executor,
@@ -308,7 +313,7 @@ TEST_F(GpuGroup, EveryRankEmbedsTheTokensThatTheLeaderSamples) {
 TEST_F(GpuGroup, StagesComputeDifferentSteps) {
   constexpr int32_t kSteps = 40;
   const OpenedModel model = Open("llama_gqa");
-  GroupRunner group(model, /*pipeline=*/true, {.deterministic = true});
+  GroupRunner group(model, /*pipeline=*/true, {.deterministic = true}, kFewRows);
   const std::vector<std::vector<int32_t>> tables = {{4, 9, 2, 7}, {1, 3, 5, 6}};
   const SamplingParams greedy = {{.temperature = 0}, {}};
   const std::vector<SamplingRow> row(1, SamplingRow{&greedy, 0, {}, {}, {}});
