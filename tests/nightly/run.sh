@@ -5,7 +5,7 @@
 # usage: run.sh [--list | part …]      all parts without an argument
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
-readonly LOGS=build/nightly MUTATION_PARTS=6
+readonly LOGS=build/nightly MUTATION_PARTS=8
 
 parts() {
   printf '%s\n' tests checks cuda arm64 asan tsan fuzz soak clients
@@ -33,10 +33,11 @@ run_part() {
 }
 
 [[ ${1:-} != --list ]] || { parts; exit 0; }
-(($#)) || mapfile -t all < <(parts)
+mapfile -t all < <(parts)
 (($#)) || set -- "${all[@]}"
 for part in "$@"; do
-  parts | grep -qx "$part" || { echo "nightly: there is no part \"$part\"; the parts are: $(parts | xargs)" >&2; exit 2; }
+  [[ " ${all[*]} " == *" $part "* ]] ||
+    { echo "nightly: there is no part \"$part\"; the parts are: ${all[*]}" >&2; exit 2; }
 done
 mkdir -p "$LOGS"
 table=()
