@@ -14,6 +14,7 @@
 #include "kernels/sampling.h"
 #include "kernels/step_input.h"
 #include "kernels/tensor.h"
+#include "kernels/value_memory.h"
 
 namespace baton {
 
@@ -127,6 +128,14 @@ class Ops {
   virtual StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
                                                        const HostMatrix& up) = 0;
   virtual StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) = 0;
+
+  // Finds memory for the values of steps. Values that are not needed at the same time may share it.
+  // The data of the tensors may stand for memory that the backend chooses when it has the whole
+  // step: then only ops of this object may use tensors of ValueReach::kStep. Those of another reach
+  // are in memory. Errors: ResourceExhausted; the message is the end of a sentence about the values.
+  virtual StatusOr<PlacedValues> PlaceValues(std::span<const ValueUse> values) {
+    return PlaceInBuffer(values, device());
+  }
 
   virtual Status BeginStep(const StepInput& input, const KvView& kv) = 0;
   // Whether a step may begin while one earlier step (not more) is still under way. The new step

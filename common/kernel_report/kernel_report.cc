@@ -37,14 +37,11 @@ class ReportBuilder {
   ReportBuilder(const cuda::DecodeLimits& limits, const KernelReportOptions& options)
       : limits_(limits), options_(options) {}
 
-  void Add(const graph::Op& op, const graph::StepGraph& graph, const graph::Buffers& buffers) {
-    const auto buffer = [&](graph::ValueId id) {
-      return buffers[static_cast<size_t>(graph.value(id).buffer)];
-    };
+  void Add(const graph::Op& op, const graph::StepGraph& graph) {
     std::visit(
         Overloaded{
-            [&](const graph::MatMulOp& o) { AddGemm(o.weight, o.bias, false, buffer(o.out)); },
-            [&](const graph::GatedMatMulOp& o) { AddGemm(o.gate_up, o.bias, true, buffer(o.out)); },
+            [&](const graph::MatMulOp& o) { AddGemm(o.weight, o.bias, false, graph.value(o.out)); },
+            [&](const graph::GatedMatMulOp& o) { AddGemm(o.gate_up, o.bias, true, graph.value(o.out)); },
             [&](const graph::AttentionOp& o) { AddAttention(o.args); },
             [&](const graph::ExpertsOp& o) { AddExperts(o.args); },
             [](const auto&) {}},
@@ -57,7 +54,7 @@ class ReportBuilder {
   void AddGemm(const Matrix* matrix,
                const Vector* bias,
                bool silu_mul,
-               const graph::BufferShape& out) {
+               const graph::Value& out) {
     const auto& weight = static_cast<const ShapeMatrix&>(*matrix);
     const cuda::ModelGemm gemm = {.n = weight.rows(),
                                   .k = weight.cols(),
@@ -222,7 +219,7 @@ std::vector<KernelUse> ReportKernels(const ModelSpec& spec,
   const DecoderGraphs graphs = BuildDecoderGraphs(spec, plan, weights, DType::kBF16);
   ReportBuilder builder(limits, options);
   const graph::StepGraph& stage = graphs.with_logits.stage;
-  for (const graph::Op& op : stage.ops()) builder.Add(op, stage, graphs.buffers);
+  for (const graph::Op& op : stage.ops()) builder.Add(op, stage);
   return builder.Take();
 }
 

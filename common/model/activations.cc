@@ -5,70 +5,83 @@
 #include <cstddef>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "kernels/graph/storages.h"
+
 namespace baton {
 namespace {
 
-// The stride of rows is a multiple of this many elements, so that vector loads stay within cache
-// lines.
-constexpr int64_t kRowMultiple = 16;
+// The values of the graphs of a decoder, as if the graphs ran one after the other.
+class Timeline {
+ public:
+  Timeline(int64_t rows, int64_t logit_rows) : rows_{rows, logit_rows, 1} {}
 
-// The most rows that a value in each buffer has.
-std::vector<int64_t> RowsOfBuffers(const DecoderGraphs& graphs, int64_t rows, int64_t logit_rows) {
-  std::vector<int64_t> most(graphs.buffers.size(), 0);
-  for (const StepGraphs* kind : {&graphs.with_logits, &graphs.without_logits}) {
-    for (const graph::StepGraph* graph : {&kind->stage, &kind->answer}) {
-      for (const graph::Value& value : graph->values()) {
-        const std::array<int64_t, 3> counts = {rows, logit_rows, 1};
-        int64_t& room = most[static_cast<size_t>(value.buffer)];
-        room = std::max(room, counts[static_cast<size_t>(value.rows)]);
-      }
+  // Adds the values of a graph. What the leader of a pipeline receives is read while later steps run.
+  void Add(const graph::StepGraph& graph, bool is_answer) {
+    graph::Storages storages = graph::StoragesOf(graph);
+    for (const graph::Storage& storage : storages.all) {
+      uses_.push_back({.dtype = storage.dtype,
+                       .rows = rows_[static_cast<size_t>(storage.rows)],
+                       .cols = storage.cols,
+                       .first = ops_ + storage.first,
+                       .last = ops_ + (storage.result ? graph.ops().size() : storage.last),
+                       .reach = ReachOf(storage, is_answer)});
     }
+    ends_.push_back(uses_.size());
+    ops_ += graph.ops().size() + 1;
+    graphs_.push_back(std::move(storages));
   }
-  return most;
-}
 
-size_t BytesOf(const Tensor& tensor) {
-  return static_cast<size_t>(tensor.rows * tensor.stride) * ShapeOf(tensor.dtype).bytes;
-}
+  const std::vector<ValueUse>& uses() const { return uses_; }
 
-// Host memory is committed only when it is first touched, so the total is checked before the first
-// allocation.
-Status CheckRoom(const std::vector<Tensor>& tensors, int32_t max_rows, Device& device) {
-  size_t bytes = 0;
-  for (const Tensor& one : tensors) bytes += BytesOf(one);
-  const size_t free_bytes = device.free_bytes();
-  if (bytes <= free_bytes) return OkStatus();
-  return MakeStatus(StatusCode::kResourceExhausted,
-                    "activations of steps of {} tokens (engine.max_step_tokens) take {} bytes on "
-                    "{}; {} bytes are free beside the weights",
-                    max_rows,
-                    bytes,
-                    device.name(),
-                    free_bytes);
-}
+  // The tensors of the values of the graph that was added as number `index`.
+  std::vector<Tensor> Of(size_t index, std::span<const Tensor> placed) const {
+    const std::span<const Tensor> of_graph =
+        placed.subspan(index == 0 ? 0 : ends_[index - 1]);
+    std::vector<Tensor> tensors;
+    for (const graph::StorageId id : graphs_[index].of_values) {
+      tensors.push_back(id < 0 ? Tensor{} : of_graph[static_cast<size_t>(id)]);
+    }
+    return tensors;
+  }
+
+ private:
+  static ValueReach ReachOf(const graph::Storage& storage, bool is_answer) {
+    if (is_answer) return ValueReach::kAlways;
+    return storage.result ? ValueReach::kResult : ValueReach::kStep;
+  }
+
+  const std::array<int64_t, 3> rows_;  // by graph::RowCount
+  size_t ops_ = 0;
+  std::vector<ValueUse> uses_;
+  std::vector<size_t> ends_;  // of the uses of each graph
+  std::vector<graph::Storages> graphs_;
+};
 
 }  // namespace
 
-StatusOr<Activations> Activations::Allocate(const DecoderGraphs& graphs,
-                                            int32_t max_rows,
-                                            int32_t max_logit_rows,
-                                            Ops& ops) {
-  const std::vector<int64_t> rows =
-      RowsOfBuffers(graphs, ops.PaddedRows(max_rows), ops.PaddedRows(max_logit_rows));
+StatusOr<Activations> Activations::Place(const DecoderGraphs& graphs,
+                                         int32_t max_rows,
+                                         int32_t max_logit_rows,
+                                         Ops& ops) {
+  Timeline timeline(ops.PaddedRows(max_rows), ops.PaddedRows(max_logit_rows));
+  timeline.Add(graphs.with_logits.stage, /*is_answer=*/false);
+  timeline.Add(graphs.without_logits.stage, /*is_answer=*/false);
+  timeline.Add(graphs.with_logits.answer, /*is_answer=*/true);
+  timeline.Add(graphs.without_logits.answer, /*is_answer=*/true);
+  auto placed = ops.PlaceValues(timeline.uses());
+  if (!placed.ok()) {
+    return Status(placed.status().code(),
+                  fmt::format("activations of steps of {} tokens (engine.max_step_tokens) {}",
+                              max_rows,
+                              Message(placed.status())));
+  }
   Activations all;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const graph::BufferShape& shape = graphs.buffers[i];
-    const int64_t stride = (shape.cols + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
-    all.tensors.push_back({nullptr, shape.dtype, rows[i], shape.cols, stride});
-  }
-  BATON_RETURN_IF_ERROR(CheckRoom(all.tensors, max_rows, ops.device()));
-  for (Tensor& one : all.tensors) {
-    if (one.rows == 0) continue;
-    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
-                           ops.device().Allocate(BytesOf(one), Sharing::kPrivate));
-    one.data = buffer->data();
-    all.buffers.push_back(std::move(buffer));
-  }
+  all.placed_ = *std::move(placed);
+  const std::span<const Tensor> tensors(all.placed_.tensors);
+  all.with_logits_ = {timeline.Of(0, tensors), timeline.Of(2, tensors)};
+  all.without_logits_ = {timeline.Of(1, tensors), timeline.Of(3, tensors)};
   return all;
 }
 

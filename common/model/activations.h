@@ -11,18 +11,29 @@
 
 namespace baton {
 
-// The memory of the values of a decoder's graphs, allocated once for the largest step.
-struct Activations {
-  std::vector<std::unique_ptr<Buffer>> buffers;
-  // By graph::BufferId, each with all of its rows. Without data where no graph has values.
-  std::vector<Tensor> tensors;
+// The memory of the values of a decoder's graphs, for the largest step.
+class Activations {
+ public:
+  // By graph::ValueId of the graphs of one kind of step.
+  struct Tensors {
+    std::vector<Tensor> stage;
+    std::vector<Tensor> answer;
+  };
 
-  // Errors: ResourceExhausted when the buffers for `max_rows` rows and `max_logit_rows` logit rows
-  // do not fit into the free memory of the device.
-  static StatusOr<Activations> Allocate(const DecoderGraphs& graphs,
-                                        int32_t max_rows,
-                                        int32_t max_logit_rows,
-                                        Ops& ops);
+  // Errors: ResourceExhausted when the values of steps of `max_rows` rows and `max_logit_rows` logit
+  // rows do not fit into the free memory of the device.
+  static StatusOr<Activations> Place(const DecoderGraphs& graphs,
+                                     int32_t max_rows,
+                                     int32_t max_logit_rows,
+                                     Ops& ops);
+
+  const Tensors& with_logits() const { return with_logits_; }
+  const Tensors& without_logits() const { return without_logits_; }
+
+ private:
+  Tensors with_logits_;
+  Tensors without_logits_;
+  PlacedValues placed_;
 };
 
 }  // namespace baton

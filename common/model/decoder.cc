@@ -56,7 +56,7 @@ class Decoder::Impl {
     graphs_ = BuildDecoderGraphs(spec_, plan_, weights_, ops_.activation_dtype());
     BATON_ASSIGN_OR_RETURN(
         activations_,
-        Activations::Allocate(graphs_, limits_.max_rows, limits_.max_logit_rows, ops_));
+        Activations::Place(graphs_, limits_.max_rows, limits_.max_logit_rows, ops_));
     return OkStatus();
   }
 
@@ -65,7 +65,7 @@ class Decoder::Impl {
     const auto wanted = static_cast<int64_t>(input.logit_rows.size());
     BATON_CHECK(rows >= 1 && rows <= limits_.max_rows, "{} rows in a step", rows);
     BATON_CHECK(wanted <= limits_.max_logit_rows, "{} logit rows in a step", wanted);
-    graph::StepRun run = RunOf(wanted);
+    graph::StepRun run = RunOf(TensorsFor(wanted).stage, wanted);
     run.rows = rows;
     run.kv_written = hook;
     graph::RunGraph(GraphsFor(wanted).stage, run, ops_);
@@ -74,11 +74,14 @@ class Decoder::Impl {
   Tensor TakeLogits(int64_t wanted) {
     if (!plan_.place.leader()) return {};
     const StepGraphs& graphs = GraphsFor(wanted);
-    const graph::StepRun run = RunOf(wanted);
-    graph::RunGraph(graphs.answer, run, ops_);
+    const Activations::Tensors& tensors = TensorsFor(wanted);
+    const graph::StepRun answer = RunOf(tensors.answer, wanted);
+    graph::RunGraph(graphs.answer, answer, ops_);
     if (wanted == 0) return {};
-    const graph::StepGraph& last = plan_.last_stage() ? graphs.stage : graphs.answer;
-    return graph::TensorOf(last.value(*last.result()), run);
+    if (!plan_.last_stage()) {
+      return graph::TensorOf(graphs.answer, *graphs.answer.result(), answer);
+    }
+    return graph::TensorOf(graphs.stage, *graphs.stage.result(), RunOf(tensors.stage, wanted));
   }
 
   const ModelSpec spec_;
@@ -92,8 +95,11 @@ class Decoder::Impl {
   const StepGraphs& GraphsFor(int64_t logit_rows) const {
     return logit_rows > 0 ? graphs_.with_logits : graphs_.without_logits;
   }
-  graph::StepRun RunOf(int64_t logit_rows) const {
-    return {.buffers = activations_.tensors,
+  const Activations::Tensors& TensorsFor(int64_t logit_rows) const {
+    return logit_rows > 0 ? activations_.with_logits() : activations_.without_logits();
+  }
+  graph::StepRun RunOf(std::span<const Tensor> values, int64_t logit_rows) const {
+    return {.values = values,
             .logit_rows = logit_rows,
             .tensor_rank = plan_.place.tensor_rank};
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,46 +13,32 @@
 namespace baton {
 namespace {
 
-using graph::BufferId;
 using graph::RowCount;
 using graph::Share;
+using graph::Value;
 using graph::ValueId;
 
-// The buffers of a decoder's values, and their BufferIds.
-class DecoderBuffers {
+// The values of a decoder by their kind.
+class DecoderValues {
  public:
-  DecoderBuffers(const ModelSpec& spec, const RankPlan& plan, DType dtype) {
+  DecoderValues(const ModelSpec& spec, const RankPlan& plan, DType dtype) {
     const bool gathers = plan.mode == ExchangeMode::kGather;
     const int64_t head_dim = spec.head_dim;
     const int64_t q_cols = (gathers ? spec.heads : plan.heads.q_heads) * head_dim;
     const int64_t qkv_cols = (plan.heads.q_heads + 2 * plan.heads.kv_heads) * head_dim;
     const int64_t inner =
         !gathers && plan.slice.intermediate ? plan.slice.intermediate->size() : spec.intermediate;
-    residual = Add("residual", DType::kF32, spec.hidden);
-    normed = Add("normed", dtype, spec.hidden);
-    qkv = Add("qkv", dtype, qkv_cols);
-    attention = Add("attention", dtype, q_cols);
-    delta = Add("delta", dtype, spec.hidden);
-    feed_forward = Add("feed_forward", dtype, inner);
-    post_normed = Add("post_normed", dtype, spec.hidden);
-    last_attention = Add("last_attention", dtype, q_cols);
-    last_residual = Add("last_residual", DType::kF32, spec.hidden);
-    last_normed = Add("last_normed", dtype, spec.hidden);
-    logits = Add("logits", DType::kF32, spec.vocab);
+    residual = {"residual", DType::kF32, RowCount::kStep, spec.hidden};
+    normed = {"normed", dtype, RowCount::kStep, spec.hidden};
+    qkv = {"qkv", dtype, RowCount::kStep, qkv_cols};
+    attention = {"attention", dtype, RowCount::kStep, q_cols};
+    delta = {"delta", dtype, RowCount::kStep, spec.hidden};
+    feed_forward = {"feed_forward", dtype, RowCount::kStep, inner};
+    logits = {"logits", DType::kF32, RowCount::kLogits, spec.vocab};
+    signal = {"signal", DType::kF32, RowCount::kOne, 1};
   }
 
-  graph::Buffers all;
-  // Of all rows of the step; the last layer also uses delta, normed, feed_forward and post_normed
-  // for logit rows.
-  BufferId residual, normed, qkv, attention, delta, feed_forward, post_normed;
-  // Of the logit rows.
-  BufferId last_attention, last_residual, last_normed, logits;
-
- private:
-  BufferId Add(std::string_view name, DType dtype, int64_t cols) {
-    all.push_back({name, dtype, cols});
-    return static_cast<BufferId>(all.size()) - 1;
-  }
+  Value residual, normed, qkv, attention, delta, feed_forward, logits, signal;
 };
 
 // Builds the graph of one rank's stage, layer by layer.
@@ -62,9 +47,9 @@ class StageBuilder {
   StageBuilder(const ModelSpec& spec,
                const RankPlan& plan,
                const DecoderWeights& weights,
-               const DecoderBuffers& buffers,
+               const DecoderValues& values,
                bool logits)
-      : spec_(spec), plan_(plan), weights_(weights), buffers_(buffers), logits_(logits) {}
+      : spec_(spec), plan_(plan), weights_(weights), values_(values), logits_(logits) {}
 
   graph::StepGraph Build() {
     Enter();
@@ -73,7 +58,7 @@ class StageBuilder {
       const ValueId qkv = WriteKv(layer);
       const bool last = plan_.last_stage() && layer + 1 == layers;
       if (last && !logits_) break;
-      FinishLayer(layer, Attend(layer, qkv, last), last);
+      FinishLayer(layer, Attend(layer, qkv, last));
     }
     Leave();
     if (plan_.tensor_parallel()) graph::PlaceExchanges(graph_);
@@ -88,9 +73,10 @@ class StageBuilder {
   // The layer's number in the model.
   int32_t NumberOf(int32_t layer) const { return static_cast<int32_t>(plan_.layers.begin) + layer; }
 
-  ValueId New(BufferId buffer, Share share = graph::Whole{}) {
-    const int64_t cols = buffers_.all[static_cast<size_t>(buffer)].cols;
-    return graph_.Add({.buffer = buffer, .rows = rows_, .cols = cols, .share = std::move(share)});
+  ValueId New(Value value, Share share = graph::Whole{}) {
+    value.rows = rows_;
+    value.share = std::move(share);
+    return graph_.Add(std::move(value));
   }
 
   // What a rank computes of an activation that ranks gather.
@@ -99,8 +85,8 @@ class StageBuilder {
     return graph::Columns{ends};
   }
 
-  ValueId Norm(ValueId x, const Vector& weight, BufferId to) {
-    const ValueId out = New(to);
+  ValueId Norm(ValueId x, const Vector& weight) {
+    const ValueId out = New(values_.normed);
     graph_.Append(
         graph::NormOp{.x = x, .weight = &weight, .epsilon = spec_.norm_epsilon, .out = out});
     return out;
@@ -108,8 +94,8 @@ class StageBuilder {
 
   // Adds what attention or the feed-forward computed, through a norm if the model has `post_norm`.
   void AddToResidual(ValueId delta, const Vector* post_norm) {
-    if (post_norm != nullptr) delta = Norm(delta, *post_norm, buffers_.post_normed);
-    const ValueId sum = New(graph_.value(residual_).buffer);
+    if (post_norm != nullptr) delta = Norm(delta, *post_norm);
+    const ValueId sum = New(values_.residual);
     graph_.Append(graph::AddOp{.residual = residual_, .delta = delta, .out = sum});
     residual_ = sum;
   }
@@ -117,26 +103,26 @@ class StageBuilder {
   // The residual and the first norm.
   void Enter() {
     if (!plan_.first_stage()) {
-      residual_ = New(buffers_.residual);
+      residual_ = New(values_.residual);
       graph_.Append(graph::ReceiveOp{.stage = plan_.place.stage - 1, .out = residual_});
     } else {
       const bool parts = plan_.tensor_parallel();
-      residual_ = New(buffers_.residual, parts ? Share(graph::Summand{}) : graph::Whole{});
+      residual_ = New(values_.residual, parts ? Share(graph::Summand{}) : graph::Whole{});
       graph_.Append(
           graph::EmbedOp{.table = weights_.embedding.get(),
                          .first_token = parts ? static_cast<int32_t>(plan_.slice.vocab->begin) : 0,
                          .out = residual_});
     }
-    normed_ = Norm(residual_, *weights_.layers[0].attention_norm, buffers_.normed);
+    normed_ = Norm(residual_, *weights_.layers[0].attention_norm);
   }
 
   // Computes q, k and v of every row and writes k and v into the KV cache. Returns q, k and v.
   ValueId WriteKv(int32_t layer) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-    const ValueId qkv = New(buffers_.qkv);
+    const ValueId qkv = New(values_.qkv);
     graph_.Append(graph::MatMulOp{
         .x = normed_, .weight = weights.qkv.get(), .bias = weights.qkv_bias.get(), .out = qkv});
-    const ValueId rotated = New(buffers_.qkv);
+    const ValueId rotated = New(values_.qkv);
     graph_.Append(
         graph::RopeAndWriteKvOp{.qkv = qkv,
                                 .heads = plan_.heads,
@@ -155,7 +141,7 @@ class StageBuilder {
 
   // Attention of all rows. After the attention of the last layer, the step has only logit rows.
   ValueId Attend(int32_t layer, ValueId qkv, bool last) {
-    const ValueId attention = New(buffers_.attention, Gathered(plan_.ends.attention));
+    const ValueId attention = New(values_.attention, Gathered(plan_.ends.attention));
     graph_.Append(graph::AttentionOp{
         .qkv = qkv,
         .args = {.heads = plan_.heads,
@@ -167,9 +153,9 @@ class StageBuilder {
         .out = attention});
     if (!last) return attention;
     rows_ = RowCount::kLogits;
-    const ValueId rows = New(buffers_.last_attention, Gathered(plan_.ends.attention));
+    const ValueId rows = New(values_.attention, Gathered(plan_.ends.attention));
     graph_.Append(graph::GatherRowsOp{.x = attention, .out = rows});
-    const ValueId residual = New(buffers_.last_residual);
+    const ValueId residual = New(values_.residual);
     graph_.Append(graph::GatherRowsOp{.x = residual_, .out = residual});
     residual_ = residual;
     return rows;
@@ -178,7 +164,7 @@ class StageBuilder {
   // W x for attention output and down.
   ValueId Project(ValueId x, const Matrix& weight, const Vector* bias) {
     const ValueId out =
-        New(buffers_.delta, reduces() ? Share(graph::Summand{}) : Gathered(plan_.ends.hidden));
+        New(values_.delta, reduces() ? Share(graph::Summand{}) : Gathered(plan_.ends.hidden));
     // A sum has the bias once.
     const bool adds_bias = !reduces() || plan_.place.tensor_rank == 0;
     graph_.Append(
@@ -187,23 +173,23 @@ class StageBuilder {
   }
 
   // The rest of a layer after attention, and the norm after the layer.
-  void FinishLayer(int32_t layer, ValueId attention, bool last) {
+  void FinishLayer(int32_t layer, ValueId attention) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     AddToResidual(
         Project(attention, *weights.attention_output, weights.attention_output_bias.get()),
         weights.attention_post_norm.get());
-    const ValueId normed = Norm(residual_, *weights.feed_forward_norm, buffers_.normed);
+    const ValueId normed = Norm(residual_, *weights.feed_forward_norm);
     AddToResidual(FeedForward(layer, normed), weights.feed_forward_post_norm.get());
     const auto next = static_cast<size_t>(layer) + 1;
     const Vector& norm = next == weights_.layers.size() ? *weights_.next_norm
                                                         : *weights_.layers[next].attention_norm;
-    normed_ = Norm(residual_, norm, last ? buffers_.last_normed : buffers_.normed);
+    normed_ = Norm(residual_, norm);
   }
 
   ValueId FeedForward(int32_t layer, ValueId normed) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     if (spec_.layers[static_cast<size_t>(NumberOf(layer))].moe) {
-      const ValueId out = New(buffers_.delta);
+      const ValueId out = New(values_.delta);
       graph_.Append(graph::ExpertsOp{.x = normed,
                                      .args = {.router = weights.router.get(),
                                               .gate_up = weights.expert_gate_up,
@@ -214,7 +200,7 @@ class StageBuilder {
                                      .out = out});
       return out;
     }
-    const ValueId inner = New(buffers_.feed_forward, Gathered(plan_.ends.feed_forward));
+    const ValueId inner = New(values_.feed_forward, Gathered(plan_.ends.feed_forward));
     graph_.Append(graph::GatedMatMulOp{.x = normed,
                                        .gate_up = weights.gate_up.get(),
                                        .bias = weights.gate_up_bias.get(),
@@ -232,14 +218,13 @@ class StageBuilder {
     const bool answers = place.pipeline_parallel > 1 && place.tensor_rank == 0;
     if (!logits_) {
       if (answers) {
-        const ValueId sent =
-            graph_.Add({.buffer = buffers_.logits, .rows = RowCount::kOne, .cols = 1});
+        const ValueId sent = graph_.Add(values_.signal);
         graph_.Append(graph::SignalOp{.stage = 0, .out = sent});
       }
       return;
     }
     const ValueId logits =
-        New(buffers_.logits,
+        New(values_.logits,
             plan_.tensor_parallel() ? Share(graph::Columns{plan_.ends.vocab}) : graph::Whole{});
     graph_.Append(graph::MatMulOp{.x = normed_, .weight = &weights_.output_head(), .out = logits});
     graph_.set_result(logits);
@@ -249,7 +234,7 @@ class StageBuilder {
   const ModelSpec& spec_;
   const RankPlan& plan_;
   const DecoderWeights& weights_;
-  const DecoderBuffers& buffers_;
+  const DecoderValues& values_;
   const bool logits_;
 
   graph::StepGraph graph_;
@@ -258,13 +243,10 @@ class StageBuilder {
   ValueId normed_ = 0;
 };
 
-graph::StepGraph AnswerGraph(const RankPlan& plan, const DecoderBuffers& buffers, bool logits) {
+graph::StepGraph AnswerGraph(const RankPlan& plan, const DecoderValues& values, bool logits) {
   graph::StepGraph answer;
   if (!plan.place.leader() || plan.place.pipeline_parallel == 1) return answer;
-  const ValueId received =
-      answer.Add({.buffer = buffers.logits,
-                  .rows = logits ? RowCount::kLogits : RowCount::kOne,
-                  .cols = logits ? buffers.all[static_cast<size_t>(buffers.logits)].cols : 1});
+  const ValueId received = answer.Add(logits ? values.logits : values.signal);
   answer.Append(graph::ReceiveOp{.stage = plan.place.pipeline_parallel - 1, .out = received});
   if (logits) answer.set_result(received);
   return answer;
@@ -276,17 +258,17 @@ DecoderGraphs BuildDecoderGraphs(const ModelSpec& spec,
                                  const RankPlan& plan,
                                  const DecoderWeights& weights,
                                  DType dtype) {
-  const DecoderBuffers buffers(spec, plan, dtype);
+  const DecoderValues values(spec, plan, dtype);
   const auto build = [&](bool logits) {
-    StepGraphs graphs = {StageBuilder(spec, plan, weights, buffers, logits).Build(),
-                         AnswerGraph(plan, buffers, logits)};
+    StepGraphs graphs = {StageBuilder(spec, plan, weights, values, logits).Build(),
+                         AnswerGraph(plan, values, logits)};
     for (const graph::StepGraph* graph : {&graphs.stage, &graphs.answer}) {
-      const Status status = graph::Check(*graph, buffers.all);
+      const Status status = graph::Check(*graph);
       BATON_CHECK(status.ok(), "the graph of a step: {}", Message(status));
     }
     return graphs;
   };
-  return {buffers.all, build(true), build(false)};
+  return {build(true), build(false)};
 }
 
 }  // namespace baton

@@ -17,7 +17,6 @@ struct StepGraphs {
 };
 
 struct DecoderGraphs {
-  graph::Buffers buffers;  // of all graphs
   StepGraphs with_logits;
   StepGraphs without_logits;
 };

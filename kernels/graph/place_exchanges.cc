@@ -1,5 +1,6 @@
 #include "kernels/graph/place_exchanges.h"
 
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -54,12 +55,12 @@ class Placer {
   void Exchange(ValueId id) {
     const bool is_result = graph_.result() == id;
     if (!read_whole_[static_cast<size_t>(id)] && !is_result) return;
-    const Value value = graph_.value(id);
-    if (std::holds_alternative<Whole>(value.share)) return;
-    const ValueId all = graph_.Add(
-        {.buffer = value.buffer, .rows = value.rows, .cols = value.cols, .share = Whole{}});
+    Value whole = graph_.value(id);
+    if (std::holds_alternative<Whole>(whole.share)) return;
+    const bool adds = std::holds_alternative<Summand>(std::exchange(whole.share, Whole{}));
+    const ValueId all = graph_.Add(std::move(whole));
     exchanged_[static_cast<size_t>(id)] = all;
-    if (std::holds_alternative<Summand>(value.share)) {
+    if (adds) {
       graph_.Append(AllReduceOp{.x = id, .out = all});
     } else {
       graph_.Append(GatherColumnsOp{.x = id, .to_all = !is_result, .out = all});

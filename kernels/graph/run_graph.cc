@@ -63,7 +63,7 @@ class Caller {
   }
 
  private:
-  Tensor All(ValueId id) const { return TensorOf(graph_.value(id), run_); }
+  Tensor All(ValueId id) const { return TensorOf(graph_, id, run_); }
 
   // The columns that this rank computes.
   Tensor Out(ValueId id) const {
@@ -81,9 +81,8 @@ class Caller {
 
 }  // namespace
 
-Tensor TensorOf(const Value& value, const StepRun& run) {
-  const Tensor& buffer = run.buffers[static_cast<size_t>(value.buffer)];
-  return buffer.Rows(0, RowsOf(value.rows, run)).Columns(0, value.cols);
+Tensor TensorOf(const StepGraph& graph, ValueId id, const StepRun& run) {
+  return run.values[static_cast<size_t>(id)].Rows(0, RowsOf(graph.value(id).rows, run));
 }
 
 void RunGraph(const StepGraph& graph, const StepRun& run, Ops& ops) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "common/base/overloaded.h"
+
 namespace baton::graph {
 namespace {
 
@@ -11,48 +13,52 @@ void ForOperands(Op& op, const Names& members, const F& call) {
   for (const auto member : members) call(op.*member);
 }
 
-std::string TextOf(const StepGraph& graph, std::span<const BufferShape> buffers, ValueId id) {
-  return fmt::format("v{}:{}", id, buffers[static_cast<size_t>(graph.value(id).buffer)].name);
+std::string TextOf(const StepGraph& graph, ValueId id) {
+  return fmt::format("v{}:{}", id, graph.value(id).name);
 }
 
 // What Check knows of a graph's values after some of its ops.
 class Checker {
  public:
-  Checker(const StepGraph& graph, std::span<const BufferShape> buffers)
+  explicit Checker(const StepGraph& graph)
       : graph_(graph),
-        buffers_(buffers),
         written_(graph.values().size(), false),
-        newest_(buffers.size(), -1) {}
+        replaced_by_(graph.values().size(), -1) {}
 
   Status Read(const Op& op, ValueId id) const {
-    if (!written_[static_cast<size_t>(id)]) return Wrong(op, id, "is read before it is written");
-    const ValueId newest = newest_[static_cast<size_t>(graph_.value(id).buffer)];
-    if (newest == id) return OkStatus();
-    return Wrong(op, id, fmt::format("is read after v{} has taken its buffer", newest));
+    const auto at = static_cast<size_t>(id);
+    if (!written_[at]) return Wrong(op, id, "is read before it is written");
+    if (replaced_by_[at] < 0) return OkStatus();
+    return Wrong(op, id, fmt::format("is read after v{} has replaced it", replaced_by_[at]));
   }
 
   Status Write(const Op& op, ValueId id) {
     if (written_[static_cast<size_t>(id)]) return Wrong(op, id, "is written twice");
-    const Value& value = graph_.value(id);
-    const int64_t room = buffers_[static_cast<size_t>(value.buffer)].cols;
-    if (value.cols > room) {
-      return Wrong(op, id, fmt::format("has {} columns, its buffer {}", value.cols, room));
-    }
     written_[static_cast<size_t>(id)] = true;
-    newest_[static_cast<size_t>(value.buffer)] = id;
+    return OkStatus();
+  }
+
+  Status Replace(const Op& op, const Replacement& replacement) {
+    const Value& before = graph_.value(replacement.before);
+    const Value& now = graph_.value(replacement.now);
+    if (before.dtype != now.dtype || before.rows != now.rows || before.cols != now.cols) {
+      return Wrong(op,
+                   replacement.now,
+                   fmt::format("replaces v{}, which has another shape", replacement.before));
+    }
+    replaced_by_[static_cast<size_t>(replacement.before)] = replacement.now;
     return OkStatus();
   }
 
  private:
   Status Wrong(const Op& op, ValueId id, std::string_view what) const {
     return MakeStatus(
-        StatusCode::kFailedPrecondition, "{}: {} {}", Name(op), TextOf(graph_, buffers_, id), what);
+        StatusCode::kFailedPrecondition, "{}: {} {}", Name(op), TextOf(graph_, id), what);
   }
 
   const StepGraph& graph_;
-  const std::span<const BufferShape> buffers_;
-  std::vector<bool> written_;    // by value
-  std::vector<ValueId> newest_;  // by buffer
+  std::vector<bool> written_;         // by value
+  std::vector<ValueId> replaced_by_;  // by value; -1: not replaced
 };
 
 }  // namespace
@@ -87,25 +93,40 @@ std::vector<ValueId> WrittenBy(const Op& op) {
   return ids;
 }
 
+std::optional<Replacement> ReplacementOf(const Op& op) {
+  using Result = std::optional<Replacement>;
+  return std::visit(
+      Overloaded{[](const AddOp& o) -> Result { return Replacement{o.residual, o.out}; },
+                 [](const AddNormOp& o) -> Result { return Replacement{o.residual, o.sum}; },
+                 [](const RopeAndWriteKvOp& o) -> Result { return Replacement{o.qkv, o.out}; },
+                 [](const AllReduceOp& o) -> Result { return Replacement{o.x, o.out}; },
+                 [](const GatherColumnsOp& o) -> Result { return Replacement{o.x, o.out}; },
+                 [](const auto& /*o*/) -> Result { return std::nullopt; }},
+      op);
+}
+
 std::string_view Name(const Op& op) {
   return std::visit([](const auto& one) { return one.kName; }, op);
 }
 
-Status Check(const StepGraph& graph, std::span<const BufferShape> buffers) {
-  Checker checker(graph, buffers);
+Status Check(const StepGraph& graph) {
+  Checker checker(graph);
   for (const Op& op : graph.ops()) {
     for (const ValueId id : ReadBy(op)) BATON_RETURN_IF_ERROR(checker.Read(op, id));
     for (const ValueId id : WrittenBy(op)) BATON_RETURN_IF_ERROR(checker.Write(op, id));
+    if (const auto replacement = ReplacementOf(op)) {
+      BATON_RETURN_IF_ERROR(checker.Replace(op, *replacement));
+    }
   }
   return OkStatus();
 }
 
-std::string ToString(const StepGraph& graph, std::span<const BufferShape> buffers) {
+std::string ToString(const StepGraph& graph) {
   std::string text;
   for (const Op& op : graph.ops()) {
     std::string_view before;
     for (const ValueId id : WrittenBy(op)) {
-      text += fmt::format("{}{}", before, TextOf(graph, buffers, id));
+      text += fmt::format("{}{}", before, TextOf(graph, id));
       before = ", ";
     }
     text += fmt::format("{}{}", before.empty() ? "" : " = ", Name(op));

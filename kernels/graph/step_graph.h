@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,14 +15,12 @@
 #include "kernels/tensor.h"
 
 // A step as a graph: ops over values. Each op states which values it reads and which one it writes,
-// so that passes can see who reads a value, whatever memory the value is in. A decoder builds its
-// graphs once, for any number of rows; RunGraph runs one with the rows of a step.
+// so that passes can see who reads a value. Values have no memory yet (storages.h). A decoder builds
+// its graphs once, for any number of rows; RunGraph runs one with the rows of a step.
 namespace baton::graph {
 
 // Index into StepGraph::values(). Each value is written by one op (static single assignment).
 using ValueId = int32_t;
-// Index into Buffers.
-using BufferId = int32_t;
 
 // How many rows a value has.
 enum class RowCount : uint8_t {
@@ -47,18 +44,9 @@ struct Summand {
 };
 using Share = std::variant<Whole, Columns, Summand>;
 
-// Memory for values, with room for `cols` columns of each row.
-struct BufferShape {
+struct Value {
   std::string_view name;  // for messages; a literal
   DType dtype = DType::kF32;
-  int64_t cols = 0;
-};
-using Buffers = std::vector<BufferShape>;
-
-// Values in the same buffer overwrite each other: a value may be read until the next value of its
-// buffer is written.
-struct Value {
-  BufferId buffer = 0;
   RowCount rows = RowCount::kStep;
   int64_t cols = 0;
   Share share = Whole{};
@@ -68,8 +56,8 @@ struct Value {
 template <class Op, size_t n>
 using Members = std::array<ValueId Op::*, n>;
 
-// The ops. `out` is the value that an op writes. Where a comment says "in place", `out` is in the
-// buffer of the value that it replaces.
+// The ops. `out` is the value that an op writes. Where a comment says "in place", `out` takes the
+// memory of the value that it replaces (ReplacementOf).
 
 // As Ops::Embed.
 struct EmbedOp {
@@ -291,6 +279,12 @@ std::vector<ValueId> ReadBy(const Op& op);
 void ReplaceReads(Op& op, ValueId from, ValueId to);
 // The values that `op` writes.
 std::vector<ValueId> WrittenBy(const Op& op);
+// An op that works in place writes `now` into the memory of `before`.
+struct Replacement {
+  ValueId before = 0;
+  ValueId now = 0;
+};
+std::optional<Replacement> ReplacementOf(const Op& op);
 std::string_view Name(const Op& op);
 
 // Values, and ops in the order in which they run.
@@ -319,11 +313,11 @@ class StepGraph {
 };
 
 // Checks that each value is written once and before it is read, that no value is read after another
-// value was written to its buffer, and that the columns of values fit their buffers. Errors:
+// one has replaced it, and that a value that replaces another has its shape. Errors:
 // FailedPrecondition, naming the op and the value.
-Status Check(const StepGraph& graph, std::span<const BufferShape> buffers);
+Status Check(const StepGraph& graph);
 
 // A line for each op, for example "v3:delta = MatMul v2".
-std::string ToString(const StepGraph& graph, std::span<const BufferShape> buffers);
+std::string ToString(const StepGraph& graph);
 
 }  // namespace baton::graph

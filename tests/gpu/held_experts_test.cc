@@ -84,7 +84,9 @@ class HeldExperts : public testing::TestWithParam<bool> {
             .rank_ends = kRankEnds};
   }
   std::vector<float> Compute(Experts& experts, int32_t first, int32_t end, int64_t rows) {
-    const PreparedExperts prepared = experts.Prepare(Args(first, end), rows, first).value();
+    PreparedExperts prepared = experts.Prepare(Args(first, end), first).value();
+    EXPECT_TRUE(scratch_.Reserve(Experts::ScratchBytes(prepared, rows)).ok());
+    prepared.scratch = scratch_.at();
     Tensor in;
     in.data = x_.at();
     in.dtype = DType::kBF16;
@@ -108,6 +110,7 @@ class HeldExperts : public testing::TestWithParam<bool> {
   std::unique_ptr<Matrix> router_;
   std::vector<std::unique_ptr<Matrix>> gate_up_;
   std::vector<std::unique_ptr<Matrix>> down_;
+  DeviceMemory scratch_;
   DeviceMemory x_;
   DeviceMemory out_;
 };
@@ -154,16 +157,16 @@ TEST_P(HeldExperts, ResultsOfAllRanksAddUpToTheResult) {
 
 TEST_P(HeldExperts, OthersThanTheRoutersAreRefused) {
   const auto experts = Experts::Create(TestedDevice(), {}).value();
-  EXPECT_EQ(experts->Prepare(Args(1, 4), 1, 4).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(experts->Prepare(Args(1, 4), 4).status().code(), StatusCode::kInvalidArgument);
   ExpertArgs alone = Args(0, 4);
   alone.rank_ends = {};
-  EXPECT_EQ(experts->Prepare(alone, 1).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(experts->Prepare(alone).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST_P(HeldExperts, OthersThanTheKernelsTakeAreRefused) {
   const auto experts = Experts::Create(TestedDevice(), {}).value();
   const auto error = [&](const ExpertArgs& args) {
-    return std::string(experts->Prepare(args, 1).status().message());
+    return std::string(experts->Prepare(args).status().message());
   };
   ExpertArgs args = Args(0, kExperts);
   const auto router = Load(kExperts + 10, kHidden, true);

@@ -150,6 +150,7 @@ TEST_F(PassesTest, AResidualThatIsReadMeanwhileIsAddedToLater) {
 TEST_F(PassesTest, AGemmNormalisesItsInput) {
   const NormOp norm = ops_.Norm(residual_, NoInput{}, normed_);
   MatMulOp fused = ops_.Gemm(normed_, out_);
+  fused.problem.x = nullptr;
   fused.problem.residual = reinterpret_cast<const float*>(residual_.data);
   fused.problem.norm_weight = reinterpret_cast<const float*>(this);
   NormOp weighted = norm;
@@ -165,6 +166,7 @@ TEST_F(PassesTest, TheProducerConvertsAnOperandToFp8) {
   NormOp norm = ops_.Norm(residual_, DeltaInput{delta_}, normed_);
   const Ops ops = {norm, QuantizeOp{normed_, fp8_}, ops_.Gemm(fp8_, out_)};
   NormOp fused = norm;
+  fused.out.data = nullptr;
   fused.fp8_out = fp8_;
   EXPECT_EQ(After(FuseQuantize, ops), (Ops{fused, ops_.Gemm(fp8_, out_)}));
   Ops read = ops;
@@ -183,6 +185,7 @@ TEST_F(PassesTest, SiluMulAppliesScalesAndConverts) {
                            QuantizeOp{out_, inner},
                            ops_.Gemm(inner, delta_)});
   silu.scales = {fp8_.scales, nullptr};
+  silu.out.data = nullptr;
   silu.fp8_out = inner;
   EXPECT_EQ(fused, (Ops{ops_.Gemm(fp8_, gate_up), silu, ops_.Gemm(inner, delta_)}));
 }

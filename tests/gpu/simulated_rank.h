@@ -5,12 +5,15 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "common/base/overloaded.h"
+#include "kernels/cuda/graph/bind_memory.h"
 #include "kernels/cuda/graph/split_rows.h"
+#include "kernels/cuda/graph/value_space.h"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/dequantize.h"
 
@@ -53,10 +56,14 @@ void ForNumbers(const Tensor& x, const Function& function) {
   }
 }
 
+// Whether the values of a step are always in the same memory, or in memory that BindMemory finds.
+enum class Memory { kFixed, kPlanned };
+
 // The memory of a rank and its ops.
 class Rank {
  public:
-  Rank(int rank, int ranks, Model model) : rank_(rank), model_(model), memory_(size_t{16} << 20) {
+  Rank(int rank, int ranks, Model model, Memory memory = Memory::kFixed)
+      : rank_(rank), model_(model), memory_(size_t{16} << 20) {
     split.rank = rank;
     split.ranks = ranks;
     for (int i = 1; i <= ranks; ++i) ends_.push_back(kCols / 8 * i / ranks * 8);
@@ -73,6 +80,7 @@ class Rank {
     for (Fp8Rows& rows : quantized_) {
       rows = Fp8Rows::At(Take(Fp8Rows::Bytes(kRows, kCols)), kRows, kCols);
     }
+    if (memory == Memory::kPlanned) space_.emplace(Take(0));
   }
   Rank(const Rank&) = delete;
 
@@ -80,24 +88,37 @@ class Rank {
   std::vector<StepOp> List(bool split_rows) {
     std::vector<StepOp> all;
     for (int step = 0; step < kSteps; ++step) {
+      if (space_) space_->BeginStep();
+      for (Tensor* const x : {&residual, &normed, &qkv}) Renew(*x);
       std::vector<StepOp> ops = {EmbedOp{.first_token = step, .out = residual}, NormOf({})};
       Project(ops, qkv);
       for (int layer = 0; layer < kLayers; ++layer) {
+        Renew(attention);
         Attend(ops);
         Gather(ops, attention);
+        Renew(delta);
         Multiply(ops, attention, Mine(delta), 0);
         Join(ops, delta);
         ops.emplace_back(NotifyOp{static_cast<size_t>(layer)});
+        Renew(normed);
         ops.push_back(NormOf(delta));
+        for (Tensor* const x : {&hidden, &delta}) Renew(*x);
         FeedForward(ops);
         Join(ops, delta);
+        Renew(normed);
         ops.push_back(NormOf(delta));
+        Renew(qkv);
         Project(ops, qkv);
       }
+      Renew(attention);
       Attend(ops);
       Gather(ops, attention);
       ops.emplace_back(GatherOp{.x = residual, .out = last.Rows(step * kLogitRows, kLogitRows)});
       if (split_rows) SplitRows(ops, kRows, split);
+      if (space_) {
+        needed = BindMemory(ops, *space_, space_->results().begin);
+        EXPECT_LE(used_ + needed.bytes, memory_.size());
+      }
       all.insert(all.end(), ops.begin(), ops.end());
     }
     return all;
@@ -137,6 +158,7 @@ class Rank {
 
   RowSplit split;
   Tensor residual, attention, delta, normed, hidden, qkv, last;
+  StepMemory needed;  // by the last step, with Memory::kPlanned
 
  private:
   std::byte* Take(size_t bytes) {
@@ -148,6 +170,13 @@ class Rank {
   Tensor Numbers(DType dtype, int64_t rows) {
     const auto bytes = static_cast<size_t>(rows * kCols) * ShapeOf(dtype).bytes;
     return {Take(bytes), dtype, rows, kCols, kCols};
+  }
+
+  // Each value has memory of its own until BindMemory.
+  void Renew(Tensor& x) {
+    if (!space_) return;
+    const ValueUse use = {.dtype = x.dtype, .rows = x.rows, .cols = x.cols};
+    x = space_->Place({&use, 1}).front();
   }
 
   StepOp NormOf(const Tensor& added) const {
@@ -181,8 +210,8 @@ class Rank {
     if (gathers()) return Gather(ops, whole);
     ops.emplace_back(ExchangeOp(ReduceOp{.x = whole, .ranks = split.ranks, .slot_buffer = 0}));
   }
-  void Project(std::vector<StepOp>& ops, const Tensor& out) const { Multiply(ops, normed, out, 1); }
-  void FeedForward(std::vector<StepOp>& ops) const {
+  void Project(std::vector<StepOp>& ops, const Tensor& out) { Multiply(ops, normed, out, 1); }
+  void FeedForward(std::vector<StepOp>& ops) {
     if (model_ == Model::kMixture) {
       ops.emplace_back(ExpertsOp{.x = normed, .experts = {}, .out = delta});
       return;
@@ -192,7 +221,7 @@ class Rank {
     Multiply(ops, hidden, Mine(delta), 0);
   }
   // Lists a GEMM, as CudaOps does.
-  void Multiply(std::vector<StepOp>& ops, const Tensor& x, const Tensor& out, size_t buffer) const {
+  void Multiply(std::vector<StepOp>& ops, const Tensor& x, const Tensor& out, size_t buffer) {
     GemmProblem problem;
     problem.x = x.data;
     problem.out = out.data;
@@ -205,7 +234,10 @@ class Rank {
     problem.norm_epsilon = all ? 0 : static_cast<float>(ends_[static_cast<size_t>(rank_) - 1]);
     const bool fp8 = model_ == Model::kFp8 || model_ == Model::kGatherFp8;
     if (fp8) {
-      const Fp8Rows& rows = quantized_[buffer];
+      Fp8Rows& rows = quantized_[buffer];
+      if (space_) {
+        rows = Fp8Rows::At(space_->Scratch(Fp8Rows::Bytes(kRows, kCols)), kRows, kCols);
+      }
       ops.emplace_back(QuantizeOp{x, rows});
       problem.x = rows.data;
       problem.x_dtype = problem.weight_dtype = DType::kFp8;
@@ -296,6 +328,7 @@ class Rank {
   const Model model_;
   std::vector<std::byte> memory_;
   size_t used_ = 0;
+  std::optional<ValueSpace> space_;
   std::array<Fp8Rows, 2> quantized_;
   std::vector<int64_t> ends_;  // of the columns of each rank
 };

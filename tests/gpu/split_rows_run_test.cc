@@ -21,9 +21,10 @@ namespace {
 // Ranks whose ops run on a stream each, and whose copies run on another one each.
 class Ranks {
  public:
-  Ranks(int count, Model model) : ops_(At(count)), next_(At(count)), puts_(At(count)) {
+  Ranks(int count, Model model, Memory memory = Memory::kFixed)
+      : ops_(At(count)), next_(At(count)), puts_(At(count)) {
     for (int rank = 0; rank < count; ++rank) {
-      ranks_.push_back(std::make_unique<Rank>(rank, count, model));
+      ranks_.push_back(std::make_unique<Rank>(rank, count, model, memory));
     }
     published_.resize(ranks_.size());
     taken_.resize(ranks_.size());
@@ -210,6 +211,13 @@ INSTANTIATE_TEST_SUITE_P(Mixture,
                          SplitRowsRunTest,
                          testing::Values(std::tuple(Model::kMixture, 2)));
 
+// Ops of one rank, or copies, can be far behind the others.
+std::vector<double> RandomWeights(const Ranks& ranks, std::mt19937& random) {
+  std::vector<double> weights(2 * ranks.size());
+  for (double& weight : weights) weight = std::exp2(-static_cast<double>(random() % 9));
+  return weights;
+}
+
 TEST_P(SplitRowsRunTest, AnyOrderGivesTheResultsOfWholeOps) {
   const auto& [model, count] = GetParam();
   Ranks whole(count, model);
@@ -217,9 +225,7 @@ TEST_P(SplitRowsRunTest, AnyOrderGivesTheResultsOfWholeOps) {
   std::mt19937 random(5);
   for (int round = 0; round < 8; ++round) {
     SCOPED_TRACE(round);
-    // Ops of one rank, or copies, can be far behind the others.
-    std::vector<double> weights(2 * whole.size());
-    for (double& weight : weights) weight = std::exp2(-static_cast<double>(random() % 9));
+    const std::vector<double> weights = RandomWeights(whole, random);
     Ranks split(count, model);
     ASSERT_TRUE(split.RunSplit(weights, random));
     for (size_t rank = 0; rank < split.size(); ++rank) {
@@ -227,6 +233,25 @@ TEST_P(SplitRowsRunTest, AnyOrderGivesTheResultsOfWholeOps) {
       ASSERT_EQ(BytesOf(split[rank].qkv), BytesOf(whole[rank].qkv));
       ASSERT_EQ(BytesOf(split[rank].residual), BytesOf(whole[rank].residual));
       ASSERT_EQ(BytesOf(split[rank].last), BytesOf(whole[rank].last));
+    }
+  }
+}
+
+// A value's memory is used again while copy engines and other ranks are behind.
+TEST_P(SplitRowsRunTest, PlannedMemoryGivesTheSameResults) {
+  const auto& [model, count] = GetParam();
+  Ranks whole(count, model);
+  whole.RunWhole();
+  std::mt19937 random(7);
+  for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(round);
+    const std::vector<double> weights = RandomWeights(whole, random);
+    Ranks split(count, model, Memory::kPlanned);
+    ASSERT_TRUE(split.RunSplit(weights, random));
+    for (size_t rank = 0; rank < split.size(); ++rank) {
+      ASSERT_EQ(BytesOf(split[rank].last), BytesOf(whole[rank].last)) << "rank " << rank;
+      const StepMemory& needed = split[rank].needed;
+      EXPECT_LE(needed.bytes, needed.in_use + needed.in_use / 10);
     }
   }
 }

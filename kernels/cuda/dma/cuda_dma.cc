@@ -12,6 +12,7 @@
 
 #include "common/base/local_socket.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/driver_function.h"
 #include "kernels/cuda/device/process_id.h"
 #include "kernels/cuda/dma/copy_runs.h"
 #include "kernels/cuda/dma/imported_buffer.h"
@@ -37,16 +38,9 @@ static_assert(sizeof(Exported) == 96);
 using GetMemoryHandle =
     CUresult (*)(void*, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
 
-// Looks up the driver's function at run time, because nothing links to the driver library. Returns
-// null if the driver is older than CUDA 11.7.
+// Null if the driver is older than CUDA 11.7.
 GetMemoryHandle FindGetMemoryHandle() {
-  constexpr unsigned kCudaVersion = 11070;
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuMemGetHandleForAddressRange", &found, kCudaVersion, cudaEnableDefault, &result);
-  if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) return nullptr;
-  return reinterpret_cast<GetMemoryHandle>(found);
+  return FindDriverFunction<GetMemoryHandle>("cuMemGetHandleForAddressRange", 11070);
 }
 
 class PinnedBuffer final : public Buffer {

@@ -1,7 +1,6 @@
 #include "kernels/cuda/experts/experts.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <span>
 #include <tuple>
@@ -10,7 +9,6 @@
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/device/matrix.h"
-#include "kernels/cuda/device/scratch_memory.h"
 #include "kernels/cuda/experts/experts_kernels.h"
 #include "kernels/cuda/gemm/tensor_map.h"
 #include "kernels/cuda/table/kernel_table.h"
@@ -194,7 +192,7 @@ class Experts::Impl {
  public:
   Impl(const DeviceProperties& device, const ExpertsOptions& options)
       : device_(device), options_(options) {}
-  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first);
+  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int32_t first);
   bool ScoresFew(int64_t rows) const {
     const KernelRule* const rule =
         Choose(ExpertScoresRequest(rows, options_.deterministic), device_);
@@ -215,12 +213,9 @@ class Experts::Impl {
   const DeviceProperties device_;
   const ExpertsOptions options_;
   std::map<Identity, Layer> layers_;
-  ScratchMemory scratch_;
 };
 
-StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args,
-                                                 int64_t rows,
-                                                 int32_t first) {
+StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args, int32_t first) {
   const Identity identity{args.router, args.gate_up.data(), args.down.data()};
   auto found = layers_.find(identity);
   if (found == layers_.end()) {
@@ -235,10 +230,6 @@ StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args,
   PreparedExperts experts = found->second.experts;
   experts.per_token = args.experts_per_token;
   experts.normalize = args.normalize;
-  const auto part = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
-  ExpertScratch unused;
-  const size_t bytes = Place(experts, std::min(part, kMaxRows), nullptr, unused);
-  BATON_ASSIGN_OR_RETURN(experts.scratch, scratch_.Get(bytes));
   return experts;
 }
 
@@ -313,8 +304,13 @@ StatusOr<std::unique_ptr<Experts>> Experts::Create(const DeviceProperties& devic
   return std::unique_ptr<Experts>(new Experts(std::make_unique<Impl>(device, options)));
 }
 
-StatusOr<PreparedExperts> Experts::Prepare(const ExpertArgs& args, int64_t rows, int32_t first) {
-  return impl_->Prepare(args, rows, first);
+StatusOr<PreparedExperts> Experts::Prepare(const ExpertArgs& args, int32_t first) {
+  return impl_->Prepare(args, first);
+}
+
+size_t Experts::ScratchBytes(const PreparedExperts& experts, int64_t rows) {
+  ExpertScratch unused;
+  return Place(experts, std::min(rows, kMaxRows), nullptr, unused);
 }
 
 ExpertResults Experts::ResultsOf(const PreparedExperts& experts, int64_t rows) {

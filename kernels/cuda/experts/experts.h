@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -23,8 +24,8 @@ struct ExpertsOptions {
 
 // Mixture-of-experts layers: routing, then two GEMMs grouped by expert. The experts' matrices are
 // in bf16 or in FP8. Routing stays on the device: the host never reads its result. A row's bits do
-// not depend on the other rows; unless `deterministic`, they depend on the number of rows. Holds
-// scratch memory. Used by one thread, on one stream.
+// not depend on the other rows; unless `deterministic`, they depend on the number of rows. Used by
+// one thread, on one stream.
 class Experts final {
  public:
   // For the current device.
@@ -33,12 +34,14 @@ class Experts final {
   ~Experts();
 
   // Uploads the addresses and tensor maps of the experts' matrices (once for each layer, which is
-  // recognised by the addresses in `args`) and reserves scratch memory for `rows` rows. The experts
+  // recognised by the addresses in `args`). The result has no scratch memory yet. The experts
   // of `args` are those from number `first` on; with fewer than the router scores, the result of a
   // row lacks the others. Must not be called while a graph is captured. Errors: InvalidArgument for
   // shapes that do not match, sizes that are not multiples of 8, a router in FP8, or experts that
   // are stored in different types; ResourceExhausted.
-  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int64_t rows, int32_t first = 0);
+  StatusOr<PreparedExperts> Prepare(const ExpertArgs& args, int32_t first = 0);
+  // The bytes of PreparedExperts::scratch that Launch needs for `rows` rows.
+  static size_t ScratchBytes(const PreparedExperts& experts, int64_t rows);
   // `x` and `out` are [rows][hidden] in bf16, with rows aligned to 16 bytes; `out` may be float32,
   // for a rank's part of a sum. Launches kernels only,
   // so that a graph can capture it. If `out` has no data, the results are not added up: ResultsOf

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/cuda/device/driver_function.h"
+
 namespace baton::cuda {
 namespace {
 
@@ -19,17 +21,6 @@ using Encode = CUresult (*)(CUtensorMap*,
                             CUtensorMapL2promotion,
                             CUtensorMapFloatOOBfill);
 
-// The driver's function, looked up at run time, because nothing links to the driver library.
-Encode FindEncode() {
-  constexpr unsigned kSince = 12000;
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuTensorMapEncodeTiled", &found, kSince, cudaEnableDefault, &result);
-  if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) return nullptr;
-  return reinterpret_cast<Encode>(found);
-}
-
 // Describes an array of bf16 of kRank dimensions. The first dimension is contiguous. `strides` are
 // those of the other dimensions, in bytes.
 template <size_t kRank>
@@ -39,7 +30,7 @@ cudaError_t EncodeMap(const void* data,
                       const cuuint32_t (&shape)[kRank],
                       CUtensorMapL2promotion promotion,
                       CUtensorMap* map) {
-  static const Encode encode = FindEncode();
+  static const Encode encode = FindDriverFunction<Encode>("cuTensorMapEncodeTiled", 12000);
   if (encode == nullptr) return cudaErrorNotSupported;
   cuuint32_t steps[kRank];
   std::fill_n(steps, kRank, 1);

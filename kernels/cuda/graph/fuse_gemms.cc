@@ -80,6 +80,7 @@ void FuseNorm(OpGraph& graph, const GemmFusions& gemm) {
       continue;
     }
     GemmProblem problem = multiply->problem;
+    problem.x = nullptr;
     problem.residual = reinterpret_cast<const float*>(norm->residual.data);
     problem.norm_weight = norm->weight;
     problem.norm_epsilon = norm->epsilon;

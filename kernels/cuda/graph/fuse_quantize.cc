@@ -5,11 +5,12 @@ namespace baton::cuda {
 namespace {
 
 // `producer`, which writes the operand of `quantize`, so that it writes `quantize.out` instead.
-// Nothing when its kernel cannot.
+// Nothing when its kernel cannot. The kernels of attention may use the memory of the operand.
 std::optional<StepOp> Converting(const StepOp& producer, const QuantizeOp& quantize) {
   if (const auto* const norm = std::get_if<NormOp>(&producer)) {
     if (!NormReadsWholeRows(norm->residual, norm->input)) return std::nullopt;
     NormOp fused = *norm;
+    fused.out.data = nullptr;
     fused.fp8_out = quantize.out;
     return fused;
   }
@@ -25,6 +26,7 @@ std::optional<StepOp> Converting(const StepOp& producer, const QuantizeOp& quant
     return std::nullopt;
   }
   SiluMulOp fused = *silu;
+  fused.out.data = nullptr;
   fused.fp8_out = quantize.out;
   return fused;
 }

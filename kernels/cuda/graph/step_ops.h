@@ -24,8 +24,8 @@
 #include "kernels/tensor.h"
 
 // The ops of a step as data. CudaOps lists them while the decoder calls its methods. At the end
-// of the step, ops that one kernel can compute are fused (fuse_ops.h), and the list runs on a
-// stream. When the list equals one that was captured into a CUDA graph, that graph runs instead.
+// of the step, ops that one kernel can compute are fused (fuse_ops.h), the values that are left get
+// memory (bind_memory.h), and the list runs on a stream. When the list equals one that was captured into a CUDA graph, that graph runs instead.
 // The list describes the work completely, so equal lists always mean equal work.
 namespace baton::cuda {
 
@@ -59,7 +59,7 @@ struct RescaleOp {
 };
 
 // First residual += input. Then the RMS norm of `residual` is written to `fp8_out` if `fp8_out` has
-// data, else to `out`.
+// data, else to `out`. Only one of them has.
 struct NormOp {
   Tensor residual;
   NormInput input = NoInput{};
@@ -90,7 +90,7 @@ struct MatMulOp {
 };
 
 // out = silu(gate) · up, where gate_up · scales = [gate | up]. Writes `fp8_out` instead of `out`
-// when `fp8_out` has data.
+// when `fp8_out` has data. Only one of them has.
 struct SiluMulOp {
   Tensor gate_up;
   OutputScales scales{};

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "common/base/check.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/stream.h"
@@ -72,6 +74,8 @@ Status CudaOps::Create() {
   BATON_ASSIGN_OR_RETURN(fixed_, StepBuffer::Create(kStepBytes, pending_.size()));
   BATON_ASSIGN_OR_RETURN(lists_, StepBuffer::Create(kStepBytes, pending_.size()));
   BATON_ASSIGN_OR_RETURN(sampled_, StepBuffer::Create(kStepBytes, pending_.size()));
+  BATON_ASSIGN_OR_RETURN(memory_, GrowingMemory::Create());
+  values_ = std::make_unique<ValueSpace>(memory_->data());
   return ConnectRanks();
 }
 
@@ -92,10 +96,7 @@ Status CudaOps::ConnectRanks() {
           .description = exchange_->description()},
       ListedExchange::Step{
           .pad = [this](const Tensor& tensor) { return Padded(tensor); },
-          .scratch =
-              [this](size_t bytes) {
-                return Scratch(exchanged_, static_cast<int64_t>(bytes), "an exchange");
-              },
+          .scratch = [this](size_t bytes) { return values_->Scratch(bytes); },
           .add = [this](ExchangeOp op) { ops_list_.emplace_back(std::move(op)); }});
   return OkStatus();
 }
@@ -127,6 +128,21 @@ StatusOr<std::unique_ptr<Vector>> CudaOps::LoadVector(std::span<const float> val
 
 // ---- a step
 
+StatusOr<PlacedValues> CudaOps::PlaceValues(std::span<const ValueUse> values) {
+  BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
+  std::vector<Lifetime> lifetimes;
+  size_t ops = 0;
+  for (const ValueUse& value : values) ops = std::max(ops, value.last + 1);
+  for (const ValueUse& value : values) lifetimes.push_back(LifetimeOf(value, ops));
+  const size_t bytes = PlanMemory(lifetimes).bytes;
+  BATON_RETURN_IF_ERROR(CheckRoomForValues(bytes, device_));
+  PlacedValues placed = {.tensors = values_->Place(values), .memory = nullptr};
+  // The largest steps take more, for values that only this backend has.
+  BATON_RETURN_IF_ERROR(memory_->Grow(std::max(bytes, values_->results().bytes)));
+  fused_ = FusedLists();
+  return placed;
+}
+
 Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   BATON_CHECK(in_flight_ < pending_.size(), "a step begins while {} are in flight", in_flight_);
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
@@ -138,7 +154,7 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   has_late_rows_ = false;
   pending().Clear();
   error_ = OkStatus();
-  next_quantized_ = 0;
+  values_->BeginStep();
   if (listed_ != nullptr) listed_->BeginStep();
   fixed_->Clear();
   lists_->Clear();
@@ -229,21 +245,27 @@ Status CudaOps::PlanOps() {
   return OkStatus();
 }
 
-void CudaOps::FuseList() {
+Status CudaOps::FuseList() {
   const bool split = !layout_.recorded;
   if (const std::vector<StepOp>* const fused = fused_.Find(ops_list_, split)) {
     ops_list_ = *fused;
-    return;
+    return OkStatus();
   }
   std::vector<StepOp> listed = ops_list_;
   if (split) SplitRows(ops_list_, layout_.rows, row_split_);
   FuseOps(ops_list_, *gemm_);
+  const StepMemory needed = BindMemory(ops_list_, *values_, memory_->data());
+  if (const Status grown = memory_->Grow(needed.bytes); !grown.ok()) {
+    return Annotate(grown, fmt::format("activations of a step of {} tokens", layout_.rows));
+  }
+  if (needed.bytes > largest_.bytes) largest_ = needed;
   fused_.Keep(std::move(listed), split, ops_list_);
+  return OkStatus();
 }
 
 Status CudaOps::PlanStep() {
   const TraceRange range("plan step");
-  FuseList();
+  BATON_RETURN_IF_ERROR(FuseList());
   BATON_RETURN_IF_ERROR(PlanOps());
   for (;;) {
     BATON_ASSIGN_OR_RETURN(const bool fixed_fits, fixed_->Fits());

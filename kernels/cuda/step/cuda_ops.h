@@ -10,13 +10,15 @@
 #include <vector>
 
 #include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/device/growing_memory.h"
 #include "kernels/cuda/device/matrix.h"
-#include "kernels/cuda/device/scratch_memory.h"
 #include "kernels/cuda/exchange/group_exchange.h"
 #include "kernels/cuda/exchange/listed_exchange.h"
+#include "kernels/cuda/graph/bind_memory.h"
 #include "kernels/cuda/graph/fused_lists.h"
 #include "kernels/cuda/graph/split_rows.h"
 #include "kernels/cuda/graph/step_ops.h"
+#include "kernels/cuda/graph/value_space.h"
 #include "kernels/cuda/input/step_buffer.h"
 #include "kernels/cuda/input/step_layout.h"
 #include "kernels/cuda/step/cuda_options.h"
@@ -57,6 +59,8 @@ class CudaOps final : public Ops {
                                                const HostMatrix& up) override;
   StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) override;
 
+  StatusOr<PlacedValues> PlaceValues(std::span<const ValueUse> values) override;
+
   Status BeginStep(const StepInput& input, const KvView& kv) override;
   bool queues_steps() const override { return true; }
   bool samples_later() const override { return exchange_ == nullptr; }
@@ -66,6 +70,8 @@ class CudaOps final : public Ops {
   bool StepEnded() const override;
   Status AwaitStep() override;
   Duration DeviceTime() const override { return device_time_; }
+  // What the values of the step needed that needed most, of all steps so far.
+  const StepMemory& largest_memory() const { return largest_; }
 
   void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) override;
   void RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) override;
@@ -106,12 +112,12 @@ class CudaOps final : public Ops {
   size_t listed() const { return is_listed_ ? next_ : oldest(); }
   // `tensor` with the padded number of rows, when it has one row for each row of the step.
   Tensor Padded(const Tensor& tensor) const;
-  // Memory for `what`. Null, with error_ set, when there is none.
-  std::byte* Scratch(ScratchMemory& memory, int64_t bytes, std::string_view what);
+  // Memory that only ops of the step being listed use.
+  std::byte* Scratch(int64_t bytes) { return values_->Scratch(static_cast<size_t>(bytes)); }
   // Lists the ops that compute `problem` with an FP8 weight.
   void MatMulFp8(GemmProblem problem, const Fp8Rows& weight, const Tensor& x, const Tensor& out);
-  // Splits rows of the listed ops, and fuses ops.
-  void FuseList();
+  // Splits rows of the listed ops, fuses ops, and finds memory for their operands.
+  Status FuseList();
   // Fuses the listed ops, plans attention and sampling for the step's sequences, and uploads the
   // step's data.
   Status PlanStep();
@@ -148,6 +154,9 @@ class CudaOps final : public Ops {
   std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<ListedExchange> listed_;
   RowSplit row_split_;
+  std::unique_ptr<GrowingMemory> memory_;  // of the values of steps
+  std::unique_ptr<ValueSpace> values_;
+  StepMemory largest_;
   FusedLists fused_;
   GraphCache graphs_;  // destroyed before exchange_
 
@@ -167,17 +176,6 @@ class CudaOps final : public Ops {
   std::span<const SamplingRow> sampling_rows_;
   bool has_late_rows_ = false;
   Status error_;
-
-  // Scratch memory, kept from step to step. It grows.
-  ScratchMemory gate_up_;
-  ScratchMemory angles_;
-  ScratchMemory packed_;
-  ScratchMemory expert_sums_;
-  ScratchMemory exchanged_;
-  // FP8 operands of GEMMs, used in turn: a kernel that writes one operand may still read the scales
-  // of the operand before.
-  ScratchMemory quantized_[2];
-  size_t next_quantized_ = 0;
 };
 
 }  // namespace baton::cuda

@@ -19,13 +19,6 @@ const float* DataOf(const Vector* vector) {
 
 }  // namespace
 
-std::byte* CudaOps::Scratch(ScratchMemory& memory, int64_t bytes, std::string_view what) {
-  const auto room = memory.Get(static_cast<size_t>(bytes));
-  if (room.ok()) return *room;
-  error_ = Annotate(room.status(), fmt::format("scratch memory for {}", what));
-  return nullptr;
-}
-
 Tensor CudaOps::Padded(const Tensor& tensor) const {
   const PendingStep& step = pending_[listed()];
   Tensor padded = tensor;
@@ -102,11 +95,8 @@ void CudaOps::MatMulFp8(GemmProblem problem,
     return;
   }
   const size_t bytes = Fp8Rows::Bytes(problem.rows, problem.k);
-  std::byte* const room =
-      Scratch(quantized_[next_quantized_], static_cast<int64_t>(bytes), "FP8 activations");
-  next_quantized_ = 1 - next_quantized_;
-  if (room == nullptr) return;
-  const Fp8Rows rows = Fp8Rows::At(room, problem.rows, problem.k);
+  const Fp8Rows rows =
+      Fp8Rows::At(values_->Scratch(bytes), problem.rows, problem.k);
   ops_list_.emplace_back(QuantizeOp{Padded(x), rows});
   problem.x = rows.data;
   problem.x_dtype = DType::kFp8;
@@ -129,8 +119,7 @@ void CudaOps::MatMulSiluMul(const Tensor& x,
                             const Vector* bias,
                             const Tensor& out) {
   const int64_t cols = gate_up.rows();
-  std::byte* const room = Scratch(gate_up_, Padded(x).rows * cols * 2, "gate and up");
-  const Tensor both = {room, DType::kBF16, x.rows, cols, cols};
+  const Tensor both = {Scratch(Padded(x).rows * cols * 2), DType::kBF16, x.rows, cols, cols};
   MatMul(x, gate_up, bias, both);
   ops_list_.emplace_back(SiluMulOp{.gate_up = Padded(both), .out = Padded(out)});
 }
@@ -139,17 +128,18 @@ void CudaOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out
   const int32_t rank = listed_ == nullptr ? 0 : listed_->place().tensor_rank;
   const int32_t first =
       args.rank_ends.empty() || rank == 0 ? 0 : args.rank_ends[static_cast<size_t>(rank) - 1];
-  auto prepared = experts_->Prepare(args, Padded(x).rows, first);
+  auto prepared = experts_->Prepare(args, first);
   if (!prepared.ok()) {
     error_ = prepared.status();
     return;
   }
+  prepared->scratch = values_->Scratch(cuda::Experts::ScratchBytes(*prepared, Padded(x).rows));
   const bool shared = !args.rank_ends.empty() && listed_ != nullptr;
   // A sum of rounded parts would depend on the number of ranks.
   const bool exact = shared && listed_->mode() == ExchangeMode::kGather;
   Tensor sum = out;
   if (exact) {
-    sum.data = Scratch(expert_sums_, Padded(out).rows * out.cols * 4, "the sums of experts");
+    sum.data = Scratch(Padded(out).rows * out.cols * 4);
     sum.dtype = DType::kF32;
     sum.stride = out.cols;
   }
@@ -166,14 +156,14 @@ void CudaOps::RopeAndWriteKv(const Tensor& qkv,
                          ? 0
                          : static_cast<int32_t>(args.inverse_frequencies->size());
   const Tensor padded = Padded(qkv);
-  // One buffer is enough: the rope ops that follow an AnglesOp use the angles of that op.
-  constexpr auto kAngleBytes = static_cast<int64_t>(sizeof(float2));
-  std::byte* const room = Scratch(angles_, padded.rows * pairs * kAngleBytes, "the angles of rope");
-  const AnglesOp angles = {.inverse_frequencies = DataOf(args.inverse_frequencies),
-                           .pairs = pairs,
-                           .magnitude = args.magnitude,
-                           .angles = reinterpret_cast<float2*>(room)};
+  AnglesOp angles = {.inverse_frequencies = DataOf(args.inverse_frequencies),
+                     .pairs = pairs,
+                     .magnitude = args.magnitude,
+                     .angles = angles_op_ ? angles_op_->angles : nullptr};
+  // Layers of one kind share the angles.
   if (pairs > 0 && angles_op_ != angles) {
+    constexpr auto kAngleBytes = static_cast<int64_t>(sizeof(float2));
+    angles.angles = reinterpret_cast<float2*>(Scratch(padded.rows * pairs * kAngleBytes));
     ops_list_.emplace_back(angles);
     angles_op_ = angles;
   }
@@ -203,8 +193,7 @@ void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tens
                 .only_logit_rows = args.only_logit_rows && !layout_.recorded};
   if (call.out.stride != call.out.cols) {
     call.packed = call.out;
-    call.packed.data =
-        Scratch(packed_, call.out.rows * call.out.cols * 2, "the result of attention");
+    call.packed.data = Scratch(call.out.rows * call.out.cols * 2);
     call.packed.stride = call.out.cols;
   }
   ops_list_.emplace_back(std::move(call));

@@ -17,8 +17,8 @@ namespace {
 
 constexpr int64_t kCols = 48;
 constexpr int64_t kRows = 3;
-// Buffer 0 is the residual.
-constexpr BufferId kBufferCount = 5;
+// The values that a step begins with. The first one is the residual.
+constexpr size_t kFirstValues = 5;
 
 class PassesOnCpuTest : public ::testing::Test {
  protected:
@@ -28,54 +28,56 @@ class PassesOnCpuTest : public ::testing::Test {
     const HostMatrix matrix = host.matrix();
     matrix_ = *ops_->LoadMatrix({&matrix, 1});
     gate_up_ = *ops_->LoadGateUp(matrix, matrix);
-    for (BufferId i = 0; i < kBufferCount; ++i) {
-      buffers_.push_back({"buffer", DType::kF32, kCols});
-    }
   }
 
-  // A graph of `count` random ops, in which each value is read while its buffer holds it.
+  static ValueId New(StepGraph& graph) { return graph.Add({.name = "value", .cols = kCols}); }
+
+  // A graph of `count` random ops, which reads values that no op has replaced.
   StepGraph RandomGraph(uint64_t seed, int count) const {
     std::mt19937_64 random(seed);
     StepGraph graph;
-    std::vector<ValueId> newest(kBufferCount);
-    for (BufferId buffer = 0; buffer < kBufferCount; ++buffer) {
-      newest[static_cast<size_t>(buffer)] = graph.Add({.buffer = buffer, .cols = kCols});
-    }
-    const auto pick = [&](BufferId first) {
-      return first + static_cast<BufferId>(random() % static_cast<uint64_t>(kBufferCount - first));
-    };
+    ValueId residual = New(graph);
+    std::vector<ValueId> others;
+    while (others.size() + 1 < kFirstValues) others.push_back(New(graph));
     for (int i = 0; i < count; ++i) {
-      const BufferId from = pick(1);
-      const BufferId to = from == kBufferCount - 1 ? 1 : from + 1;
-      const ValueId x = newest[static_cast<size_t>(from)];
+      const ValueId x = others[random() % others.size()];
       const bool adds = random() % 3 == 0;
-      const BufferId written = adds ? 0 : to;
-      const ValueId out = graph.Add({.buffer = written, .cols = kCols});
+      const ValueId out = New(graph);
       if (adds) {
-        graph.Append(AddOp{.residual = newest[0], .delta = x, .out = out});
-      } else if (const auto kind = random() % 4; kind < 2) {
-        graph.Append(NormOp{.x = newest[0], .weight = weight_.get(), .epsilon = 1e-5f, .out = out});
+        graph.Append(AddOp{.residual = residual, .delta = x, .out = out});
+        residual = out;
+        continue;
+      }
+      if (const auto kind = random() % 4; kind < 2) {
+        graph.Append(NormOp{.x = residual, .weight = weight_.get(), .epsilon = 1e-5f, .out = out});
       } else if (kind == 2) {
         graph.Append(MatMulOp{.x = x, .weight = matrix_.get(), .out = out});
       } else {
         graph.Append(GatedMatMulOp{.x = x, .gate_up = gate_up_.get(), .out = out});
       }
-      newest[static_cast<size_t>(written)] = out;
+      others[random() % others.size()] = out;
     }
     return graph;
   }
 
-  // What the buffers hold after a run that begins with the same random numbers each time.
+  // What the memory of all values holds after a run that begins with the same random numbers each
+  // time. A value has memory of its own, except where an op works in place.
   std::vector<std::vector<float>> Run(const StepGraph& graph) {
     std::vector<std::unique_ptr<parity::DeviceTensor>> memory;
     std::vector<Tensor> tensors;
-    for (BufferId i = 0; i < kBufferCount; ++i) {
+    for (size_t i = 0; i < graph.values().size(); ++i) {
       memory.push_back(std::make_unique<parity::DeviceTensor>(
-          *ops_, kRows, kCols, parity::RandomFloats(kRows * kCols, 10 + static_cast<uint64_t>(i))));
+          *ops_, kRows, kCols, parity::RandomFloats(kRows * kCols, 10 + i)));
       tensors.push_back(memory.back()->view());
     }
+    for (const Op& op : graph.ops()) {
+      if (const auto in_place = ReplacementOf(op)) {
+        tensors[static_cast<size_t>(in_place->now)] =
+            tensors[static_cast<size_t>(in_place->before)];
+      }
+    }
     parity::InStep(*ops_, [&] {
-      RunGraph(graph, {.buffers = tensors, .rows = kRows, .logit_rows = kRows}, *ops_);
+      RunGraph(graph, {.values = tensors, .rows = kRows, .logit_rows = kRows}, *ops_);
     });
     std::vector<std::vector<float>> held;
     for (const auto& one : memory) held.push_back(one->Read());
@@ -87,7 +89,6 @@ class PassesOnCpuTest : public ::testing::Test {
   std::unique_ptr<Vector> weight_;
   std::unique_ptr<Matrix> matrix_;
   std::unique_ptr<Matrix> gate_up_;
-  Buffers buffers_;
 };
 
 TEST_F(PassesOnCpuTest, FusedNormsGiveTheSameBits) {
@@ -101,8 +102,8 @@ TEST_F(PassesOnCpuTest, FusedNormsGiveTheSameBits) {
     const auto got = Run(fused);
     for (size_t i = 0; i < want.size(); ++i) {
       ASSERT_EQ(std::memcmp(want[i].data(), got[i].data(), want[i].size() * sizeof(float)), 0)
-          << "seed " << seed << ", buffer " << i << "\n"
-          << ToString(fused, buffers_);
+          << "seed " << seed << ", v" << i << "\n"
+          << ToString(fused);
     }
   }
   EXPECT_GT(fused_ops, 200u);
@@ -110,11 +111,11 @@ TEST_F(PassesOnCpuTest, FusedNormsGiveTheSameBits) {
 
 TEST_F(PassesOnCpuTest, ANormOfAnotherValueIsNotFused) {
   StepGraph graph;
-  for (const BufferId buffer : {0, 1, 0, 2}) graph.Add({.buffer = buffer, .cols = kCols});
+  for (int i = 0; i < 4; ++i) New(graph);
   graph.Append(AddOp{.residual = 0, .delta = 1, .out = 2});
   graph.Append(NormOp{.x = 1, .weight = weight_.get(), .out = 3});
   FuseAddNorm(graph);
-  EXPECT_EQ(ToString(graph, buffers_), "v2:buffer = Add v0 v1\nv3:buffer = Norm v1\n");
+  EXPECT_EQ(ToString(graph), "v2:value = Add v0 v1\nv3:value = Norm v1\n");
 }
 
 }  // namespace

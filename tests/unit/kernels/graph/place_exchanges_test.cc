@@ -5,12 +5,6 @@
 namespace baton::graph {
 namespace {
 
-const Buffers kBuffers = {{"residual", DType::kF32, 8},
-                          {"qkv", DType::kF32, 8},
-                          {"attention", DType::kF32, 8},
-                          {"rows", DType::kF32, 8},
-                          {"delta", DType::kF32, 8}};
-
 // A layer of one of two ranks, up to the sum of attention and residual.
 class Layer {
  public:
@@ -18,31 +12,31 @@ class Layer {
       : attention_(std::move(attention)), delta_(std::move(delta)) {}
 
   StepGraph Build(bool of_logit_rows) {
-    const ValueId embedded = Value(0, Summand{});
+    const ValueId embedded = New("residual", Summand{});
     graph_.Append(EmbedOp{.out = embedded});
-    const ValueId qkv = Value(1);
+    const ValueId qkv = New("qkv");
     graph_.Append(NormOp{.x = embedded, .out = qkv});
-    const ValueId rotated = Value(1);
+    const ValueId rotated = New("qkv");
     graph_.Append(RopeAndWriteKvOp{.qkv = qkv, .out = rotated});
     graph_.Append(KvWrittenOp{7});
-    ValueId attention = Value(2, attention_);
+    ValueId attention = New("attention", attention_);
     graph_.Append(AttentionOp{.qkv = rotated, .out = attention});
     if (of_logit_rows) {
-      const ValueId rows = Value(3, attention_);
+      const ValueId rows = New("rows", attention_);
       graph_.Append(GatherRowsOp{.x = attention, .out = rows});
       attention = rows;
     }
-    const ValueId delta = Value(4, delta_);
+    const ValueId delta = New("delta", delta_);
     graph_.Append(MatMulOp{.x = attention, .out = delta});
-    graph_.Append(AddOp{.residual = embedded, .delta = delta, .out = Value(0)});
+    graph_.Append(AddOp{.residual = embedded, .delta = delta, .out = New("residual")});
     PlaceExchanges(graph_);
-    EXPECT_TRUE(Check(graph_, kBuffers).ok()) << Check(graph_, kBuffers);
+    EXPECT_TRUE(Check(graph_).ok()) << Check(graph_);
     return graph_;
   }
 
  private:
-  ValueId Value(BufferId buffer, Share share = Whole{}) {
-    return graph_.Add({.buffer = buffer, .cols = 8, .share = std::move(share)});
+  ValueId New(std::string_view name, Share share = Whole{}) {
+    return graph_.Add({.name = name, .cols = 8, .share = std::move(share)});
   }
 
   const Share attention_;
@@ -52,7 +46,7 @@ class Layer {
 
 TEST(PlaceExchangesTest, GathersColumnsWhereAnOpReadsAllOfThem) {
   const Columns halves = {{4, 8}};
-  EXPECT_EQ(ToString(Layer(halves, halves).Build(false), kBuffers),
+  EXPECT_EQ(ToString(Layer(halves, halves).Build(false)),
             "v0:residual = Embed\n"
             "v6:residual = AllReduce v0\n"
             "v1:qkv = Norm v6\n"
@@ -66,7 +60,7 @@ TEST(PlaceExchangesTest, GathersColumnsWhereAnOpReadsAllOfThem) {
 }
 
 TEST(PlaceExchangesTest, AddsUpSummands) {
-  EXPECT_EQ(ToString(Layer(Whole{}, Summand{}).Build(false), kBuffers),
+  EXPECT_EQ(ToString(Layer(Whole{}, Summand{}).Build(false)),
             "v0:residual = Embed\n"
             "v6:residual = AllReduce v0\n"
             "v1:qkv = Norm v6\n"
@@ -80,7 +74,7 @@ TEST(PlaceExchangesTest, AddsUpSummands) {
 
 TEST(PlaceExchangesTest, RowsAreGatheredBeforeColumns) {
   const Columns halves = {{4, 8}};
-  EXPECT_EQ(ToString(Layer(halves, Summand{}).Build(true), kBuffers),
+  EXPECT_EQ(ToString(Layer(halves, Summand{}).Build(true)),
             "v0:residual = Embed\n"
             "v7:residual = AllReduce v0\n"
             "v1:qkv = Norm v7\n"
@@ -97,7 +91,7 @@ TEST(PlaceExchangesTest, RowsAreGatheredBeforeColumns) {
 // Without an exchange after it, only a barrier shows that the other ranks have written their KV.
 TEST(PlaceExchangesTest, KvIsAwaitedByABarrierWhereNoExchangeFollows) {
   StepGraph graph;
-  for (int i = 0; i < 3; ++i) graph.Add({.buffer = 1, .cols = 8});
+  for (int i = 0; i < 3; ++i) graph.Add({.name = "qkv", .cols = 8});
   graph.Append(EmbedOp{.out = 0});
   for (const ValueId layer : {0, 1}) {
     graph.Append(RopeAndWriteKvOp{.qkv = layer, .out = layer + 1});
@@ -105,7 +99,7 @@ TEST(PlaceExchangesTest, KvIsAwaitedByABarrierWhereNoExchangeFollows) {
   }
   graph.Append(SendOp{.x = 2, .stage = 1});
   PlaceExchanges(graph);
-  EXPECT_EQ(ToString(graph, kBuffers),
+  EXPECT_EQ(ToString(graph),
             "v0:qkv = Embed\n"
             "v1:qkv = RopeAndWriteKv v0\n"
             "Barrier\n"
@@ -119,14 +113,14 @@ TEST(PlaceExchangesTest, KvIsAwaitedByABarrierWhereNoExchangeFollows) {
 // The logits are gathered on the first rank alone, and that rank may send them on.
 TEST(PlaceExchangesTest, TheResultIsGatheredOnTheFirstRank) {
   StepGraph graph;
-  graph.Add({.buffer = 0, .cols = 8});
-  graph.Add({.buffer = 4, .cols = 8, .share = Columns{{4, 8}}});
+  graph.Add({.name = "residual", .cols = 8});
+  graph.Add({.name = "delta", .cols = 8, .share = Columns{{4, 8}}});
   graph.Append(EmbedOp{.out = 0});
   graph.Append(MatMulOp{.x = 0, .out = 1});
   graph.Append(SendOp{.x = 1, .stage = 0});
   graph.set_result(1);
   PlaceExchanges(graph);
-  EXPECT_EQ(ToString(graph, kBuffers),
+  EXPECT_EQ(ToString(graph),
             "v0:residual = Embed\n"
             "v1:delta = MatMul v0\n"
             "v2:delta = GatherColumns v1\n"

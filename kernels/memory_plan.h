@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace baton {
+
+// Memory that is in use from op `first` to op `last` of a list, both included.
+struct Lifetime {
+  size_t bytes = 0;
+  size_t first = 0;
+  size_t last = 0;
+  std::optional<size_t> offset = {};  // where the memory must be; nothing: anywhere
+};
+
+// Where each of some lifetimes is in one piece of memory.
+struct MemoryPlan {
+  std::vector<size_t> offsets;  // multiples of kPlanAlignment
+  size_t bytes = 0;             // of the whole piece
+};
+inline constexpr size_t kPlanAlignment = 256;
+
+// Gives memory that is in use at the same time different places. Each lifetime is placed at the lowest
+// offset where it has room, in several orders (the largest first, the longest first, those of the op
+// with most memory first); the plan is the smallest that results. Lifetimes with an offset, which
+// must not conflict with each other, keep it.
+MemoryPlan PlanMemory(std::span<const Lifetime> lifetimes);
+
+// The most bytes that are in use at one op. No plan needs less.
+size_t LargestInUse(std::span<const Lifetime> lifetimes);
+
+}  // namespace baton
