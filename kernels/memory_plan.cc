@@ -85,8 +85,8 @@ class Planner {
   MemoryPlan plan_;
 };
 
-// The lifetimes with an offset first, then those for which `comes_before` holds. Equal ones keep the
-// order of the list, so that a plan depends on the list alone.
+// The lifetimes with an offset first, then those for which `comes_before` holds. Equal ones keep
+// the order of the list, so that a plan depends on the list alone.
 template <class Before>
 Order Sorted(std::span<const Lifetime> lifetimes, const Before& comes_before) {
   Order order(lifetimes.size());

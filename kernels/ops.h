@@ -132,10 +132,9 @@ class Ops {
   // Finds memory for the values of steps. Values that are not needed at the same time may share it.
   // The data of the tensors may stand for memory that the backend chooses when it has the whole
   // step: then only ops of this object may use tensors of ValueReach::kStep. Those of another reach
-  // are in memory. Errors: ResourceExhausted; the message is the end of a sentence about the values.
-  virtual StatusOr<PlacedValues> PlaceValues(std::span<const ValueUse> values) {
-    return PlaceInBuffer(values, device());
-  }
+  // are in memory. Errors: ResourceExhausted; the message is the end of a sentence about the
+  // values.
+  virtual StatusOr<PlacedValues> PlaceValues(std::span<const ValueUse> values) = 0;
 
   virtual Status BeginStep(const StepInput& input, const KvView& kv) = 0;
   // Whether a step may begin while one earlier step (not more) is still under way. The new step

@@ -38,23 +38,22 @@ class ReportBuilder {
       : limits_(limits), options_(options) {}
 
   void Add(const graph::Op& op, const graph::StepGraph& graph) {
-    std::visit(
-        Overloaded{
-            [&](const graph::MatMulOp& o) { AddGemm(o.weight, o.bias, false, graph.value(o.out)); },
-            [&](const graph::GatedMatMulOp& o) { AddGemm(o.gate_up, o.bias, true, graph.value(o.out)); },
-            [&](const graph::AttentionOp& o) { AddAttention(o.args); },
-            [&](const graph::ExpertsOp& o) { AddExperts(o.args); },
-            [](const auto&) {}},
-        op);
+    std::visit(Overloaded{[&](const graph::MatMulOp& o) {
+                            AddGemm(o.weight, o.bias, false, graph.value(o.out));
+                          },
+                          [&](const graph::GatedMatMulOp& o) {
+                            AddGemm(o.gate_up, o.bias, true, graph.value(o.out));
+                          },
+                          [&](const graph::AttentionOp& o) { AddAttention(o.args); },
+                          [&](const graph::ExpertsOp& o) { AddExperts(o.args); },
+                          [](const auto&) {}},
+               op);
   }
 
   std::vector<KernelUse> Take() { return std::move(uses_); }
 
  private:
-  void AddGemm(const Matrix* matrix,
-               const Vector* bias,
-               bool silu_mul,
-               const graph::Value& out) {
+  void AddGemm(const Matrix* matrix, const Vector* bias, bool silu_mul, const graph::Value& out) {
     const auto& weight = static_cast<const ShapeMatrix&>(*matrix);
     const cuda::ModelGemm gemm = {.n = weight.rows(),
                                   .k = weight.cols(),

@@ -17,7 +17,8 @@ class Timeline {
  public:
   Timeline(int64_t rows, int64_t logit_rows) : rows_{rows, logit_rows, 1} {}
 
-  // Adds the values of a graph. What the leader of a pipeline receives is read while later steps run.
+  // Adds the values of a graph. What the leader of a pipeline receives is read while later steps
+  // run.
   void Add(const graph::StepGraph& graph, bool is_answer) {
     graph::Storages storages = graph::StoragesOf(graph);
     for (const graph::Storage& storage : storages.all) {
@@ -37,8 +38,7 @@ class Timeline {
 
   // The tensors of the values of the graph that was added as number `index`.
   std::vector<Tensor> Of(size_t index, std::span<const Tensor> placed) const {
-    const std::span<const Tensor> of_graph =
-        placed.subspan(index == 0 ? 0 : ends_[index - 1]);
+    const std::span<const Tensor> of_graph = placed.subspan(index == 0 ? 0 : ends_[index - 1]);
     std::vector<Tensor> tensors;
     for (const graph::StorageId id : graphs_[index].of_values) {
       tensors.push_back(id < 0 ? Tensor{} : of_graph[static_cast<size_t>(id)]);

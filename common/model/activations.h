@@ -20,8 +20,8 @@ class Activations {
     std::vector<Tensor> answer;
   };
 
-  // Errors: ResourceExhausted when the values of steps of `max_rows` rows and `max_logit_rows` logit
-  // rows do not fit into the free memory of the device.
+  // Errors: ResourceExhausted when the values of steps of `max_rows` rows and `max_logit_rows`
+  // logit rows do not fit into the free memory of the device.
   static StatusOr<Activations> Place(const DecoderGraphs& graphs,
                                      int32_t max_rows,
                                      int32_t max_logit_rows,

@@ -55,8 +55,7 @@ class Decoder::Impl {
                                                .progress = progress}));
     graphs_ = BuildDecoderGraphs(spec_, plan_, weights_, ops_.activation_dtype());
     BATON_ASSIGN_OR_RETURN(
-        activations_,
-        Activations::Place(graphs_, limits_.max_rows, limits_.max_logit_rows, ops_));
+        activations_, Activations::Place(graphs_, limits_.max_rows, limits_.max_logit_rows, ops_));
     return OkStatus();
   }
 
@@ -99,9 +98,7 @@ class Decoder::Impl {
     return logit_rows > 0 ? activations_.with_logits() : activations_.without_logits();
   }
   graph::StepRun RunOf(std::span<const Tensor> values, int64_t logit_rows) const {
-    return {.values = values,
-            .logit_rows = logit_rows,
-            .tensor_rank = plan_.place.tensor_rank};
+    return {.values = values, .logit_rows = logit_rows, .tensor_rank = plan_.place.tensor_rank};
   }
 
   Exchange* const exchange_;  // null: this rank is the only one

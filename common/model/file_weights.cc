@@ -30,8 +30,8 @@ std::string NameForErrors(const FileTensor& tensor) {
 
 }  // namespace
 
-FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf)
-    : scheme_(NamingScheme::kGguf), where_(gguf->path()), gguf_(std::move(gguf)) {
+FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf, NamingScheme scheme)
+    : scheme_(scheme), where_(gguf->path()), gguf_(std::move(gguf)) {
   for (const FileTensor& tensor : gguf_->tensors()) Add(tensor);
 }
 
@@ -74,14 +74,13 @@ StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
   }
   const FileTensor& tensor = *found.tensor;
   if (!tensor.other_type.empty()) {
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: tensor {} is of {}, which is not supported; supported are {}",
-                      tensor.file,
-                      tensor.name,
-                      tensor.other_type,
-                      scheme_ == NamingScheme::kGguf
-                          ? "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K"
-                          : "F32 F16 BF16");
+    return MakeStatus(
+        StatusCode::kUnimplemented,
+        "{}: tensor {} is of {}, which is not supported; supported are {}",
+        tensor.file,
+        tensor.name,
+        tensor.other_type,
+        IsGguf(scheme_) ? "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K" : "F32 F16 BF16");
   }
   read_.insert(&tensor);
   return found;

@@ -20,9 +20,9 @@ namespace baton {
 // files.
 class FileWeights final : public WeightSource {
  public:
-  explicit FileWeights(std::unique_ptr<GgufFile> gguf);
-  // `directory` is named in errors about a tensor that is in none of the files; `scheme` is the
-  // naming scheme of the model family.
+  // `scheme` is the naming scheme of the model family.
+  FileWeights(std::unique_ptr<GgufFile> gguf, NamingScheme scheme);
+  // `directory` is named in errors about a tensor that is in none of the files.
   FileWeights(std::string directory, SafetensorsDirectory opened, NamingScheme scheme);
 
   StatusOr<HostMatrix> GetMatrix(const WeightId& id,

@@ -27,6 +27,7 @@ constexpr Architecture kArchitectures[] = {
     {"qwen2", ModelFamily::kQwen2, RopePairing::kHalves},
     {"qwen3", ModelFamily::kQwen3, RopePairing::kHalves},
     {"qwen3moe", ModelFamily::kQwen3Moe, RopePairing::kHalves},
+    {"glm4", ModelFamily::kGlm4, RopePairing::kAdjacent},
 };
 
 StatusOr<Architecture> FindArchitecture(const GgufFile& gguf) {
@@ -128,6 +129,17 @@ void ReadTokens(const GgufFile& gguf, ModelSpec& spec, Status& status) {
   status = fields.status();
 }
 
+// Refuses vision models of a text model's architecture, whose positions have several parts.
+Status CheckText(GgufFields& fields, const GgufFile& gguf, std::string_view architecture) {
+  if (!fields.Has("rope.dimension_sections")) return OkStatus();
+  return MakeStatus(
+      StatusCode::kUnimplemented,
+      "{}: {}.rope.dimension_sections: rope in sections, which vision models have, is "
+      "not supported",
+      gguf.path(),
+      architecture);
+}
+
 }  // namespace
 
 StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
@@ -171,6 +183,9 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   spec.qk_norm = HasTensor(gguf, WeightKind::kQueryNorm, 0);
   spec.rope.file_factors = HasTensor(gguf, WeightKind::kRopeFactors, -1);
 
+  spec.post_norms = spec.family == ModelFamily::kGlm4;
+
+  BATON_RETURN_IF_ERROR(CheckText(fields, gguf, architecture.name));
   BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
   const bool experts = fields.IntOr("expert_count", 0, 0, ModelSpec::kMaxExperts) > 0;
   BATON_RETURN_IF_ERROR(fields.status());

@@ -41,7 +41,7 @@ StatusOr<OpenedModel> OpenGguf(const std::string& path, const OpenOptions& optio
   if (options.format == LoadFormat::kDummy) {
     model.weights = std::make_unique<DummyWeights>(options.dummy_seed);
   } else {
-    model.weights = std::make_unique<FileWeights>(std::move(gguf));
+    model.weights = std::make_unique<FileWeights>(std::move(gguf), GgufNames(model.spec.family));
   }
   return model;
 }

@@ -57,7 +57,8 @@ constexpr std::string_view kMixtralNames[] = {
 static_assert(std::size(kMixtralNames) ==
               std::size(kNames) - static_cast<size_t>(WeightKind::kRouter));
 
-constexpr std::string_view kGateUpName = "model.layers.{0}.mlp.gate_up_proj.weight";
+constexpr Names kGateUpNames = {"model.layers.{0}.mlp.gate_up_proj.weight",
+                                "blk.{0}.ffn_up.weight"};
 
 // In the order of WeightKind, from kExpertGate on.
 constexpr std::string_view kGgufSlices[] = {
@@ -69,7 +70,7 @@ constexpr std::string_view kGgufSlices[] = {
 std::string_view PatternOf(WeightKind kind, NamingScheme scheme) {
   const auto index = static_cast<size_t>(kind);
   BATON_CHECK(index < std::size(kNames), "weight kind {}", index);
-  if (scheme == NamingScheme::kGguf) return kNames[index].gguf;
+  if (IsGguf(scheme)) return kNames[index].gguf;
   if (scheme == NamingScheme::kMixtral && kind >= WeightKind::kRouter) {
     return kMixtralNames[index - static_cast<size_t>(WeightKind::kRouter)];
   }
@@ -89,20 +90,24 @@ NamingScheme HuggingFaceNames(ModelFamily family) {
   }
 }
 
+NamingScheme GgufNames(ModelFamily family) {
+  return family == ModelFamily::kGlm4 ? NamingScheme::kGgufGateUp : NamingScheme::kGguf;
+}
+
 TensorName NameOf(const WeightId& id, NamingScheme scheme) {
   const auto fill = [&](std::string_view pattern) {
     return fmt::format(fmt::runtime(pattern), id.layer, id.expert);
   };
   TensorName name;
-  const bool joined = id.kind == WeightKind::kGate || id.kind == WeightKind::kUp;
-  if (scheme == NamingScheme::kGateUp && joined) {
-    name.tensor = fill(kGateUpName);
+  const bool joins = scheme == NamingScheme::kGateUp || scheme == NamingScheme::kGgufGateUp;
+  if (joins && (id.kind == WeightKind::kGate || id.kind == WeightKind::kUp)) {
+    name.tensor = fill(IsGguf(scheme) ? kGateUpNames.gguf : kGateUpNames.hugging_face);
     name.part = id.kind == WeightKind::kGate ? 0 : 1;
     name.parts = 2;
     return name;
   }
   name.tensor = fill(PatternOf(id.kind, scheme));
-  name.stacked = scheme == NamingScheme::kGguf && id.kind >= WeightKind::kExpertGate;
+  name.stacked = IsGguf(scheme) && id.kind >= WeightKind::kExpertGate;
   if (name.stacked) {
     const auto first = static_cast<size_t>(WeightKind::kExpertGate);
     name.slice = fill(kGgufSlices[static_cast<size_t>(id.kind) - first]);

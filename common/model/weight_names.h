@@ -9,11 +9,18 @@
 namespace baton {
 
 // The tensor names of a kind of checkpoint. kMixtral: the Hugging Face names with Mixtral's names
-// for the router and the experts. kGateUp: the Hugging Face names, with gate and up in one tensor.
-enum class NamingScheme : uint8_t { kHuggingFace, kMixtral, kGateUp, kGguf };
+// for the router and the experts. kGateUp, kGgufGateUp: those of Hugging Face and of GGUF, with
+// gate and up in one tensor.
+enum class NamingScheme : uint8_t { kHuggingFace, kMixtral, kGateUp, kGguf, kGgufGateUp };
+
+constexpr bool IsGguf(NamingScheme scheme) {
+  return scheme == NamingScheme::kGguf || scheme == NamingScheme::kGgufGateUp;
+}
 
 // The scheme of a Hugging Face directory.
 NamingScheme HuggingFaceNames(ModelFamily family);
+// The scheme of a GGUF file.
+NamingScheme GgufNames(ModelFamily family);
 
 struct TensorName {
   std::string tensor;

@@ -47,6 +47,10 @@ class CpuOps final : public Ops {
                                                const HostMatrix& up) override;
   StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) override;
 
+  StatusOr<PlacedValues> PlaceValues(std::span<const ValueUse> values) override {
+    return PlaceInBuffer(values, device_);
+  }
+
   Status BeginStep(const StepInput& input, const KvView& kv) override;
   Status IssueStep() override;
   Status AwaitStep() override { return exchange_.status(); }

@@ -95,14 +95,23 @@ std::vector<ValueId> WrittenBy(const Op& op) {
 
 std::optional<Replacement> ReplacementOf(const Op& op) {
   using Result = std::optional<Replacement>;
-  return std::visit(
-      Overloaded{[](const AddOp& o) -> Result { return Replacement{o.residual, o.out}; },
-                 [](const AddNormOp& o) -> Result { return Replacement{o.residual, o.sum}; },
-                 [](const RopeAndWriteKvOp& o) -> Result { return Replacement{o.qkv, o.out}; },
-                 [](const AllReduceOp& o) -> Result { return Replacement{o.x, o.out}; },
-                 [](const GatherColumnsOp& o) -> Result { return Replacement{o.x, o.out}; },
-                 [](const auto& /*o*/) -> Result { return std::nullopt; }},
-      op);
+  return std::visit(Overloaded{[](const AddOp& o) -> Result {
+                                 return Replacement{o.residual, o.out};
+                               },
+                               [](const AddNormOp& o) -> Result {
+                                 return Replacement{o.residual, o.sum};
+                               },
+                               [](const RopeAndWriteKvOp& o) -> Result {
+                                 return Replacement{o.qkv, o.out};
+                               },
+                               [](const AllReduceOp& o) -> Result {
+                                 return Replacement{o.x, o.out};
+                               },
+                               [](const GatherColumnsOp& o) -> Result {
+                                 return Replacement{o.x, o.out};
+                               },
+                               [](const auto& /*o*/) -> Result { return std::nullopt; }},
+                    op);
 }
 
 std::string_view Name(const Op& op) {

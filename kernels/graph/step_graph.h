@@ -15,8 +15,8 @@
 #include "kernels/tensor.h"
 
 // A step as a graph: ops over values. Each op states which values it reads and which one it writes,
-// so that passes can see who reads a value. Values have no memory yet (storages.h). A decoder builds
-// its graphs once, for any number of rows; RunGraph runs one with the rows of a step.
+// so that passes can see who reads a value. Values have no memory yet (storages.h). A decoder
+// builds its graphs once, for any number of rows; RunGraph runs one with the rows of a step.
 namespace baton::graph {
 
 // Index into StepGraph::values(). Each value is written by one op (static single assignment).

@@ -33,6 +33,10 @@ class LateSampling final : public Ops {
     return ops_->LoadVector(values);
   }
 
+  StatusOr<PlacedValues> PlaceValues(std::span<const ValueUse> values) override {
+    return ops_->PlaceValues(values);
+  }
+
   Status BeginStep(const StepInput& input, const KvView& kv) override {
     return ops_->BeginStep(input, kv);
   }

@@ -52,12 +52,11 @@ TEST_P(StepMemoryTest, IsLittleMoreThanWhatOneOpNeeds) {
   auto ops = CudaOps::Create(**device, TestedOptions({.fp8_weights = GetParam().fp8_weights}));
   ASSERT_TRUE(ops.ok()) << ops.status();
   const DummyWeights weights(3);
-  auto runner = StepRunner::Create(*spec,
-                                   weights,
-                                   {.kv_dtype = DType::kBF16,
-                                    .kv_blocks = kRows / 16 + 1,
-                                    .limits = {kRows, kLogitRows}},
-                                   {ops->get(), ReadDevice});
+  auto runner = StepRunner::Create(
+      *spec,
+      weights,
+      {.kv_dtype = DType::kBF16, .kv_blocks = kRows / 16 + 1, .limits = {kRows, kLogitRows}},
+      {ops->get(), ReadDevice});
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto prompt = MakePrompt(kRows, 5, spec->vocab);
   (*runner)->Step(Chunk{0, prompt, WantLogits::kLast});

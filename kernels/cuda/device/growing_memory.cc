@@ -21,8 +21,8 @@ struct Driver {
                               const CUmemAllocationProp*,
                               unsigned long long);
   using Release = CUresult (*)(CUmemGenericAllocationHandle);
-  using Map = CUresult (*)(
-      CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+  using Map =
+      CUresult (*)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
   using Unmap = CUresult (*)(CUdeviceptr, size_t);
   using SetAccess = CUresult (*)(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t);
 
@@ -71,8 +71,7 @@ StatusOr<std::unique_ptr<GrowingMemory>> GrowingMemory::Create() {
   if (!driver.complete() ||
       driver.granularity(&memory->piece_, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
           CUDA_SUCCESS ||
-      driver.reserve(
-          &memory->address_, RoundedUp(total, memory->piece_), memory->piece_, 0, 0) !=
+      driver.reserve(&memory->address_, RoundedUp(total, memory->piece_), memory->piece_, 0, 0) !=
           CUDA_SUCCESS) {
     memory->address_ = 0;
     return MakeStatus(StatusCode::kFailedPrecondition,
@@ -96,8 +95,7 @@ Status GrowingMemory::Grow(size_t bytes) {
   const size_t more = RoundedUp(bytes, piece_) - size_;
   const CUmemAllocationProp properties = PropertiesOn(device_);
   CUmemGenericAllocationHandle handle = 0;
-  if (size_ + more > reserved_ ||
-      driver.create(&handle, more, &properties, 0) != CUDA_SUCCESS) {
+  if (size_ + more > reserved_ || driver.create(&handle, more, &properties, 0) != CUDA_SUCCESS) {
     return MakeStatus(StatusCode::kResourceExhausted,
                       "{} bytes of device memory are needed beside {} bytes of the same kind, and "
                       "are not free",

@@ -16,8 +16,8 @@
 namespace baton::cuda {
 namespace {
 
-// Calls `call` with each pointer of an op that may point into a ValueSpace, as std::byte*&, and with
-// the bytes from there on that the op uses. Of scratch memory, an op may use the whole block.
+// Calls `call` with each pointer of an op that may point into a ValueSpace, as std::byte*&, and
+// with the bytes from there on that the op uses. Of scratch memory, an op may use the whole block.
 template <class Call>
 class Pointers {
  public:
@@ -216,8 +216,8 @@ class Uses {
     Lifetime& lifetime = lifetimes_[found->second];
     lifetime.last = is_result ? ops_ : at_;
     // An op may use all of a scratch block.
-    lifetime.bytes = is_result || space_.IsScratch(block) ? block.bytes
-                                                          : std::max(lifetime.bytes, end);
+    lifetime.bytes =
+        is_result || space_.IsScratch(block) ? block.bytes : std::max(lifetime.bytes, end);
     if (is_result) lifetime.offset = 0;
     return found->second;
   }

@@ -25,8 +25,9 @@
 
 // The ops of a step as data. CudaOps lists them while the decoder calls its methods. At the end
 // of the step, ops that one kernel can compute are fused (fuse_ops.h), the values that are left get
-// memory (bind_memory.h), and the list runs on a stream. When the list equals one that was captured into a CUDA graph, that graph runs instead.
-// The list describes the work completely, so equal lists always mean equal work.
+// memory (bind_memory.h), and the list runs on a stream. When the list equals one that was captured
+// into a CUDA graph, that graph runs instead. The list describes the work completely, so equal
+// lists always mean equal work.
 namespace baton::cuda {
 
 struct EmbedOp {

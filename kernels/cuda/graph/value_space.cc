@@ -18,8 +18,9 @@ std::byte* AddressAt(uintptr_t value) {
 // Appends a block behind the last one.
 std::byte* Append(std::vector<ValueSpace::Block>& blocks, uintptr_t first, size_t bytes) {
   std::byte* const begin =
-      blocks.empty() ? AddressAt(first)
-                     : blocks.back().begin + (blocks.back().bytes / kBlockMultiple + 1) * kBlockMultiple;
+      blocks.empty()
+          ? AddressAt(first)
+          : blocks.back().begin + (blocks.back().bytes / kBlockMultiple + 1) * kBlockMultiple;
   blocks.push_back({begin, bytes});
   return begin;
 }

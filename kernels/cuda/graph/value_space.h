@@ -9,9 +9,10 @@
 
 namespace baton::cuda {
 
-// The memory of steps while they are listed. Where a block of it is, is decided when the passes have
-// fused the ops (BindMemory), because they leave values out. Until then, addresses stand for blocks
-// that no memory has. Results are in memory from the start: callers read them after the step.
+// The memory of steps while they are listed. Where a block of it is, is decided when the passes
+// have fused the ops (BindMemory), because they leave values out. Until then, addresses stand for
+// blocks that no memory has. Results are in memory from the start: callers read them after the
+// step.
 class ValueSpace final {
  public:
   struct Block {

@@ -95,8 +95,7 @@ void CudaOps::MatMulFp8(GemmProblem problem,
     return;
   }
   const size_t bytes = Fp8Rows::Bytes(problem.rows, problem.k);
-  const Fp8Rows rows =
-      Fp8Rows::At(values_->Scratch(bytes), problem.rows, problem.k);
+  const Fp8Rows rows = Fp8Rows::At(values_->Scratch(bytes), problem.rows, problem.k);
   ops_list_.emplace_back(QuantizeOp{Padded(x), rows});
   problem.x = rows.data;
   problem.x_dtype = DType::kFp8;

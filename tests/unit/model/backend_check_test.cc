@@ -45,6 +45,7 @@ class RefusingOps final : public Ops {
   StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float>) override {
     return NotReached();
   }
+  StatusOr<PlacedValues> PlaceValues(std::span<const ValueUse>) override { return NotReached(); }
   Status BeginStep(const StepInput&, const KvView&) override { return NotReached(); }
   Status IssueStep() override { return NotReached(); }
   void Embed(const Matrix&, int32_t, const Tensor&) override {}

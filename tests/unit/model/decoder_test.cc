@@ -219,7 +219,7 @@ TEST_P(SameModelAsGguf, GivesTheSameLogits) {
 INSTANTIATE_TEST_SUITE_P(
     Families,
     SameModelAsGguf,
-    testing::Values("llama_gqa", "llama3_rope", "mixtral", "qwen2", "qwen3_moe"),
+    testing::Values("llama_gqa", "llama3_rope", "mixtral", "qwen2", "qwen3_moe", "glm4"),
     [](const auto& test) { return test.param; });
 
 // Files from before April 2024 have one tensor per expert.

@@ -20,6 +20,8 @@ std::string Architecture(ModelFamily family) {
       return "qwen3";
     case ModelFamily::kQwen3Moe:
       return "qwen3moe";
+    case ModelFamily::kGlm4:
+      return "glm4";
     default:
       return "llama";
   }
@@ -41,6 +43,7 @@ void WriteKeys(const ModelSpec& spec, GgufWriter& to) {
   number("attention.head_count_kv", spec.kv_heads);
   number("attention.key_length", spec.head_dim);
   number("attention.value_length", spec.head_dim);
+  if (spec.rope.rotary_dim > 0) number("rope.dimension_count", spec.rope.rotary_dim);
   to.SetFloat(name + ".attention.layer_norm_rms_epsilon", spec.norm_epsilon);
   to.SetFloat(name + ".rope.freq_base", static_cast<float>(spec.rope.theta));
   if (spec.moe.experts > 0) {
@@ -61,6 +64,21 @@ struct TensorWriter {
     const MatrixBytes made = matrix(id, rows, cols);
     const int64_t shape[] = {rows, cols};
     to.AddTensor(NameOf(id, NamingScheme::kGguf).tensor, made.dtype, shape, made.bytes);
+  }
+  // Gate and up are tensors of their own, or one behind the other in one tensor.
+  void GateUp(int32_t layer, NamingScheme scheme, int64_t rows, int64_t cols) const {
+    const WeightId gate = {WeightKind::kGate, layer};
+    const WeightId up = {WeightKind::kUp, layer};
+    if (NameOf(up, scheme).parts == 1) {
+      Matrix(gate, rows, cols);
+      Matrix(up, rows, cols);
+      return;
+    }
+    MatrixBytes both = matrix(gate, rows, cols);
+    const MatrixBytes second = matrix(up, rows, cols);
+    both.bytes.insert(both.bytes.end(), second.bytes.begin(), second.bytes.end());
+    const int64_t shape[] = {2 * rows, cols};
+    to.AddTensor(NameOf(up, scheme).tensor, both.dtype, shape, both.bytes);
   }
   void Experts(WeightKind kind, int32_t layer, int32_t experts, int64_t rows, int64_t cols) const {
     MatrixBytes all;
@@ -96,6 +114,7 @@ void WriteAttention(const ModelSpec& spec, int32_t layer, const TensorWriter& wr
   write.Matrix({WeightKind::kKey, layer}, kv, spec.hidden);
   write.Matrix({WeightKind::kValue, layer}, kv, spec.hidden);
   write.Matrix({WeightKind::kAttentionOutput, layer}, spec.hidden, q);
+  if (spec.post_norms) write.Vector({WeightKind::kAttentionPostNorm, layer}, spec.hidden);
   if (spec.qkv_bias) {
     write.Vector({WeightKind::kQueryBias, layer}, q);
     write.Vector({WeightKind::kKeyBias, layer}, kv);
@@ -109,6 +128,7 @@ void WriteAttention(const ModelSpec& spec, int32_t layer, const TensorWriter& wr
 
 void WriteFeedForward(const ModelSpec& spec, int32_t layer, const TensorWriter& write) {
   write.Vector({WeightKind::kFeedForwardNorm, layer}, spec.hidden);
+  if (spec.post_norms) write.Vector({WeightKind::kFeedForwardPostNorm, layer}, spec.hidden);
   if (spec.layers[layer].moe) {
     const MoeSpec& moe = spec.moe;
     write.Matrix({WeightKind::kRouter, layer}, moe.experts, spec.hidden);
@@ -117,8 +137,7 @@ void WriteFeedForward(const ModelSpec& spec, int32_t layer, const TensorWriter& 
     write.Experts(WeightKind::kExpertDown, layer, moe.experts, spec.hidden, moe.intermediate);
     return;
   }
-  write.Matrix({WeightKind::kGate, layer}, spec.intermediate, spec.hidden);
-  write.Matrix({WeightKind::kUp, layer}, spec.intermediate, spec.hidden);
+  write.GateUp(layer, GgufNames(spec.family), spec.intermediate, spec.hidden);
   write.Matrix({WeightKind::kDown, layer}, spec.hidden, spec.intermediate);
 }
 
@@ -269,7 +288,8 @@ MatrixMaker Dequantized(const MatrixMaker& maker) {
 
 StatusOr<std::unique_ptr<WeightSource>> WeightsOf(const std::vector<std::byte>& bytes) {
   BATON_ASSIGN_OR_RETURN(auto gguf, GgufFile::Parse("test.gguf", bytes));
-  return std::make_unique<FileWeights>(std::move(gguf));
+  BATON_ASSIGN_OR_RETURN(const ModelSpec spec, SpecFromGguf(*gguf));
+  return std::make_unique<FileWeights>(std::move(gguf), GgufNames(spec.family));
 }
 
 StatusOr<ModelSpec> SpecOf(const std::vector<std::byte>& bytes) {

@@ -412,6 +412,13 @@ TEST(GgufConfig, NamesWhatIsWrong) {
   experts.SetUint32("qwen3.expert_count", 8);
   EXPECT_THAT(Message(SpecOf(experts.Finish()).status()),
               HasSubstr("experts are supported for llama (Mixtral) and qwen3moe only"));
+  ModelSpec glm = Written();
+  glm.family = ModelFamily::kGlm4;
+  GgufWriter vision = Gguf(glm);
+  vision.SetUint32("glm4.rope.dimension_sections", 8);
+  EXPECT_THAT(
+      Message(SpecOf(vision.Finish()).status()),
+      HasSubstr("glm4.rope.dimension_sections: rope in sections, which vision models have"));
   GgufWriter dense = Gguf(Written());
   dense.SetUint32("llama.expert_count", 8);
   dense.SetUint32("llama.expert_used_count", 2);
