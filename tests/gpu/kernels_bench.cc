@@ -177,7 +177,7 @@ void BenchExperts(CudaDevice& device, cudaStream_t stream, bool fp8) {
     ExpertsOptions options;
     options.wgmma_rows = wgmma ? 0 : kMaxRows * BenchedExperts::kPerToken;
     const auto experts = Take(Experts::Create(device.properties(), options));
-    for (const int64_t rows : {1, 4, 16, 32, 64, 256, 1024, 4096, 8192}) {
+    for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096, 8192}) {
       const PreparedExperts prepared = Take(experts->Prepare(layer.args(), rows));
       Tensor in;
       in.data = x.at();

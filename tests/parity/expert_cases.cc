@@ -202,6 +202,47 @@ void CheckNormAfterwards(Ops& ops, const ExpertShape& shape) {
   }
 }
 
+// A backend may compute the norm before the experts together with their scores, and add their
+// result to the residual.
+void CheckNormBefore(Ops& ops, const Tolerance& tolerance, const ExpertShape& shape) {
+  const Layer layer(ops, DType::kBF16, shape);
+  const auto count = static_cast<size_t>(shape.rows * shape.hidden);
+  const auto norm = *ops.LoadVector(RandomFloats(static_cast<size_t>(shape.hidden), 75));
+  const auto before = RandomFloats(count, 76, 3.0f);
+  const DeviceTensor more(ops, shape.rows, shape.hidden, ExpertInputs(ops, shape));
+  const auto run = [&](bool in_one_step) {
+    DeviceTensor residual(ops, DType::kF32, shape.rows, shape.hidden);
+    residual.Write(before);
+    const DeviceTensor x(ops, shape.rows, shape.hidden);
+    const DeviceTensor delta(ops, shape.rows, shape.hidden);
+    const auto add = [&](const DeviceTensor& from) {
+      ops.AddRmsNorm(residual.view(), from.view(), *norm, 1e-5f, x.view());
+    };
+    const auto experts = [&] { ops.Experts(x.view(), layer.Args(shape, true), delta.view()); };
+    InStep(ops, [&] { add(more); });
+    if (in_one_step) {
+      InStep(ops, [&] {
+        ops.RmsNorm(residual.view(), *norm, 1e-5f, x.view());
+        experts();
+        add(delta);
+      });
+    } else {
+      InStep(ops, [&] { ops.RmsNorm(residual.view(), *norm, 1e-5f, x.view()); });
+      InStep(ops, experts);
+      InStep(ops, [&] { add(delta); });
+    }
+    return std::pair(residual.Read(), x.Read());
+  };
+  const auto apart = run(false);
+  const auto together = run(true);
+  const double error = tolerance.product * 200 + 4 * tolerance.stored;
+  for (size_t i = 0; i < count; ++i) {
+    ASSERT_NEAR(together.first[i], apart.first[i], error * 4)
+        << "number " << i << " of the residual";
+    ASSERT_NEAR(together.second[i], apart.second[i], error * 4) << "number " << i << " of the norm";
+  }
+}
+
 }  // namespace
 
 std::vector<Case> ExpertCases() {
@@ -215,23 +256,29 @@ std::vector<Case> ExpertCases() {
            }});
     }
   }
-  for (const ExpertShape& shape : {ExpertShape{.rows = 1},
-                                   ExpertShape{8, 1, 40, 24, 5},
-                                   ExpertShape{4, 4, 72, 136, 3},
-                                   ExpertShape{16, 4, 128, 48, 170},
-                                   ExpertShape{128, 8, 64, 32, 33},
-                                   // Few rows of many inputs.
-                                   ExpertShape{4, 2, 2120, 16, 2},
-                                   // Many rows per expert: tails of every dimension of a tile,
-                                   ExpertShape{8, 2, 128, 192, 300},
-                                   ExpertShape{4, 2, 320, 64, 700},
-                                   // one expert with all rows,
-                                   ExpertShape{1, 1, 64, 64, 400},
-                                   // experts without rows,
-                                   ExpertShape{12, 1, 192, 128, 500, 3},
-                                   // and more rows than are computed at once.
-                                   ExpertShape{4, 2, 64, 64, 8300},
-                                   ExpertShape{8, 2, 64, 64, 70, 1, -400.0f}}) {
+  for (const ExpertShape& shape :
+       {ExpertShape{.rows = 1},
+        ExpertShape{8, 1, 40, 24, 5},
+        ExpertShape{4, 4, 72, 136, 3},
+        ExpertShape{16, 4, 128, 48, 170},
+        ExpertShape{128, 8, 64, 32, 33},
+        // Few rows of many inputs.
+        ExpertShape{4, 2, 2120, 16, 2},
+        // Few rows: small matrices, rows that share experts, many outputs, and many experts.
+        ExpertShape{8, 2, 64, 64, 1},
+        ExpertShape{4, 3, 576, 192, 8},
+        ExpertShape{4, 2, 2176, 64, 3},
+        ExpertShape{160, 8, 128, 320, 7},
+        // Many rows per expert: tails of every dimension of a tile,
+        ExpertShape{8, 2, 128, 192, 300},
+        ExpertShape{4, 2, 320, 64, 700},
+        // one expert with all rows,
+        ExpertShape{1, 1, 64, 64, 400},
+        // experts without rows,
+        ExpertShape{12, 1, 192, 128, 500, 3},
+        // and more rows than are computed at once.
+        ExpertShape{4, 2, 64, 64, 8300},
+        ExpertShape{8, 2, 64, 64, 70, 1, -400.0f}}) {
     cases.push_back({fmt::format("Experts_{}_of_{}_{}x{}_m{}{}{}",
                                  shape.per_token,
                                  shape.experts,
@@ -249,6 +296,7 @@ std::vector<Case> ExpertCases() {
                    }});
   // The last one has more rows than are computed at once.
   for (const ExpertShape& shape : {ExpertShape{.rows = 1},
+                                   ExpertShape{8, 2, 128, 64, 5},
                                    ExpertShape{16, 10, 128, 48, 170},
                                    ExpertShape{8, 2, 128, 192, 600},
                                    ExpertShape{4, 2, 64, 64, 8300}}) {
@@ -256,6 +304,14 @@ std::vector<Case> ExpertCases() {
         {fmt::format(
              "Experts_{}_of_{}_before_a_norm_m{}", shape.per_token, shape.experts, shape.rows),
          [=](Ops& ops, const Tolerance&) { CheckNormAfterwards(ops, shape); }});
+  }
+  for (const ExpertShape& shape : {ExpertShape{8, 2, 128, 192, 1},
+                                   ExpertShape{16, 4, 192, 64, 3},
+                                   ExpertShape{8, 2, 320, 64, 8}}) {
+    cases.push_back(
+        {fmt::format(
+             "Experts_{}_of_{}_between_norms_m{}", shape.per_token, shape.experts, shape.rows),
+         [=](Ops& ops, const Tolerance& tolerance) { CheckNormBefore(ops, tolerance, shape); }});
   }
   return cases;
 }
