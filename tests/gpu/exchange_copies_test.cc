@@ -10,6 +10,7 @@
 
 #include "common/base/sampling_params.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/rows/row_kernels.h"
 #include "tests/gpu/exchange_fixture.h"
 
 // Exchanges between GPUs that copy numbers, and steps of many exchanges.
@@ -82,6 +83,45 @@ TEST_P(GpuExchangeCopies, GathersColumns) {
         const bool has = col < kCols && (to_all || rank == 0 || OwnerOf(ends, col) == rank);
         ASSERT_EQ(at(got, rank)[i], has ? whole[i] : -1.0f) << "rank " << rank << " number " << i;
       }
+    }
+  }
+}
+
+// An exchange that computes silu · up has the bits of a separate op and an exchange.
+TEST_P(GpuExchangeCopies, ComputesSiluMul) {
+  Open(/*pipeline=*/false);
+  for (const int64_t rows : {1, 5, 300}) {
+    SCOPED_TRACE(rows);
+    const int64_t cols = 1000 * int64_t{8};
+    const std::vector<int64_t> ends = Ends(ranks(), cols, 8, 0);
+    std::vector<std::vector<float>> apart(static_cast<size_t>(ranks()));
+    std::vector<std::vector<float>> fused = apart;
+    for (const bool computes : {false, true}) {
+      ForRanks([&](int rank) -> Status {
+        const int64_t first = rank == 0 ? 0 : at(ends, rank - 1);
+        const int64_t own = at(ends, rank) - first;
+        Rows gate_up;
+        BATON_RETURN_IF_ERROR(gate_up.Allocate(DType::kBF16, rows, 2 * own, 2 * own, 0));
+        BATON_RETURN_IF_ERROR(gate_up.Write(Random(
+            DType::kBF16, static_cast<size_t>(rows * 2 * own), static_cast<uint32_t>(rank))));
+        BATON_ASSIGN_OR_RETURN(Rows* const mine, Allocate(rank, DType::kBF16, rows, cols, cols));
+        GatherColumnsOp op = {
+            .whole = mine->tensor(), .ends = ends, .to_all = true, .slot_buffer = computes ? 1 : 0};
+        if (computes) {
+          op.mine = gate_up.tensor();
+          op.silu_mul = true;
+        } else {
+          BATON_CUDA_RETURN_IF_ERROR(LaunchSiluMul(
+              gate_up.tensor(), mine->tensor().Columns(first, own), at(streams_, rank)));
+        }
+        BATON_RETURN_IF_ERROR(Launch(rank, {op}, false));
+        BATON_ASSIGN_OR_RETURN(at(computes ? fused : apart, rank), mine->Read());
+        return OkStatus();
+      });
+    }
+    for (int rank = 0; rank < ranks(); ++rank) {
+      EXPECT_EQ(at(fused, rank), at(apart, rank)) << "rank " << rank;
+      EXPECT_EQ(at(fused, rank), at(fused, 0)) << "rank " << rank;
     }
   }
 }

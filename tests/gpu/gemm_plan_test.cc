@@ -1,10 +1,13 @@
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/gemm/few_outputs_plan.h"
 #include "kernels/cuda/gemm/gated_plan.h"
 #include "kernels/cuda/gemm/skinny_plan.h"
 #include "kernels/cuda/gemm/tensor_map.h"
+#include "kernels/cuda/primitives/rounding.h"
 
 namespace baton::cuda {
 namespace {
@@ -195,6 +198,50 @@ TEST(GatedPlanChoiceTest, SharesOutputsOutEvenly) {
   const GatedPlan quantized = PlanGatedGemm(problem, GatedOnH200());
   EXPECT_EQ(quantized.tiles, 256);
   EXPECT_EQ(quantized.multicast, GatedMulticast::kNone);
+}
+
+TEST(FewOutputsPlanTest, EveryOutputOfEveryRowIsInATileAndAllTilesRunAtATime) {
+  constexpr int32_t kSms = 132;
+  for (const int32_t n : {8, 1024, 1032, 2048, 3072, 4096, 6144, 14336}) {
+    for (const int32_t k : {64, 2624, 4096, 14336}) {
+      for (int32_t rows = 1; rows <= kFewOutputsMaxRows + 1; ++rows) {
+        SCOPED_TRACE(::testing::Message() << rows << " rows, n " << n << ", k " << k);
+        GemmProblem problem;
+        problem.rows = rows;
+        problem.n = n;
+        problem.k = k;
+        const auto plan = PlanFewOutputsGemm(problem, kSms);
+        const int32_t widest = CeilDiv(n, 64) * CeilDiv(rows, kFewOutputsRowGroup);
+        ASSERT_EQ(plan.has_value(), rows <= kFewOutputsMaxRows && widest <= kSms);
+        if (!plan) continue;
+        EXPECT_LE(plan->blocks(), kSms);
+        EXPECT_GE(plan->tiles * plan->columns, n);
+        EXPECT_LT((plan->tiles - 1) * plan->columns, n);
+        EXPECT_GE(plan->row_groups * plan->x_rows, rows);
+        EXPECT_LE(plan->x_rows, kFewOutputsRowGroup);
+        EXPECT_EQ(plan->x_rows % 8, 0);
+        EXPECT_GE(plan->stages_per_tile * FewOutputsSpans(plan->columns), k / kSpanNumbers);
+        EXPECT_GE(plan->stages, 3);
+        EXPECT_LE(plan->stages, kFewOutputsMaxStages);
+        EXPECT_LE(plan->shared_bytes, kMaxShared);
+        EXPECT_GE(plan->shared_bytes,
+                  kFewOutputsBarrierBytes + plan->stages * FewOutputsStageBytes(plan->columns));
+      }
+    }
+  }
+}
+
+TEST(FewOutputsPlanTest, DividesTheWorkAmongAsManySmsAsItCan) {
+  GemmProblem problem;
+  problem.n = 2048;
+  problem.k = 14336;
+  for (const auto& [rows, columns] : {std::pair{1, 16}, {64, 16}, {65, 32}, {129, 48}, {256, 64}}) {
+    problem.rows = rows;
+    const auto plan = PlanFewOutputsGemm(problem, 132);
+    ASSERT_TRUE(plan.has_value());
+    EXPECT_EQ(plan->columns, columns) << rows << " rows";
+    EXPECT_GE(plan->blocks(), 128) << rows << " rows";
+  }
 }
 
 }  // namespace

@@ -104,6 +104,30 @@ TEST(KernelChoice, GemmsAreCublasLtsWhereOurOwnKernelsCannotRun) {
   }
 }
 
+// cuBLASLt may not divide k, so it leaves most SMs idle.
+TEST(KernelChoice, DeterministicGemmsOfFewOutputsAreOurOwn) {
+  DeviceProperties device = Card(90);
+  const auto kernel = [&](int32_t rows, int32_t n, int32_t k) {
+    GemmProblem problem;
+    problem.rows = rows;
+    problem.n = n;
+    problem.k = problem.x_stride = k;
+    problem.out_stride = n;
+    return ChooseGemmKernel(problem, device, /*deterministic=*/true);
+  };
+  device.sm_count = 132;
+  for (const int32_t rows : {1, 64, 128, 256}) {
+    EXPECT_EQ(kernel(rows, 2048, 14336), KernelId::kSequentialGemm) << rows << " rows";
+  }
+  EXPECT_EQ(kernel(257, 2048, 14336), KernelId::kCublas);
+  EXPECT_EQ(kernel(128, 4096, 14336), KernelId::kSequentialGemm);
+  EXPECT_EQ(kernel(129, 4096, 14336), KernelId::kCublas);
+  EXPECT_EQ(kernel(128, 4096, 4096), KernelId::kCublas) << "cuBLASLt fills the SMs in time";
+  device.sm_count = 114;
+  EXPECT_EQ(kernel(256, 2048, 14336), KernelId::kCublas) << "the tiles do not all run at a time";
+  EXPECT_EQ(kernel(128, 2048, 14336), KernelId::kSequentialGemm);
+}
+
 // A k whose inputs do not fit shared memory beside the rings of weights.
 TEST(KernelChoice, AGemmThatWantsMoreSharedMemoryTakesAnotherKernel) {
   GemmProblem problem;

@@ -113,6 +113,27 @@ TEST_F(PassesTest, AGatherReadsAttentionWhereItIsPacked) {
   EXPECT_EQ(After(FusePackedAttention, read), read) << "another op reads the unpacked columns";
 }
 
+TEST_F(PassesTest, AnExchangeComputesSiluMul) {
+  const Tensor gate_up = Bf16(16);
+  const SiluMulOp silu = {.gate_up = gate_up, .out = out_.Columns(8, 8)};
+  const GatherColumnsOp gather = {
+      .whole = out_, .mine = {}, .ends = {8, 16}, .to_all = true, .slot_buffer = 0};
+  GatherColumnsOp computes = gather;
+  computes.mine = gate_up;
+  computes.silu_mul = true;
+  EXPECT_EQ(After(FuseSiluExchange, {silu, ExchangeOp(gather)}), (Ops{ExchangeOp(computes)}));
+  const Ops read = {silu, ops_.Gemm(silu.out, Bf16()), ExchangeOp(gather)};
+  EXPECT_EQ(After(FuseSiluExchange, read), read) << "another op reads the columns before";
+  GatherColumnsOp without_slots = gather;
+  without_slots.slot_buffer = kThroughNccl;
+  const Ops nccl = {silu, ExchangeOp(without_slots)};
+  EXPECT_EQ(After(FuseSiluExchange, nccl), nccl) << "NCCL computes nothing";
+  GatherColumnsOp odd = gather;
+  odd.ends = {4, 8, 16};
+  const Ops words = {silu, ExchangeOp(odd)};
+  EXPECT_EQ(After(FuseSiluExchange, words), words) << "columns that are not whole vectors";
+}
+
 TEST_F(PassesTest, AGemmComputesSiluMul) {
   const Tensor gate_up = Bf16(2 * SmallOps::kCols);
   const SiluMulOp silu = {.gate_up = gate_up, .out = out_};

@@ -88,6 +88,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{.name = "qkv", .n = 6144, .k = 4096},
                       Case{.name = "o", .n = 4096, .k = 4096, .accumulate = true, .f32 = true},
                       Case{.name = "down", .n = 4096, .k = 14336},
+                      Case{.name = "qkv_of_two_ranks", .n = 3072, .k = 4096, .bias = true},
+                      Case{.name = "o_of_two_ranks", .n = 2048, .k = 4096, .out_gap = 8},
+                      Case{.name = "down_of_two_ranks", .n = 2048, .k = 14336},
+                      Case{.name = "few_outputs", .n = 1032, .k = 2624, .f32 = true},
                       Case{.name = "qkv_fp8", .n = 6144, .k = 4096, .fp8 = true},
                       Case{.name = "down_fp8", .n = 4096, .k = 14336, .fp8 = true}));
 

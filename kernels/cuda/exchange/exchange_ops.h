@@ -78,7 +78,8 @@ struct AwaitPutOp {
 // columns ends[r − 1] … ends[r] − 1.
 struct GatherColumnsOp {
   Tensor whole;
-  Tensor mine = {};  // through slots: this rank's columns; without data, they are in `whole`
+  Tensor mine = {};       // through slots: this rank's columns; without data, they are in `whole`
+  bool silu_mul = false;  // `mine` is [gate | up]; this rank's columns are silu(gate) · up
   std::vector<int64_t> ends;
   bool to_all = false;
   int32_t slot_buffer = kThroughNccl;

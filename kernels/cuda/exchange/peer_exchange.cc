@@ -51,6 +51,10 @@ cudaError_t PeerExchange::Launch(const GatherColumnsOp& op, cudaStream_t stream)
     copy.kept = copy.own;
     copy.own.data = op.mine.data;
     copy.own.stride = op.mine.stride * static_cast<int64_t>(ShapeOf(op.mine.dtype).bytes);
+    if (op.silu_mul) {
+      copy.up = copy.own;
+      copy.up.data += copy.own.row_bytes;
+    }
   }
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;

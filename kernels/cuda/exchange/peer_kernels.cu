@@ -6,6 +6,8 @@
 #include "kernels/cuda/primitives/float_numbers.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/primitives/vector8.cuh"
+#include "kernels/cuda/rows/silu.cuh"
 #include "kernels/cuda/sums/peer_sum.cuh"
 
 namespace baton::cuda {
@@ -155,6 +157,7 @@ __global__ void __launch_bounds__(kThreads, TwoShotBlocksPerSm(kPeers)) TwoShotK
 template <class Unit>
 struct CopyArguments {
   UnitRows<Unit> own;
+  UnitRows<Unit> up;
   UnitRows<Unit> kept;
   UnitRows<Unit> from[kMaxPeerRanks - 1];
   bool sends[kMaxPeerRanks - 1];
@@ -170,9 +173,28 @@ __device__ __forceinline__ uint4 Flipped(const uint4& value, uint32_t flip) {
   return make_uint4(value.x ^ flip, value.y ^ flip, value.z ^ flip, value.w ^ flip);
 }
 
+// The unit that a rank sends: silu(own) · up, or own.
+template <class Unit, bool kSiluMul>
+__device__ __forceinline__ Unit UnitToSend(const CopyArguments<Unit>& a, int32_t at) {
+  const Unit own = *a.own.at(at);
+  if constexpr (!kSiluMul) {
+    return own;
+  } else {
+    const uint4 other = *a.up.at(at);
+    float gates[8];
+    float ups[8];
+    Unpack(*reinterpret_cast<const Packed8*>(&own), gates);
+    Unpack(*reinterpret_cast<const Packed8*>(&other), ups);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) gates[i] = SiluMul(gates[i], ups[i]);
+    const Packed8 products = Pack(gates);
+    return *reinterpret_cast<const uint4*>(&products);
+  }
+}
+
 // The thread blocks with blockIdx.y = p exchange with peer p. A rank that sends no elements to a
 // peer sends one word, because each rank must receive a word from each other rank (PeerSlots).
-template <class Unit>
+template <class Unit, bool kSiluMul>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     CopyKernel(const __grid_constant__ CopyArguments<Unit> a) {
   ReleaseSuccessor();
@@ -181,14 +203,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   const int32_t rank = peer + (peer >= a.parts.rank ? 1 : 0);
   const int32_t stride = GridStride();
   const int32_t first = FirstUnit();
-  const UnitRows<Unit> own = a.own;
   const UnitRows<Unit> from = a.from[peer];
-  const int32_t sent = a.sends[peer] ? own.count : 0;
+  const int32_t sent = a.sends[peer] ? a.own.count : 0;
   auto* const to = reinterpret_cast<Unit*>(a.to[peer]);
   if (sent == 0 && first == 0) StoreVolatile(reinterpret_cast<uint32_t*>(to), 0u);
   for (int32_t i = first; i < max(sent, from.count + kCopyDepth * stride); i += stride) {
     if (i < sent) {
-      const Unit unit = *own.at(i);
+      const Unit unit = UnitToSend<Unit, kSiluMul>(a, i);
       StoreVolatile(to + i, Pushed(Flipped(unit, a.flip)));
       if (peer == 0 && a.kept.count > 0) *a.kept.at(i) = unit;
     }
@@ -218,7 +239,7 @@ UnitRows<Unit> UnitsOf(const PeerRows& rows) {
   return UnitRows<Unit>::Of(rows.data, rows.rows, rows.row_bytes, rows.stride);
 }
 
-template <class Unit>
+template <class Unit, bool kSiluMul = false>
 cudaError_t LaunchCopy(const PeerCopy& copy,
                        const PeerTargets& to,
                        const PeerParts& parts,
@@ -226,6 +247,7 @@ cudaError_t LaunchCopy(const PeerCopy& copy,
                        cudaStream_t stream) {
   CopyArguments<Unit> arguments = {};
   arguments.own = UnitsOf<Unit>(copy.own);
+  arguments.up = UnitsOf<Unit>(copy.up);
   arguments.kept = UnitsOf<Unit>(copy.kept);
   arguments.flip = copy.flip;
   arguments.to = to;
@@ -238,7 +260,7 @@ cudaError_t LaunchCopy(const PeerCopy& copy,
   }
   const int peers = parts.ranks - 1;
   const int blocks = std::clamp(CeilDiv(units, kThreads), 1, sm_count * kBlocksPerSm / peers);
-  return LaunchOverlapped(CopyKernel<Unit>,
+  return LaunchOverlapped(CopyKernel<Unit, kSiluMul>,
                           dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(peers)),
                           dim3(kThreads),
                           0,
@@ -311,8 +333,10 @@ cudaError_t LaunchPeerCopy(const PeerCopy& copy,
   };
   if (fits_vectors(copy.own) && fits_vectors(copy.kept) &&
       std::ranges::all_of(copy.from, fits_vectors)) {
-    return LaunchCopy<uint4>(copy, to, parts, sm_count, stream);
+    return copy.up.data != nullptr ? LaunchCopy<uint4, true>(copy, to, parts, sm_count, stream)
+                                   : LaunchCopy<uint4>(copy, to, parts, sm_count, stream);
   }
+  if (copy.up.data != nullptr) return cudaErrorInvalidValue;
   return LaunchCopy<uint32_t>(copy, to, parts, sm_count, stream);
 }
 

@@ -61,6 +61,9 @@ struct PeerRows {
 struct PeerCopy {
   PeerRows own;
   PeerRows kept = {};  // with data: this rank also copies `own` to these rows
+  // With data: the rank sends silu(own) · up instead of `own`, in bf16. All rows are multiples of
+  // 16 bytes then.
+  PeerRows up = {};
   // By rank, without this rank.
   std::array<bool, kMaxPeerRanks - 1> sends = {};     // whether that rank receives `own`
   std::array<PeerRows, kMaxPeerRanks - 1> from = {};  // receives the rows of that rank

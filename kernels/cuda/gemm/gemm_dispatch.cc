@@ -37,6 +37,14 @@ EnumSet FusionsOf(const GemmProblem& problem) {
          (problem.out_dtype == DType::kF32 ? SetOf(Fusion::kF32Out) : 0);
 }
 
+KernelRequest RequestOn(const DeviceProperties& device,
+                        const GemmShape& shape,
+                        bool deterministic) {
+  KernelRequest request = GemmRequest(shape, deterministic);
+  request[Property::kSms] = device.sm_count;
+  return request;
+}
+
 KernelId KernelOfRule(const KernelRule* rule) {
   return rule == nullptr ? KernelId::kCublas : rule->kernel;
 }
@@ -61,7 +69,7 @@ GemmShape TableShapeOf(const GemmProblem& problem) {
 KernelId ChooseGemmKernel(const GemmProblem& problem,
                           const DeviceProperties& device,
                           bool deterministic) {
-  return KernelOfRule(Choose(GemmRequest(TableShapeOf(problem), deterministic), device));
+  return KernelOfRule(Choose(RequestOn(device, TableShapeOf(problem), deterministic), device));
 }
 
 KernelId GemmChoices::KernelOf(const GemmProblem& problem) {
@@ -81,7 +89,7 @@ const KernelRule* GemmChoices::RuleOf(const GemmShape& shape) {
       int64_t{shape.fusions} * 0x27D4EB2F + static_cast<int64_t>(shape.operands) * 0x165667B1);
   Choice& last = last_[(mixed >> 16) % std::size(last_)];
   if (shape.rows == 0 || !(last.shape == shape)) {
-    last = {shape, Choose(GemmRequest(shape, deterministic_), device_)};
+    last = {shape, Choose(RequestOn(device_, shape, deterministic_), device_)};
   }
   return last.rule;
 }

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/gemm/few_outputs_gemm.h"
 #include "kernels/cuda/gemm/gemm_dispatch.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/gemm/tensor_map.h"
@@ -16,6 +18,11 @@ namespace {
 
 constexpr uint32_t kInputSeed = 1;
 constexpr uint32_t kOutputSeed = 2;
+// Few rows of a very long k: the skinny GEMM, which leaves more of the ring to the weights.
+constexpr int32_t kFewRows = 16;
+constexpr int32_t kVeryLongK = 8192;
+// With few rows, the barriers of a stage take longer than the stage's x.
+constexpr int32_t kFewRowsStageBytes = 32 << 10;
 
 Status FillFp8(const DeviceMemory& memory, size_t bytes, uint32_t seed, cudaStream_t stream) {
   const auto count = static_cast<int64_t>(bytes);
@@ -29,6 +36,14 @@ Status Fill(const DeviceMemory& memory, size_t bytes, uint32_t seed, cudaStream_
                   "filling memory for trials");
 }
 
+// The plan with which the kernel for few outputs computes `problem`; nothing when it cannot, or
+// when the skinny GEMM is faster.
+std::optional<FewOutputsPlan> PlanOfFewOutputs(const GemmProblem& problem, int sm_count) {
+  if (problem.accumulate || problem.weight_dtype != DType::kBF16) return std::nullopt;
+  if (problem.rows <= kFewRows && problem.k > kVeryLongK) return std::nullopt;
+  return PlanFewOutputsGemm(problem, sm_count);
+}
+
 }  // namespace
 
 bool SequentialGemmSupports(const GemmProblem& problem) {
@@ -36,9 +51,13 @@ bool SequentialGemmSupports(const GemmProblem& problem) {
 }
 
 cudaError_t LaunchSequentialGemm(const GemmProblem& problem, int sm_count, cudaStream_t stream) {
+  if (const auto plan = PlanOfFewOutputs(problem, sm_count)) {
+    return LaunchFewOutputsGemm(problem, *plan, stream);
+  }
   SkinnyLimits limits = FindSkinnyLimits(sm_count);
   limits.cluster = 1;
   limits.matrices = 1;  // one warp group
+  if (problem.rows <= kFewRows) limits.stage_bytes = kFewRowsStageBytes;
   for (int32_t first = 0; first < problem.rows; first += kSkinnyMaxRows) {
     const GemmProblem slice =
         RowsOf(problem, first, std::min(problem.rows - first, kSkinnyMaxRows));

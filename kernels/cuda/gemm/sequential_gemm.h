@@ -22,8 +22,8 @@ namespace baton::cuda {
 // FP8 have no scales: the reader of `out` applies them, as after cuBLASLt.
 bool SequentialGemmSupports(const GemmProblem& problem);
 
-// Launches skinny GEMMs of up to 64 rows that keep the order. With more rows, the weight is read
-// once for each 64 of them.
+// Launches a GEMM of few outputs (few_outputs_gemm.h) if its tiles all run at a time, else skinny
+// GEMMs that keep the order. With more than 64 rows, these read the weight once for each 64 rows.
 cudaError_t LaunchSequentialGemm(const GemmProblem& problem, int sm_count, cudaStream_t stream);
 
 // Shows whether other kernels keep the order. Another order of sums rounds differently in some of

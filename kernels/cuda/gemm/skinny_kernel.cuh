@@ -107,6 +107,7 @@ __device__ __forceinline__ void MultiplyStage(const SkinnyPlan& plan,
   const auto blocks = [](int32_t bytes) { return static_cast<uint64_t>(bytes >> 4); };
   const uint64_t span_blocks = blocks(plan.tile_outputs * kSpanBytes);
   const uint64_t up = blocks(plan.weight_bytes / 2);
+  stage = UniformInWarp(stage);
   uint64_t weight = SmemDescriptor(stage);
   uint64_t x = SmemDescriptor(stage + static_cast<uint32_t>(plan.weight_bytes));
   for (int32_t span = 0; span < plan.spans; ++span) {

@@ -11,6 +11,7 @@ void FuseOps(std::vector<StepOp>& ops, const GemmFusions& gemm) {
   FuseScales(graph);
   FuseNormInputs(graph);
   FusePackedAttention(graph);
+  FuseSiluExchange(graph);
   // These depend on the number of rows, and change the roundings.
   const bool fuses_gemms = !gemm.deterministic();
   if (fuses_gemms) {

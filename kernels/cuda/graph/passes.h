@@ -20,6 +20,9 @@ void FuseNormInputs(OpGraph& graph);
 // it without gaps.
 void FusePackedAttention(OpGraph& graph);
 
+// An exchange of columns computes silu · up of this rank's columns while it sends them.
+void FuseSiluExchange(OpGraph& graph);
+
 // A GEMM with the weight [gate | up] stores only silu(gate) · up. Rounds less often.
 void FuseSiluMul(OpGraph& graph, const GemmFusions& gemm);
 // A GEMM adds its result to the residual. Rounds less often.

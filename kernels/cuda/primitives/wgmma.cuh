@@ -34,7 +34,9 @@ struct WgmmaShape;
   };
 BATON_WGMMA_SHAPE(8)
 BATON_WGMMA_SHAPE(16)
+BATON_WGMMA_SHAPE(24)
 BATON_WGMMA_SHAPE(32)
+BATON_WGMMA_SHAPE(48)
 BATON_WGMMA_SHAPE(64)
 BATON_WGMMA_SHAPE(96)
 BATON_WGMMA_SHAPE(112)
@@ -43,6 +45,12 @@ BATON_WGMMA_SHAPE(192)
 BATON_WGMMA_SHAPE(224)
 BATON_WGMMA_SHAPE(256)
 #undef BATON_WGMMA_SHAPE
+
+// Returns `value`, which is the same in all lanes of the warp, in a uniform register. WGMMA takes
+// descriptors from uniform registers. To move them there takes longer than a WGMMA of few columns.
+__device__ __forceinline__ uint32_t UniformInWarp(uint32_t value) {
+  return __shfl_sync(~0u, value, 0);
+}
 
 // accumulators[64][kColumns] += left[64][k] · right[kColumns][k]ᵀ, by a warp group. `left` and
 // `right` are descriptors that SmemDescriptor made.
