@@ -20,15 +20,6 @@ size_t OpsOf(std::span<const Lifetime> lifetimes) {
 
 using Order = std::vector<size_t>;  // indices of lifetimes
 
-// Bytes that are in use at each op.
-std::vector<size_t> BytesInUse(std::span<const Lifetime> lifetimes) {
-  std::vector<size_t> in_use(OpsOf(lifetimes), 0);
-  for (const Lifetime& one : lifetimes) {
-    for (size_t op = one.first; op <= one.last; ++op) in_use[op] += Aligned(one.bytes);
-  }
-  return in_use;
-}
-
 // Places lifetimes in a given order.
 class Planner {
  public:
@@ -39,9 +30,12 @@ class Planner {
     plan_ = {.offsets = std::vector<size_t>(lifetimes_.size()), .bytes = 0};
     for (std::vector<size_t>& at : placed_) at.clear();
     std::ranges::fill(seen_, size_t{0});
+    last_ = 0;
     for (const size_t index : order) Place(index);
     return plan_;
   }
+  // The lifetime that ends the memory of the last plan.
+  size_t last() const { return last_; }
 
  private:
   struct Range {
@@ -54,7 +48,10 @@ class Planner {
     const size_t bytes = Aligned(one.bytes);
     const size_t offset = one.offset ? *one.offset : LowestFree(index, bytes);
     plan_.offsets[index] = offset;
-    plan_.bytes = std::max(plan_.bytes, offset + bytes);
+    if (offset + bytes > plan_.bytes) {
+      plan_.bytes = offset + bytes;
+      last_ = index;
+    }
     for (size_t op = one.first; op <= one.last; ++op) placed_[op].push_back(index);
   }
 
@@ -83,63 +80,56 @@ class Planner {
   std::vector<size_t> seen_;  // by lifetime: 1 + the one whose neighbours it was last added to
   std::vector<Range> taken_;
   MemoryPlan plan_;
+  size_t last_ = 0;
 };
 
-// The lifetimes with an offset first, then those for which `comes_before` holds. Equal ones keep
-// the order of the list, so that a plan depends on the list alone.
-template <class Before>
-Order Sorted(std::span<const Lifetime> lifetimes, const Before& comes_before) {
+// Those with an offset first, then the largest. Equal ones keep the order of the list, so that a
+// plan depends on the list alone.
+Order LargestFirst(std::span<const Lifetime> lifetimes) {
   Order order(lifetimes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&](size_t a, size_t b) {
     const bool fixed = lifetimes[a].offset.has_value();
     if (fixed != lifetimes[b].offset.has_value()) return fixed;
-    return comes_before(lifetimes[a], lifetimes[b]);
+    return lifetimes[a].bytes > lifetimes[b].bytes;
   });
   return order;
 }
 
-bool IsLarger(const Lifetime& a, const Lifetime& b) {
-  return a.bytes > b.bytes;
-}
-
-bool IsLonger(const Lifetime& a, const Lifetime& b) {
-  const size_t length = a.last - a.first;
-  const size_t other = b.last - b.first;
-  return length != other ? length > other : a.bytes > b.bytes;
-}
-
-// By the most memory that is in use while the lifetime lasts, then by size.
-Order ByCrowd(std::span<const Lifetime> lifetimes, std::span<const size_t> in_use) {
-  const auto crowd = [&](const Lifetime& one) {
-    return *std::max_element(in_use.begin() + static_cast<std::ptrdiff_t>(one.first),
-                             in_use.begin() + static_cast<std::ptrdiff_t>(one.last) + 1);
-  };
-  return Sorted(lifetimes, [&](const Lifetime& a, const Lifetime& b) {
-    const size_t most = crowd(a);
-    const size_t other = crowd(b);
-    return most != other ? most > other : a.bytes > b.bytes;
-  });
+// Lets a lifetime have its turn in half the time, but not before those with an offset. Returns
+// whether the order has changed.
+bool Advance(Order& order, size_t index, size_t fixed) {
+  const auto at = std::ranges::find(order, index);
+  const auto to = order.begin() + static_cast<std::ptrdiff_t>(
+                                      std::max(static_cast<size_t>(at - order.begin()) / 2, fixed));
+  if (to >= at) return false;
+  std::rotate(to, at, at + 1);
+  return true;
 }
 
 }  // namespace
 
 MemoryPlan PlanMemory(std::span<const Lifetime> lifetimes) {
-  const std::vector<size_t> in_use = BytesInUse(lifetimes);
-  const size_t bound = in_use.empty() ? 0 : *std::ranges::max_element(in_use);
+  constexpr int kMaxPlans = 32;
+  const size_t bound = LargestInUse(lifetimes);
+  const auto fixed = static_cast<size_t>(
+      std::ranges::count_if(lifetimes, [](const Lifetime& one) { return one.offset.has_value(); }));
   Planner planner(lifetimes);
-  MemoryPlan best = planner.Run(Sorted(lifetimes, IsLarger));
-  const auto improve = [&](const Order& order) {
+  Order order = LargestFirst(lifetimes);
+  MemoryPlan best = planner.Run(order);
+  for (int plans = 1; plans < kMaxPlans && best.bytes > bound; ++plans) {
+    if (!Advance(order, planner.last(), fixed)) break;
     MemoryPlan plan = planner.Run(order);
     if (plan.bytes < best.bytes) best = std::move(plan);
-  };
-  if (best.bytes > bound) improve(Sorted(lifetimes, IsLonger));
-  if (best.bytes > bound) improve(ByCrowd(lifetimes, in_use));
+  }
   return best;
 }
 
 size_t LargestInUse(std::span<const Lifetime> lifetimes) {
-  const std::vector<size_t> in_use = BytesInUse(lifetimes);
+  std::vector<size_t> in_use(OpsOf(lifetimes), 0);
+  for (const Lifetime& one : lifetimes) {
+    for (size_t op = one.first; op <= one.last; ++op) in_use[op] += Aligned(one.bytes);
+  }
   return in_use.empty() ? 0 : *std::ranges::max_element(in_use);
 }
 

@@ -22,10 +22,10 @@ struct MemoryPlan {
 };
 inline constexpr size_t kPlanAlignment = 256;
 
-// Gives memory that is in use at the same time different places. Each lifetime is placed at the
-// lowest offset where it has room, in several orders (the largest first, the longest first, those
-// of the op with most memory first); the plan is the smallest that results. Lifetimes with an
-// offset, which must not conflict with each other, keep it.
+// Gives memory that is in use at the same time different places. The largest lifetimes are placed
+// first, each at the lowest offset where it has room. While that needs more than LargestInUse, the
+// lifetime at the end of the memory is placed earlier, some times; the smallest plan is returned.
+// Lifetimes with an offset, which must not conflict with each other, keep it.
 MemoryPlan PlanMemory(std::span<const Lifetime> lifetimes);
 
 // The most bytes that are in use at one op. No plan needs less.
