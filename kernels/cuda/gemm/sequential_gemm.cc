@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/gemm/gemm_dispatch.h"
+#include "kernels/cuda/gemm/portable_gemm.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/gemm/tensor_map.h"
 #include "kernels/cuda/gemm/trial_numbers.h"
@@ -14,8 +15,9 @@
 namespace baton::cuda {
 namespace {
 
-constexpr uint32_t kInputSeed = 1;
-constexpr uint32_t kOutputSeed = 2;
+constexpr uint32_t kOutputSeed = 0;
+// Outputs that are compared at least, in several trials where one has fewer.
+constexpr int64_t kComparedOutputs = 1 << 16;
 
 Status FillFp8(const DeviceMemory& memory, size_t bytes, uint32_t seed, cudaStream_t stream) {
   const auto count = static_cast<int64_t>(bytes);
@@ -29,13 +31,11 @@ Status Fill(const DeviceMemory& memory, size_t bytes, uint32_t seed, cudaStream_
                   "filling memory for trials");
 }
 
-}  // namespace
-
-bool SequentialGemmSupports(const GemmProblem& problem) {
-  return Computes(KernelId::kSequentialGemm, GemmRequest(TableShapeOf(problem), true));
+size_t XBytes(const GemmProblem& problem) {
+  return static_cast<size_t>(problem.rows * problem.x_stride * NumberBytes(problem));
 }
 
-cudaError_t LaunchSequentialGemm(const GemmProblem& problem, int sm_count, cudaStream_t stream) {
+cudaError_t LaunchSkinnyInOrder(const GemmProblem& problem, int sm_count, cudaStream_t stream) {
   SkinnyLimits limits = FindSkinnyLimits(sm_count);
   limits.cluster = 1;
   limits.matrices = 1;  // one warp group
@@ -48,40 +48,74 @@ cudaError_t LaunchSequentialGemm(const GemmProblem& problem, int sm_count, cudaS
   return cudaSuccess;
 }
 
+}  // namespace
+
+std::optional<KernelId> SequentialKernel(const GemmProblem& problem,
+                                         const DeviceProperties& device) {
+  const KernelRequest request = GemmRequest(TableShapeOf(problem), true);
+  for (const KernelId kernel :
+       {KernelId::kSequentialGemm, KernelId::kPortableGemm, KernelId::kPortableFp8Gemm}) {
+    if (Runs(kernel, request, device)) return kernel;
+  }
+  return std::nullopt;
+}
+
+cudaError_t LaunchSequentialGemm(const GemmProblem& problem,
+                                 const DeviceProperties& device,
+                                 cudaStream_t stream) {
+  const std::optional<KernelId> kernel = SequentialKernel(problem, device);
+  if (!kernel.has_value()) return cudaErrorNotSupported;
+  return *kernel == KernelId::kSequentialGemm
+             ? LaunchSkinnyInOrder(problem, device.sm_count, stream)
+             : LaunchPortableGemm(problem, stream);
+}
+
 StatusOr<std::unique_ptr<SequentialBits>> SequentialBits::Create(const GemmProblem& problem,
-                                                                 int sm_count,
+                                                                 const DeviceProperties& device,
                                                                  cudaStream_t stream) {
-  std::unique_ptr<SequentialBits> bits(new SequentialBits(problem, stream));
-  const auto x_bytes = static_cast<size_t>(problem.rows * problem.x_stride * NumberBytes(problem));
+  std::unique_ptr<SequentialBits> bits(new SequentialBits(problem, device, stream));
   const size_t out_bytes = OutBytes(problem, problem.rows);
-  BATON_RETURN_IF_ERROR(bits->x_.Reserve(x_bytes));
+  BATON_RETURN_IF_ERROR(bits->x_.Reserve(XBytes(problem)));
   BATON_RETURN_IF_ERROR(bits->want_.Reserve(out_bytes));
   BATON_RETURN_IF_ERROR(bits->out_.Reserve(out_bytes));
   BATON_RETURN_IF_ERROR(bits->differs_.Reserve(sizeof(uint32_t)));
-  BATON_RETURN_IF_ERROR(problem.weight_dtype == DType::kFp8
-                            ? FillFp8(bits->x_, x_bytes, kInputSeed, stream)
-                            : Fill(bits->x_, x_bytes, kInputSeed, stream));
-  BATON_RETURN_IF_ERROR(Fill(bits->want_, out_bytes, kOutputSeed, stream));
   bits->problem_.x = bits->x_.at();
-  bits->problem_.out = bits->want_.at();
-  BATON_CUDA_RETURN_IF_ERROR(LaunchSequentialGemm(bits->problem_, sm_count, stream));
-  bits->problem_.out = bits->out_.at();
   return bits;
 }
 
-StatusOr<bool> SequentialBits::Match(int32_t rows, const Multiply& multiply) {
-  GemmProblem trial = problem_;
-  trial.rows = rows;
-  const size_t bytes = OutBytes(trial, rows);
+StatusOr<bool> SequentialBits::Compare(const GemmProblem& trial,
+                                       uint32_t seed,
+                                       const Multiply& multiply) {
+  GemmProblem problem = trial;
+  const size_t bytes = OutBytes(problem, problem.rows);
+  BATON_RETURN_IF_ERROR(problem.weight_dtype == DType::kFp8
+                            ? FillFp8(x_, XBytes(problem), seed, stream_)
+                            : Fill(x_, XBytes(problem), seed, stream_));
   // What `out` had before matters with `accumulate`.
-  BATON_RETURN_IF_ERROR(Fill(out_, bytes, kOutputSeed, stream_));
-  if (!multiply(trial)) return false;
-  BATON_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(differs_.at(), 0, sizeof(uint32_t), stream_));
+  for (const DeviceMemory* const memory : {&want_, &out_}) {
+    BATON_RETURN_IF_ERROR(Fill(*memory, bytes, kOutputSeed, stream_));
+  }
+  problem.out = want_.at();
+  BATON_CUDA_RETURN_IF_ERROR(LaunchSequentialGemm(problem, device_, stream_));
+  problem.out = out_.at();
+  if (!multiply(problem)) return false;
   BATON_CUDA_RETURN_IF_ERROR(LaunchFindDifference(want_.at<uint32_t>(),
                                                   out_.at<uint32_t>(),
                                                   static_cast<int64_t>(bytes / sizeof(uint32_t)),
                                                   differs_.at<uint32_t>(),
                                                   stream_));
+  return true;
+}
+
+StatusOr<bool> SequentialBits::Match(int32_t rows, const Multiply& multiply) {
+  GemmProblem trial = problem_;
+  trial.rows = rows;
+  BATON_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(differs_.at(), 0, sizeof(uint32_t), stream_));
+  uint32_t seed = kOutputSeed;
+  for (int64_t compared = 0; compared < kComparedOutputs; compared += int64_t{rows} * trial.n) {
+    BATON_ASSIGN_OR_RETURN(const bool works, Compare(trial, ++seed, multiply));
+    if (!works) return false;
+  }
   uint32_t differs = 0;
   BATON_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(&differs, differs_.at(), sizeof(differs), cudaMemcpyDeviceToHost, stream_));
