@@ -83,21 +83,29 @@ StatusOr<std::unique_ptr<SequentialBits>> SequentialBits::Create(const GemmProbl
   return bits;
 }
 
-StatusOr<bool> SequentialBits::Compare(const GemmProblem& trial,
-                                       uint32_t seed,
-                                       const Multiply& multiply) {
-  GemmProblem problem = trial;
-  const size_t bytes = OutBytes(problem, problem.rows);
+Status SequentialBits::Want(int32_t rows, uint32_t seed) {
+  if (seed == wanted_seed_ && rows <= wanted_rows_) return OkStatus();
+  GemmProblem problem = problem_;
+  problem.rows = rows;
+  problem.out = want_.at();
   BATON_RETURN_IF_ERROR(problem.weight_dtype == DType::kFp8
                             ? FillFp8(x_, XBytes(problem), seed, stream_)
                             : Fill(x_, XBytes(problem), seed, stream_));
   // What `out` had before matters with `accumulate`.
-  for (const DeviceMemory* const memory : {&want_, &out_}) {
-    BATON_RETURN_IF_ERROR(Fill(*memory, bytes, kOutputSeed, stream_));
-  }
-  problem.out = want_.at();
+  BATON_RETURN_IF_ERROR(Fill(want_, OutBytes(problem, rows), kOutputSeed, stream_));
   BATON_CUDA_RETURN_IF_ERROR(LaunchSequentialGemm(problem, device_, stream_));
+  wanted_seed_ = seed;
+  wanted_rows_ = rows;
+  return OkStatus();
+}
+
+StatusOr<bool> SequentialBits::Compare(int32_t rows, uint32_t seed, const Multiply& multiply) {
+  BATON_RETURN_IF_ERROR(Want(rows, seed));
+  GemmProblem problem = problem_;
+  problem.rows = rows;
   problem.out = out_.at();
+  const size_t bytes = OutBytes(problem, rows);
+  BATON_RETURN_IF_ERROR(Fill(out_, bytes, kOutputSeed, stream_));
   if (!multiply(problem)) return false;
   BATON_CUDA_RETURN_IF_ERROR(LaunchFindDifference(want_.at<uint32_t>(),
                                                   out_.at<uint32_t>(),
@@ -108,12 +116,10 @@ StatusOr<bool> SequentialBits::Compare(const GemmProblem& trial,
 }
 
 StatusOr<bool> SequentialBits::Match(int32_t rows, const Multiply& multiply) {
-  GemmProblem trial = problem_;
-  trial.rows = rows;
   BATON_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(differs_.at(), 0, sizeof(uint32_t), stream_));
   uint32_t seed = kOutputSeed;
-  for (int64_t compared = 0; compared < kComparedOutputs; compared += int64_t{rows} * trial.n) {
-    BATON_ASSIGN_OR_RETURN(const bool works, Compare(trial, ++seed, multiply));
+  for (int64_t compared = 0; compared < kComparedOutputs; compared += int64_t{rows} * problem_.n) {
+    BATON_ASSIGN_OR_RETURN(const bool works, Compare(rows, ++seed, multiply));
     if (!works) return false;
   }
   uint32_t differs = 0;

@@ -52,15 +52,19 @@ class SequentialBits final {
  private:
   SequentialBits(const GemmProblem& problem, const DeviceProperties& device, cudaStream_t stream)
       : problem_(problem), device_(device), stream_(stream) {}
-  // Compares the outputs of random rows, and sets differs_ when they differ. Returns whether
-  // `multiply` has worked.
-  StatusOr<bool> Compare(const GemmProblem& trial, uint32_t seed, const Multiply& multiply);
+  // Computes want_ for the first `rows` of the random rows of `seed`, unless it is there.
+  Status Want(int32_t rows, uint32_t seed);
+  // Compares their outputs with those of `multiply`, and sets differs_ when they differ. Returns
+  // whether `multiply` has worked.
+  StatusOr<bool> Compare(int32_t rows, uint32_t seed, const Multiply& multiply);
 
   GemmProblem problem_;
   const DeviceProperties device_;
   const cudaStream_t stream_;
   DeviceMemory x_;
   DeviceMemory want_;
+  uint32_t wanted_seed_ = 0;  // what want_ holds
+  int32_t wanted_rows_ = 0;
   DeviceMemory out_;
   DeviceMemory differs_;  // one word
 };
