@@ -64,7 +64,6 @@ void Print(const std::vector<KernelUse>& uses) {
 Status CheckGpu(const std::vector<KernelUse>& uses,
                 const KernelsFlags& flags,
                 const cuda::DeviceProperties& device) {
-  if (flags.deterministic) BATON_RETURN_IF_ERROR(cuda::CheckDeterministic(device));
   for (const KernelUse& use : uses) {
     if (!use.kernel.empty()) continue;
     std::vector<std::string> reasons;

@@ -6,9 +6,7 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cuda_device.h"
-#include "kernels/cuda/device/device_properties.h"
 #include "kernels/cuda/dma/cuda_dma.h"
-#include "kernels/cuda/table/kernel_table.h"
 #include "kernels/describe_gpu.h"
 
 // The entry points of the shared object; see kernels/backend.h and describe_gpu.h.
@@ -62,11 +60,6 @@ extern "C" __attribute__((visibility("default"))) baton::Status BatonOpenCuda(
     std::unique_ptr<baton::Backend>& out) {
   BATON_RETURN_IF_ERROR(CheckVersion(version));
   BATON_ASSIGN_OR_RETURN(auto device, baton::cuda::CudaDevice::Open(index, options.threads));
-  if (options.deterministic) {
-    baton::cuda::DeviceProperties properties = device->properties();
-    properties.portable = options.portable_kernels;
-    BATON_RETURN_IF_ERROR(baton::cuda::CheckDeterministic(properties));
-  }
   BATON_ASSIGN_OR_RETURN(auto dma, baton::cuda::CudaDma::Create(*device));
   BATON_ASSIGN_OR_RETURN(auto ops,
                          baton::MakeCudaOps(*device,

@@ -7,6 +7,7 @@
 #include "kernels/cuda/attention/decode_dispatch.h"
 #include "kernels/cuda/device/device_properties.h"
 #include "kernels/cuda/gemm/gemm_dispatch.h"
+#include "kernels/cuda/gemm/sequential_gemm.h"
 
 // Which kernels run on which GPU, as the host decides.
 namespace baton::cuda {
@@ -51,17 +52,26 @@ std::vector<DeviceProperties> WithoutHopperKernels() {
           OldCodeOnHopper()};
 }
 
-// On an H200, the tokens of random models with portable kernels depended on the other rows.
-TEST(KernelChoice, DeterministicModeIsRefusedWithoutHopperKernels) {
-  EXPECT_TRUE(CheckDeterministic(Card(90)).ok());
+// The kernel with whose bits those of cuBLASLt are compared, and which computes what cuBLASLt
+// cannot in this order.
+TEST(KernelChoice, DeterministicGemmsHaveAKernelOfOneOrderEverywhere) {
+  GemmProblem problem;
+  problem.rows = 70;
+  problem.n = problem.out_stride = 4096;
+  problem.k = problem.x_stride = 4096;
+  EXPECT_EQ(SequentialKernel(problem, Card(90)), KernelId::kSequentialGemm);
+  problem.k = problem.x_stride = 72;  // no span of TMA
+  EXPECT_EQ(SequentialKernel(problem, Card(90)), KernelId::kPortableGemm);
+  problem.k = problem.x_stride = 4096;
   for (const DeviceProperties& device : WithoutHopperKernels()) {
-    const Status status = CheckDeterministic(device);
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(Message(status)), HasSubstr("set engine.deterministic to false"));
+    SCOPED_TRACE(device.architecture);
+    problem.x_dtype = problem.weight_dtype = DType::kBF16;
+    EXPECT_EQ(SequentialKernel(problem, device), KernelId::kPortableGemm);
+    problem.x_dtype = problem.weight_dtype = DType::kFp8;
+    const auto fp8 = SequentialKernel(problem, device);
+    EXPECT_EQ(fp8.has_value(), SupportsFp8(device));
+    EXPECT_EQ(fp8.value_or(KernelId::kPortableFp8Gemm), KernelId::kPortableFp8Gemm);
   }
-  EXPECT_THAT(std::string(Message(CheckDeterministic(PortableOnHopper()))),
-              HasSubstr("this sm_90 GPU runs portable kernels alone (engine.kernels)"));
-  EXPECT_THAT(std::string(Message(CheckDeterministic(Card(80)))), HasSubstr("runs code for sm_80"));
 }
 
 TEST(KernelChoice, EachFamilyRunsWhereItsInstructionsExist) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace baton::cuda {
@@ -17,44 +18,69 @@ ModelShape Good() {
   return shape;
 }
 
+DeviceProperties Card(int32_t architecture) {
+  DeviceProperties device;
+  device.architecture = device.code_architecture = architecture;
+  device.sm_count = 108;
+  device.block_shared_bytes = (architecture == 90 ? 227 : 99) << 10;
+  return device;
+}
+
 TEST(ModelCheckTest, TakesWhatItRuns) {
-  EXPECT_TRUE(CheckModel(Good()).ok());
-  ModelShape experts = Good();
-  experts.experts = 512;
-  experts.experts_per_token = 32;
-  experts.expert_width = 768;
-  EXPECT_TRUE(CheckModel(experts).ok());
-  experts.vocabulary = 1 << 18;
-  EXPECT_TRUE(CheckModel(experts).ok());
+  for (const int32_t architecture : {80, 86, 89, 90, 100, 120}) {
+    for (const bool deterministic : {false, true}) {
+      const auto check = [&](const ModelShape& shape) {
+        return CheckModel(shape, Card(architecture), deterministic);
+      };
+      EXPECT_TRUE(check(Good()).ok());
+      ModelShape experts = Good();
+      experts.experts = 512;
+      experts.experts_per_token = 32;
+      experts.expert_width = 768;
+      EXPECT_TRUE(check(experts).ok());
+      experts.vocabulary = 1 << 18;
+      EXPECT_TRUE(check(experts).ok());
+    }
+  }
 }
 
 // CheckModel reports an unsupported shape before the weights are loaded, not in the first step.
-TEST(ModelCheckTest, NamesWhatItCannotRun) {
+TEST(ModelCheckTest, NamesTheOpTheCardAndWhatIsNearest) {
   const std::vector<std::pair<std::function<void(ModelShape&)>, std::string>> cases = {
       {[](ModelShape& s) { s.vocabulary = (1 << 18) + 1; },
-       "the vocabulary has 262145 tokens; the CUDA backend samples from up to 262144"},
+       "no kernel computes the sampling of f32 on sm_86; the nearest are sampling: tokens of the "
+       "vocabulary ≤ 262144 is false (tokens of the vocabulary 262145)"},
       {[](ModelShape& s) { s.heads.head_dim = 288; },
-       "the head dimension is 288; the CUDA backend needs a multiple of 8 up to 256"},
+       "no kernel computes the attention of a few rows of bf16 on sm_86; the nearest are "
+       "attention/portable: head size ≤ 256 is false (head size 288); "},
       {[](ModelShape& s) { s.heads.head_dim = 20; },
-       "the head dimension is 20; the CUDA backend needs a multiple of 8 up to 256"},
+       "attention/portable: head size a multiple of 8 is false (head size 20)"},
       {[](ModelShape& s) { s.heads.head_dim = 24, s.fp8_kv = true; },
-       "the head dimension is 24; the CUDA backend needs a multiple of 16 up to 256 for a KV cache "
-       "of fp8"},
+       "attention/portable: bytes of a KV number ≥ 2 or head size a multiple of 16 is false (bytes "
+       "of a KV number 1, head size 24); attention/flash2, tiles of 16 rows: head size = 64 or "
+       "head size = 128 or head size = 256 is false (head size 24); in bf16 one does"},
       {[](ModelShape& s) { s.experts = 513, s.experts_per_token = 2, s.expert_width = 8; },
-       "the number of experts is 513; the CUDA backend takes up to 512"},
+       "experts/grouped_gemm: experts ≤ 512 is false (experts 513)"},
       {[](ModelShape& s) { s.experts = 64, s.experts_per_token = 33, s.expert_width = 8; },
-       "the number of experts per token is 33; the CUDA backend takes up to 32"},
+       "experts/grouped_gemm: experts of a row ≤ 32 is false (experts of a row 33)"},
       {[](ModelShape& s) { s.experts = 64, s.experts_per_token = 2, s.expert_width = 12; },
-       "the hidden size is 4096 and that of an expert 12; the CUDA backend needs multiples of 8 in "
-       "a mixture of experts"},
+       "no kernel computes the GEMMs of experts of bf16 on sm_86; the nearest are "
+       "experts/grouped_gemm: common divisor of hidden size and expert width a multiple of 8 is "
+       "false (common divisor of hidden size and expert width 4)"},
   };
   for (const auto& [spoil, message] : cases) {
     ModelShape shape = Good();
     spoil(shape);
-    const Status status = CheckModel(shape);
+    const Status status = CheckModel(shape, Card(86), false);
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_EQ(Message(status), message);
+    EXPECT_THAT(std::string(Message(status)), testing::HasSubstr(message));
   }
+}
+
+TEST(ModelCheckTest, ACardWithoutAnyKernelIsRefused) {
+  EXPECT_THAT(std::string(Message(CheckModel(Good(), Card(75), false))),
+              testing::HasSubstr("no kernel computes the GEMM of bf16 on sm_75; the nearest are "
+                                 "gemm/portable: needs sm_80 or newer, and this is sm_75"));
 }
 
 }  // namespace

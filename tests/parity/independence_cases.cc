@@ -132,6 +132,18 @@ void CheckAttention(Ops& ops, const HeadShape& heads, DType dtype, int32_t windo
       whole, Attend(ops, heads, dtype, window, {{0, 33}, {33, 67}}, beside), "beside others");
 }
 
+// The rows of a prompt, however it is cut into chunks. On a GPU, a single row may differ from them.
+void CheckChunks(Ops& ops, const HeadShape& heads, DType dtype, int32_t window) {
+  const Floats whole = Attend(ops, heads, dtype, window, {{0, 300}}, {});
+  for (const Runs& runs : {Runs{{0, 120}, {120, 180}},
+                           Runs{{0, 50}, {50, 131}, {181, 119}},
+                           Runs{{0, 97}, {97, 2}, {99, 201}}}) {
+    ExpectSameBits(whole, Attend(ops, heads, dtype, window, runs, {}), "chunks");
+    const Runs beside = {{140, 1}, {3, 125}};
+    ExpectSameBits(whole, Attend(ops, heads, dtype, window, runs, beside), "beside others");
+  }
+}
+
 // The logit rows have the same bits when only they are needed.
 void CheckLogitRows(Ops& ops, const HeadShape& heads, DType dtype) {
   History history(ops, heads, dtype, 16, {{0, 300}, {133, 290}, {40, 1}, {7, 5}, {0, 260}});
@@ -171,6 +183,9 @@ std::vector<Case> QuantizedKvIndependenceCases() {
            CheckAttention(ops, {4, 2, dim}, DType::kFp8, 0);
          }});
   }
+  cases.push_back({"SameBits_Chunks_fp8_window", [](Ops& ops, const Tolerance&) {
+                     CheckChunks(ops, {6, 2, 128}, DType::kFp8, 70);
+                   }});
   cases.push_back({"SameBits_Attention_of_logit_rows_fp8", [](Ops& ops, const Tolerance&) {
                      CheckLogitRows(ops, {16, 2, 128}, DType::kFp8);
                    }});
@@ -202,6 +217,18 @@ std::vector<Case> IndependenceCases() {
                      Name(s.dtype),
                      s.window),
          [=](Ops& ops, const Tolerance&) { CheckAttention(ops, s.heads, s.dtype, s.window); }});
+  }
+  for (const Shape& s : {Shape{{8, 2, 64}, DType::kBF16, 0},
+                         Shape{{8, 2, 64}, DType::kBF16, 70},
+                         Shape{{6, 2, 128}, DType::kBF16, 70},
+                         Shape{{4, 4, 256}, DType::kBF16, 101}}) {
+    cases.push_back(
+        {fmt::format("SameBits_Chunks_{}x{}x{}_window{}",
+                     s.heads.q_heads,
+                     s.heads.kv_heads,
+                     s.heads.head_dim,
+                     s.window),
+         [=](Ops& ops, const Tolerance&) { CheckChunks(ops, s.heads, s.dtype, s.window); }});
   }
   for (const HeadShape& heads : {HeadShape{16, 2, 128}, HeadShape{6, 3, 72}}) {
     cases.push_back(

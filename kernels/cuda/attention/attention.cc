@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "kernels/cuda/attention/rows_alone.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/primitives/rounding.h"
 
@@ -161,6 +162,7 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   } else if (!many_.empty()) {
     BATON_ASSIGN_OR_RETURN(plan.chunks,
                            PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
+    plan.rows_alone = options_.deterministic;
   }
   const auto launched = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
   const DecodeBatch rows = DecodeBatchOf(singles_, shape.window, launched);
@@ -417,7 +419,11 @@ cudaError_t Attention::LaunchKernels(const AttentionPlan& plan, const AttentionL
   }
   const bool fp8 = call.kv.dtype == DType::kFp8;
   if (plan.chunks.work_tiles > 0) {
-    then(fp8 ? LaunchFp8ChunkAttention : LaunchChunkAttention, plan.chunks);
+    if (plan.rows_alone) {
+      then(fp8 ? LaunchFp8ChunkRowsAlone : LaunchChunkRowsAlone, plan.chunks);
+    } else {
+      then(fp8 ? LaunchFp8ChunkAttention : LaunchChunkAttention, plan.chunks);
+    }
     if (plan.chunks.combine.rows > 0) then(LaunchCombineSplits, plan.chunks.combine);
   }
   if (plan.cluster.rows > 0) then(LaunchClusterAttention, plan.cluster);

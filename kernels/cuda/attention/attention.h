@@ -22,12 +22,13 @@ namespace baton::cuda {
 // launch can be replayed.
 struct AttentionPlan {
   AttentionShape shape;
-  ClusterWork cluster;     // single rows: short contexts, or fixed splits
-  StreamKWork work_tiles;  // single rows
-  PagedWork rows;          // sequences with one or a few rows
-  PagedWork chunks;        // prompt chunks, read from their blocks
-  RaggedWork ragged;       // prompt chunks, contiguous
-  PortableWork portable;   // shapes that no other kernel supports
+  ClusterWork cluster;      // single rows: short contexts, or fixed splits
+  StreamKWork work_tiles;   // single rows
+  PagedWork rows;           // sequences with one or a few rows
+  PagedWork chunks;         // prompt chunks, read from their blocks
+  bool rows_alone = false;  // how `chunks` are computed (rows_alone.h)
+  RaggedWork ragged;        // prompt chunks, contiguous
+  PortableWork portable;    // shapes that no other kernel supports
 
   bool operator==(const AttentionPlan&) const = default;
 };
@@ -50,7 +51,7 @@ class Attention final {
 
   // Splits the step's work and writes the arrays of the kernels into `fixed`. In a recorded step
   // the array sizes and the plan depend only on step.rows and on a few classes of context length,
-  // so that few graphs are needed. Errors: FailedPrecondition for a shape that no kernel supports,
+  // so that few graphs are needed. Errors: Unimplemented for a shape that no kernel supports,
   // ResourceExhausted.
   StatusOr<AttentionPlan> Plan(const AttentionShape& shape,
                                const StepLayout& step,

@@ -58,16 +58,49 @@ struct ScaledAttention : PlainAttention {
   })
 };
 
+// `Base` for chunks whose rows must not depend on where a prompt was cut (deterministic mode). What
+// a query tile computes for its other rows must then change nothing in a row:
+//   Positions are divided at multiples of kPositions. FlashInfer divides them from the first one
+//   that the tile's first row sees through a window. It gets a larger window for that, and the true
+//   one is applied to each score.
+//   Positions that a row does not see leave it as it is. FlashInfer multiplies sums by 2^(m · s -
+//   m · s) for them, where only one of the products of maximum and scale is rounded. The scale is 1
+//   here, so that the exponent is 0, and is applied to each score.
+template <class Base, uint32_t kPositions, uint32_t kTile>
+struct RowsAlone : Base {
+  uint32_t seen_left = 0;  // positions that a row sees before its own
+  float scale = 1.0f;
+
+  template <class Params>
+  __device__ __host__ RowsAlone(const Params& params, uint32_t batch, uint8_t* shared)
+      : Base(params, batch, shared), seen_left(Base::window_left), scale(Base::sm_scale_log2) {
+    this->sm_scale_log2 = 1.0f;
+#ifdef __CUDA_ARCH__
+    const auto tile = static_cast<uint32_t>(params.qo_tile_indices[blockIdx.x]);
+    const uint32_t first_row = tile * kTile / static_cast<uint32_t>(params.group_size);
+    const uint32_t position = this->kv_len - this->qo_len + first_row;
+    if (position > seen_left) this->window_left += (position - seen_left) % kPositions;
+#endif
+  }
+
+  REGISTER_LOGITS_TRANSFORM(params, logits, batch_idx, qo_idx, kv_idx, qo_head_idx, kv_head_idx, {
+    return kv_idx + this->qo_len + seen_left >= this->kv_len + qo_idx ? logits * scale
+                                                                      : T(-flashinfer::math::inf);
+  })
+};
+
 // kKvTiles is the number of 16-token tiles of K that each warp holds in registers: the most with
 // which two thread blocks fit on an SM of sm_80 and sm_90.
-template <int kHeadDim, int kTile, int kKvTiles, class Kv, class Out>
+template <int kHeadDim, int kTile, int kKvTiles, class Kv, class Out, bool kRowsAlone = false>
 struct PagedKernel {
   using Bf16 = __nv_bfloat16;
   static constexpr bool kScaled = kIsFp8<Kv>;
   using Params = std::conditional_t<kScaled,
                                     ScaledParams<Out>,
                                     flashinfer::BatchPrefillPagedParams<Bf16, Bf16, Out, int32_t>>;
-  using Variant = std::conditional_t<kScaled, ScaledAttention, PlainAttention>;
+  using AnyRows = std::conditional_t<kScaled, ScaledAttention, PlainAttention>;
+  static constexpr uint32_t kPositions = 16 * kKvTiles * flashinfer::get_num_warps_kv(kTile);
+  using Variant = std::conditional_t<kRowsAlone, RowsAlone<AnyRows, kPositions, kTile>, AnyRows>;
   using Traits = flashinfer::KernelTraits<flashinfer::MaskMode::kCausal,
                                           kTile,
                                           flashinfer::get_num_mma_q(kTile),
@@ -172,6 +205,10 @@ struct PagedKernels {
     return work.combine.rows > 0 ? Split::Launch(work, call) : Whole::Launch(work, call);
   }
 };
+
+// The kernel for whole contexts that computes each row of a chunk alone.
+template <int kHeadDim, int kTile, int kKvTiles, class Kv = __nv_bfloat16>
+using RowsAloneKernel = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, __nv_bfloat16, true>;
 
 // One PagedKernels for each head size.
 template <class For64, class For128, class For256>

@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention/flash2.cuh"
+#include "kernels/cuda/attention/rows_alone.h"
 
 namespace baton::cuda {
 namespace {
@@ -7,6 +8,10 @@ namespace {
 using Chunk =
     ByHeadSize<PagedKernels<64, 128, 4>, PagedKernels<128, 128, 4>, PagedKernels<256, 64, 4>>;
 
+using Alone = ByHeadSize<RowsAloneKernel<64, 128, 4>,
+                         RowsAloneKernel<128, 128, 4>,
+                         RowsAloneKernel<256, 64, 4>>;
+
 }  // namespace
 
 int32_t ChunkTile(int32_t head_dim) {
@@ -14,11 +19,16 @@ int32_t ChunkTile(int32_t head_dim) {
 }
 
 cudaError_t PrepareChunkAttention() {
-  return Chunk::Prepare();
+  const cudaError_t error = Chunk::Prepare();
+  return error == cudaSuccess ? Alone::Prepare() : error;
 }
 
 cudaError_t LaunchChunkAttention(const PagedWork& work, const AttentionLaunch& call) {
   return Chunk::Launch(work, call);
+}
+
+cudaError_t LaunchChunkRowsAlone(const PagedWork& work, const AttentionLaunch& call) {
+  return Alone::Launch(work, call);
 }
 
 }  // namespace baton::cuda

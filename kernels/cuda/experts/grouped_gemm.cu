@@ -2,6 +2,7 @@
 #include "kernels/cuda/primitives/async_copy.cuh"
 #include "kernels/cuda/primitives/fp8.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/mma_tiles.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/rows/silu.cuh"
 
@@ -35,33 +36,8 @@ struct ExpertGemmArgs {
   void* out = nullptr;  // kScores: f32, else bf16; [row or slot][outputs]
 };
 
-// The rows and weight rows of a thread block's tile, and how its warps divide them. A stage has as
-// many inputs as fill a swizzled row with weights; a row of x fills kRowLines swizzled rows.
-template <class Number_,
-          int kRows_,
-          int kWeightRows_,
-          int kRowWarps_,
-          int kStages_,
-          int kThreads_ = 128>
-struct Tiling {
-  using Number = Number_;  // of the weights
-  static constexpr int kDepth = kSwizzledRowBytes / sizeof(Number);
-  static constexpr int kRowLines = sizeof(__nv_bfloat16) / sizeof(Number);
-  static constexpr int kThreads = kThreads_;
-  static constexpr int kRowStep = kThreads / kVectors;  // rows that the block copies at a time
-  static constexpr int kRows = kRows_;
-  static constexpr int kWeightRows = kWeightRows_;
-  static constexpr int kStages = kStages_;
-  static constexpr int kWeightWarps = kThreads / 32 / kRowWarps_;
-  static constexpr int kWarpRows = kRows / kRowWarps_;
-  static constexpr int kWarpWeightRows = kWeightRows / kWeightWarps;
-  static constexpr int kRowAtoms = kWarpRows / 16;
-  static constexpr int kWeightAtoms = kWarpWeightRows / 8;
-  static constexpr int kXLines = kRows * kRowLines;  // swizzled rows of x before the weights
-  static constexpr int kStageBytes = (kXLines + kWeightRows) * kSwizzledRowBytes;
-  static constexpr int kBytes = kStageBytes * kStages;
-  static_assert(kWeightAtoms > 0 && kRowAtoms > 0 && kBytes <= kPortableSharedBytes);
-};
+template <class Number, int kRows, int kWeightRows, int kRowWarps, int kStages, int kThreads = 128>
+using Tiling = MmaTiling<__nv_bfloat16, Number, kRows, kWeightRows, kRowWarps, kStages, kThreads>;
 
 using SmallTiling = Tiling<__nv_bfloat16, 16, 32, 1, 8>;
 using LargeTiling = Tiling<__nv_bfloat16, 64, 128, 2, 4>;
@@ -71,23 +47,6 @@ using ManyScoresTiling = Tiling<__nv_bfloat16, 64, 64, 2, 4>;
 // In the same shared memory.
 using SmallFp8Tiling = Tiling<__nv_fp8_e4m3, 16, 32, 1, 6>;
 using LargeFp8Tiling = Tiling<__nv_fp8_e4m3, 64, 128, 2, 3>;
-
-__device__ __forceinline__ void LoadMatrices(uint32_t (&to)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(from));
-}
-
-__device__ __forceinline__ void MultiplyAdd(float (&sum)[4],
-                                            const uint32_t (&a)[4],
-                                            uint32_t b0,
-                                            uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 __device__ __forceinline__ uint4 LoadSharedVector(uint32_t from) {
   uint4 v;
@@ -191,42 +150,11 @@ struct Source {
   }
 };
 
-// Multiplies one stage of bf16 into the warp's accumulators.
-template <class T>
-__device__ __forceinline__ void MultiplyBf16Stage(
-    uint32_t stage,
-    int first_row,
-    int first_weight_row,
-    float (&accumulators)[T::kRowAtoms][T::kWeightAtoms][4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int k = 0; k < T::kDepth / 32; ++k) {
-    uint32_t x[2][T::kRowAtoms][4];
-#pragma unroll
-    for (int i = 0; i < T::kRowAtoms; ++i) {
-      const int row = first_row + 16 * i + lane % 16;
-      LoadMatrices(x[0][i], SwizzledVector(stage, row, 4 * k + lane / 16));
-      LoadMatrices(x[1][i], SwizzledVector(stage, row, 4 * k + 2 + lane / 16));
-    }
-#pragma unroll
-    for (int j = 0; j < T::kWeightAtoms; ++j) {
-      uint32_t w[4];  // 32 inputs of eight weight rows
-      const int row = T::kXLines + first_weight_row + 8 * j + lane % 8;
-      LoadMatrices(w, SwizzledVector(stage, row, 4 * k + lane / 8));
-#pragma unroll
-      for (int i = 0; i < T::kRowAtoms; ++i) {
-        MultiplyAdd(accumulators[i][j], x[0][i], w[0], w[1]);
-        MultiplyAdd(accumulators[i][j], x[1][i], w[2], w[3]);
-      }
-    }
-  }
-}
-
-// The same for weights in FP8. mma.sync gives lane 4 g + c the inputs 2c, 2c + 1, 2c + 8, 2c + 9 of
-// x's rows g and g + 8 and of weight row g. A sum does not depend on which inputs have these
-// places, as long as they are the same for x and the weights. So lane 4 g + c takes 16 neighbouring
-// inputs, those from 32 c + 16 half on: one vector of weights, two of each row of x. Each
-// MultiplyAdd takes the next four of the 16.
+// MultiplyStage for weights in FP8 beside x in bf16. mma.sync gives lane 4 g + c the inputs 2c, 2c
+// + 1, 2c + 8, 2c + 9 of x's rows g and g + 8 and of weight row g. A sum does not depend on which
+// inputs have these places, as long as they are the same for x and the weights. So lane 4 g + c
+// takes 16 neighbouring inputs, those from 32 c + 16 half on: one vector of weights, two of each
+// row of x. Each MultiplyAdd takes the next four of the 16.
 template <class T>
 __device__ __forceinline__ void MultiplyFp8Stage(
     uint32_t stage,
@@ -264,7 +192,7 @@ __device__ __forceinline__ void MultiplyFp8Stage(
         const uint2 w = Fp8ToBf16(fours[four]);
 #pragma unroll
         for (int i = 0; i < T::kRowAtoms; ++i) {
-          MultiplyAdd(accumulators[i][j], x[four][i], w.x, w.y);
+          MultiplyAdd<__nv_bfloat16>(accumulators[i][j], x[four][i], w.x, w.y);
         }
       }
     }
@@ -396,7 +324,7 @@ __global__ void __launch_bounds__(T::kThreads) MultiplyTiles(const ExpertGemmArg
     if constexpr (kIsFp8<typename T::Number>) {
       MultiplyFp8Stage<T>(stage_of(step), first_row, first_weight_row, accumulators);
     } else {
-      MultiplyBf16Stage<T>(stage_of(step), first_row, first_weight_row, accumulators);
+      MultiplyStage<T>(stage_of(step), first_row, first_weight_row, accumulators);
     }
   }
   Store<T, kGemm>(args, tile, first_row, first_output + weight_warp * kWarpOutputs, accumulators);

@@ -43,10 +43,6 @@ constexpr int32_t kLongRows = 320;
 constexpr float kWithinBest = 1.2f;
 constexpr size_t kMaxTimed = 4;
 constexpr int kRounds = 3;
-// Deterministic mode: the row class of shapes for which one algorithm computes all numbers of rows.
-constexpr int32_t kDeterministicRows = 64;
-// Rows of the trial that decides whether a shape's GEMMs are sequential.
-constexpr int32_t kTrialRows = 256;
 
 // Rounded up, so that copies of the weight one behind the other stay aligned.
 size_t PaddedWeightBytes(const GemmProblem& problem) {
@@ -72,7 +68,6 @@ class Gemm::Impl {
       : device_(device),
         options_(options),
         choices_(device, options.deterministic),
-        sequential_(options.deterministic && MayRun(KernelFamily::kHopper, device)),
         weights_bytes_(static_cast<size_t>(kWeightsPerL2 * device.l2_bytes)) {}
   ~Impl() {
     if (handle_ != nullptr) cublasLtDestroy(handle_);
@@ -95,31 +90,28 @@ class Gemm::Impl {
   KernelId KernelOf(const GemmProblem& problem) { return choices_.KernelOf(problem); }
   bool SupportsFused(const GemmProblem& problem) { return FusesOps(KernelOf(problem)); }
   bool AppliesScales(const GemmProblem& problem) { return choices_.CublasAppliesScales(problem); }
-  // Whether the order of sums is that of sequential_gemm.h. Known after Prepare.
-  bool IsSequential(const GemmProblem& problem) const {
-    if (!sequential_ || !SequentialGemmSupports(problem)) return false;
-    const auto found = sequential_shapes_.find(ShapeOnly(problem));
-    return found != sequential_shapes_.end() && found->second;
-  }
-  bool HasOneAlgorithm(const GemmProblem& problem) const {
-    return options_.deterministic && !IsSequential(problem);
-  }
   bool deterministic() const { return options_.deterministic; }
 
   Status Prepare(const GemmProblem& problem, cudaStream_t stream) {
     if (problem.rows == 0 || SupportsFused(problem)) return OkStatus();
-    BATON_RETURN_IF_ERROR(PrepareShape(problem, stream));
-    const bool is_sequential = IsSequential(problem);
-    if (is_sequential && KernelOf(problem) == KernelId::kSequentialGemm) return OkStatus();
+    if (KernelOf(problem) == KernelId::kSequentialGemm) return OkStatus();
     const GemmKey key = KeyOf(problem);
     if (algorithms_.contains(key) || without_algorithm_.contains(key)) return OkStatus();
     if (cached_.contains(key)) TakeFromCache(problem, key, stream);
     if (algorithms_.contains(key)) return OkStatus();
-    BATON_ASSIGN_OR_RETURN(auto candidates, Candidates(problem, key));
-    if (is_sequential) BATON_RETURN_IF_ERROR(KeepSequential(problem, key, stream, candidates));
-    if (candidates.empty()) {
+    std::vector<cublasLtMatmulAlgo_t> candidates = Candidates(problem, key);
+    if (options_.deterministic) {
+      BATON_RETURN_IF_ERROR(KeepSequential(problem, key, stream, candidates));
+    }
+    if (candidates.empty() && options_.deterministic) {
       without_algorithm_.insert(key);
       return OkStatus();
+    }
+    if (candidates.empty()) {
+      return InvalidArgument("cuBLASLt has no algorithm for {} rows by a weight of {}×{}",
+                             key.rows,
+                             problem.n,
+                             problem.k);
     }
     BATON_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t best,
                            Choose(problem, key, candidates, stream));
@@ -146,14 +138,11 @@ class Gemm::Impl {
       return LaunchSkinnyGemm(problem, device_.sm_count, stream);
     }
     if (kernel == KernelId::kGatedGemm) return LaunchGatedGemm(problem, device_.sm_count, stream);
-    const bool is_sequential = IsSequential(problem);
-    if (is_sequential && kernel == KernelId::kSequentialGemm) {
-      return LaunchSequentialGemm(problem, device_.sm_count, stream);
-    }
+    if (kernel == KernelId::kSequentialGemm) return LaunchSequentialGemm(problem, device_, stream);
     const auto found = algorithms_.find(KeyOf(problem));
     if (found == algorithms_.end()) {
-      return is_sequential ? LaunchSequentialGemm(problem, device_.sm_count, stream)
-                           : cudaErrorInvalidValue;
+      return options_.deterministic ? LaunchSequentialGemm(problem, device_, stream)
+                                    : cudaErrorInvalidValue;
     }
     return Multiply(problem, found->second, stream) == CUBLAS_STATUS_SUCCESS ? cudaSuccess
                                                                              : cudaErrorUnknown;
@@ -161,7 +150,7 @@ class Gemm::Impl {
 
  private:
   GemmKey KeyOf(const GemmProblem& problem) const {
-    return {.rows = HasOneAlgorithm(problem) ? kDeterministicRows : RowClass(problem.rows),
+    return {.rows = RowClass(problem.rows),
             .n = problem.n,
             .k = problem.k,
             .x_stride = problem.x_stride,
@@ -175,31 +164,6 @@ class Gemm::Impl {
                 AlignmentOf(problem.weight), AlignmentOf(problem.x), AlignmentOf(problem.out)}};
   }
 
-  // What IsSequential depends on.
-  static GemmKey ShapeOnly(const GemmProblem& problem) {
-    return {.n = problem.n,
-            .k = problem.k,
-            .dtype = problem.weight_dtype,
-            .out_dtype = problem.out_dtype,
-            .bias = problem.bias != nullptr,
-            .accumulate = problem.accumulate};
-  }
-
-  // Makes a new shape sequential if cuBLASLt can be: prompts would take too long otherwise.
-  Status PrepareShape(const GemmProblem& problem, cudaStream_t stream) {
-    const GemmKey shape = ShapeOnly(problem);
-    if (!sequential_ || !SequentialGemmSupports(problem) || sequential_shapes_.contains(shape)) {
-      return OkStatus();
-    }
-    GemmProblem trial = problem;
-    GemmKey key = KeyOf(problem);
-    trial.rows = key.rows = kTrialRows;
-    BATON_ASSIGN_OR_RETURN(auto candidates, Candidates(trial, key));
-    BATON_RETURN_IF_ERROR(KeepSequential(trial, key, stream, candidates));
-    sequential_shapes_.emplace(shape, !candidates.empty());
-    return OkStatus();
-  }
-
   // Without a file that can be used, all algorithms are chosen by timing, and the file is written.
   Status ReadCache() {
     int index = 0;
@@ -208,13 +172,13 @@ class Gemm::Impl {
     BATON_CUDA_RETURN_IF_ERROR(cudaGetDevice(&index));
     BATON_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, index));
     BATON_CUDA_RETURN_IF_ERROR(cudaDriverGetVersion(&driver));
-    // Hopper's kernels decide which algorithms keep the order of sums.
+    // Our own kernels decide which algorithms keep the order of sums.
     identity_ = fmt::format("{}, {} SMs, driver {}, cuBLASLt {}{}{}",
                             properties.name,
                             device_.sm_count,
                             driver,
                             cublasLtGetVersion(),
-                            options_.deterministic ? ", deterministic" : "",
+                            options_.deterministic ? ", sums in order" : "",
                             MayRun(KernelFamily::kHopper, device_) ? "" : ", portable kernels");
     cache_path_ = AlgorithmPath(options_.cache_folder, identity_);
     const auto found = ReadAlgorithms(cache_path_, identity_);
@@ -268,8 +232,7 @@ class Gemm::Impl {
   }
 
   // The algorithms that cuBLASLt proposes for the row class, in its order of preference.
-  StatusOr<std::vector<cublasLtMatmulAlgo_t>> Candidates(const GemmProblem& problem,
-                                                         const GemmKey& key) {
+  std::vector<cublasLtMatmulAlgo_t> Candidates(const GemmProblem& problem, const GemmKey& key) {
     GemmDescriptors descriptors(problem, key.rows);
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulPreferenceInit(&preference);
@@ -297,12 +260,7 @@ class Gemm::Impl {
                                                                  kCandidates,
                                                                  found.data(),
                                                                  &count);
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
-      return InvalidArgument("cuBLASLt has no algorithm for {} rows by a weight of {}×{}",
-                             key.rows,
-                             problem.n,
-                             problem.k);
-    }
+    if (status != CUBLAS_STATUS_SUCCESS) return {};
     std::vector<cublasLtMatmulAlgo_t> algorithms;
     for (int i = 0; i < count; ++i) algorithms.push_back(found[static_cast<size_t>(i)].algo);
     return algorithms;
@@ -334,14 +292,17 @@ class Gemm::Impl {
     return time;
   }
 
-  // Keeps the algorithms whose bits are those of the sequential GEMM: with these rows, and with the
-  // fewest rows of the class, because an algorithm may divide the work differently then. Without
-  // memory for the comparison it keeps none.
+  // Keeps the algorithms whose bits are those of the sequential GEMM: with the most and the fewest
+  // rows of the class, because an algorithm may divide the work differently then, and with these
+  // rows. Without memory for the comparison it keeps none.
   Status KeepSequential(const GemmProblem& problem,
                         const GemmKey& key,
                         cudaStream_t stream,
                         std::vector<cublasLtMatmulAlgo_t>& algorithms) {
-    auto created = SequentialBits::Create(problem, device_.sm_count, stream);
+    if (algorithms.empty()) return OkStatus();
+    GemmProblem most = problem;
+    most.rows = key.rows;
+    auto created = SequentialBits::Create(most, device_, stream);
     if (created.status().code() == StatusCode::kResourceExhausted) {
       lacked_memory_ = true;
       algorithms.clear();
@@ -353,10 +314,10 @@ class Gemm::Impl {
       const auto multiply = [&](const GemmProblem& trial) {
         return Multiply(trial, algorithm, stream) == CUBLAS_STATUS_SUCCESS;
       };
-      BATON_ASSIGN_OR_RETURN(bool matches, bits->Match(problem.rows, multiply));
-      const int32_t fewest = FirstOfClass(key.rows);
-      if (matches && fewest < problem.rows) {
-        BATON_ASSIGN_OR_RETURN(matches, bits->Match(fewest, multiply));
+      bool matches = true;
+      for (const int32_t rows : {key.rows, FirstOfClass(key.rows), problem.rows}) {
+        if (!matches) break;
+        BATON_ASSIGN_OR_RETURN(matches, bits->Match(rows, multiply));
       }
       if (matches) kept.push_back(algorithm);
     }
@@ -371,7 +332,7 @@ class Gemm::Impl {
                                         const GemmKey& key,
                                         const std::vector<cublasLtMatmulAlgo_t>& candidates,
                                         cudaStream_t stream) {
-    const bool is_only = HasOneAlgorithm(problem) || candidates.size() == 1;
+    const bool is_only = candidates.size() == 1;
     // Trials write to memory of their own, because the step may still need the contents of
     // problem.out: a residual, or the input of an earlier op. Without such memory, the first
     // candidate is used untimed.
@@ -419,7 +380,6 @@ class Gemm::Impl {
   const DeviceProperties device_;
   const GemmOptions options_;
   GemmChoices choices_;
-  const bool sequential_;  // whether GEMMs keep the order of sums of sequential_gemm.h
   const size_t weights_bytes_;
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
@@ -428,7 +388,6 @@ class Gemm::Impl {
   cudaEvent_t end_ = nullptr;
   absl::flat_hash_map<GemmKey, cublasLtMatmulAlgo_t> algorithms_;
   absl::flat_hash_set<GemmKey> without_algorithm_;  // none keeps the order of sums
-  absl::flat_hash_map<GemmKey, bool> sequential_shapes_;
   // The cache of algorithms: its file, what the file is valid for, and those of its entries that
   // have not been used.
   std::string cache_path_;

@@ -15,8 +15,8 @@
 namespace baton::cuda {
 
 struct GemmOptions {
-  // A row's bits do not depend on the number of rows: all algorithms of a weight shape add in one
-  // order (sequential_gemm.h), or there is one algorithm for the shape.
+  // A row's bits do not depend on the number of rows: all kernels add in one order
+  // (sequential_gemm.h). Where no algorithm of cuBLASLt does, a kernel of ours computes the GEMM.
   bool deterministic = false;
   // The folder that keeps timed choices between processes (algorithm_file.h); empty: none.
   std::string cache_folder = {};

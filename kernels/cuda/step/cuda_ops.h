@@ -44,7 +44,9 @@ class CudaOps final : public Ops {
   bool k_dim_major() const override { return false; }
   bool supports_fp8_kv() const override;
   int32_t block_token_multiple() const override { return kBlockTokenMultiple; }
-  Status CheckModel(const ModelShape& shape) const override { return cuda::CheckModel(shape); }
+  Status CheckModel(const ModelShape& shape) const override {
+    return cuda::CheckModel(shape, properties_, options_.deterministic);
+  }
   int32_t PaddedRows(int32_t rows) const override;
   WarmUpSizes SizesToWarmUp(int32_t rows, int32_t decode_rows) const override {
     return cuda::SizesToWarmUp(rows, decode_rows);

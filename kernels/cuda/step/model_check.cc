@@ -1,62 +1,57 @@
 #include "kernels/cuda/step/model_check.h"
 
-#include <algorithm>
+#include <vector>
 
 #include "kernels/cuda/experts/experts_kernels.h"
 #include "kernels/cuda/sampling/sampling_kernels.h"
+#include "kernels/cuda/table/attention_request.h"
+#include "kernels/cuda/table/experts_request.h"
+#include "kernels/cuda/table/gemm_request.h"
+#include "kernels/cuda/table/kernel_table.h"
+#include "kernels/cuda/table/sampling_request.h"
 
 namespace baton::cuda {
 namespace {
 
-constexpr int32_t kMaxHeadDim = 256;
-constexpr int32_t kExpertSizeMultiple = 8;
+// The kernels have room for what the table promises.
+static_assert(kMaxExperts >= kMaxExpertCount && kMaxExpertsPerToken >= kMaxExpertsOfRow);
+static_assert(kMaxVocabulary >= kMaxSampledTokens);
 
-Status CheckExperts(const ModelShape& shape) {
-  if (shape.experts > kMaxExperts) {
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "the number of experts is {}; the CUDA backend takes up to {}",
-                      shape.experts,
-                      kMaxExperts);
-  }
-  if (shape.experts_per_token > kMaxExpertsPerToken) {
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "the number of experts per token is {}; the CUDA backend takes up to {}",
-                      shape.experts_per_token,
-                      kMaxExpertsPerToken);
-  }
-  for (const int32_t size : {shape.hidden, shape.expert_width}) {
-    if (size % kExpertSizeMultiple == 0) continue;
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "the hidden size is {} and that of an expert {}; the CUDA backend needs "
-                      "multiples of {} in a mixture of experts",
-                      shape.hidden,
-                      shape.expert_width,
-                      kExpertSizeMultiple);
-  }
-  return OkStatus();
+KvView KvOf(const ModelShape& shape) {
+  constexpr int32_t kBlockTokens = 16;
+  KvView kv;
+  kv.dtype = shape.fp8_kv ? DType::kFp8 : DType::kBF16;
+  kv.kv_heads = shape.heads.kv_heads;
+  kv.head_dim = shape.heads.head_dim;
+  kv.block_tokens = kBlockTokens;
+  kv.head_stride =
+      int64_t{kBlockTokens} * shape.heads.head_dim * static_cast<int64_t>(ShapeOf(kv.dtype).bytes);
+  kv.block_stride = 2 * kv.head_stride * shape.heads.kv_heads;
+  return kv;
 }
 
 }  // namespace
 
-Status CheckModel(const ModelShape& shape) {
-  if (shape.vocabulary > kMaxVocabulary) {
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "the vocabulary has {} tokens; the CUDA backend samples from up to {}",
-                      shape.vocabulary,
-                      kMaxVocabulary);
+Status CheckModel(const ModelShape& shape, const DeviceProperties& device, bool deterministic) {
+  const AttentionHeads heads = {.q_heads = shape.heads.q_heads,
+                                .kv_heads = shape.heads.kv_heads,
+                                .head_dim = shape.heads.head_dim};
+  const GemmShape head = {.rows = 1, .n = shape.vocabulary, .k = shape.hidden};
+  std::vector<KernelRequest> requests = {GemmRequest(head, deterministic),
+                                         FewRowsRequest(heads, KvOf(shape), deterministic),
+                                         SamplingRequest(shape.vocabulary, deterministic)};
+  if (shape.experts > 0) {
+    const ExpertShape experts = {.experts = shape.experts,
+                                 .experts_per_token = shape.experts_per_token,
+                                 .hidden = shape.hidden,
+                                 .width = shape.expert_width};
+    requests.push_back(ExpertScoresRequest(1, deterministic));
+    requests.push_back(ExpertsRequest(experts, 1, deterministic));
   }
-  const int32_t head_dim = shape.heads.head_dim;
-  const int32_t multiple = shape.fp8_kv ? 16 : 8;
-  if (head_dim < 1 || head_dim > kMaxHeadDim || head_dim % multiple != 0) {
-    return MakeStatus(
-        StatusCode::kUnimplemented,
-        "the head dimension is {}; the CUDA backend needs a multiple of {} up to {}{}",
-        head_dim,
-        multiple,
-        kMaxHeadDim,
-        shape.fp8_kv ? " for a KV cache of fp8" : "");
+  for (const KernelRequest& request : requests) {
+    BATON_RETURN_IF_ERROR(CheckChoice(request, device));
   }
-  return shape.experts == 0 ? OkStatus() : CheckExperts(shape);
+  return OkStatus();
 }
 
 }  // namespace baton::cuda

@@ -8,6 +8,12 @@
 // The requests of a mixture of experts to the kernel table.
 namespace baton::cuda {
 
+// What the kernels of experts take.
+inline constexpr int64_t kMaxExpertCount = 512;
+inline constexpr int64_t kMaxExpertsOfRow = 32;
+// Hidden size and width of an expert are multiples of this.
+inline constexpr int64_t kExpertSizeUnit = 8;
+
 // From this mean number of rows per expert on, wgmma pays.
 inline constexpr int64_t kWgmmaMeanRows = 8;
 

@@ -152,6 +152,36 @@ std::string DeviceText(const DeviceProperties& device) {
   return fmt::format("this is sm_{}", device.architecture);
 }
 
+// How far a kernel is from computing a request: what a size lacks is nearer than another
+// architecture, and that is nearer than other types.
+int Distance(const KernelRow& row, const KernelRequest& request, const DeviceProperties& device) {
+  const int of_device = MayRun(row.family, device) ? 0 : 2 + static_cast<int>(row.family);
+  const Check check = CannotCompute(row, request).check;
+  return of_device + (check == Check::kNone ? 0 : check == Check::kOperands ? 10 : 1);
+}
+
+// The setting with which a kernel would compute a request that none computes; empty when there is
+// none.
+std::string WhatWouldHelp(const KernelRequest& request, const DeviceProperties& device) {
+  const auto helps = [](const KernelRequest& other, const DeviceProperties& elsewhere) {
+    return Choose(other, elsewhere) != nullptr;
+  };
+  KernelRequest bf16 = request;
+  bf16.operands = Operands::kBf16;
+  bf16[Property::kNumberBytes] = 2;
+  if (request.operands != Operands::kF32 && helps(bf16, device)) return "; in bf16 one does";
+  DeviceProperties every = device;
+  every.portable = false;
+  if (helps(request, every)) return "; with engine.kernels: auto one does";
+  every.code_architecture = device.architecture;
+  if (helps(request, every)) {
+    return fmt::format("; a CUDA backend with code for sm_{} has one", device.architecture);
+  }
+  KernelRequest fast = request;
+  fast.deterministic = false;
+  return helps(fast, device) ? "; with engine.deterministic: false one does" : "";
+}
+
 std::string ToText(const Failure& failure,
                    const KernelRule& rule,
                    const KernelRequest& request,
@@ -202,7 +232,7 @@ std::string_view Name(OrderClass order) {
     case OrderClass::kAscending:
       return "ascending k";
     case OrderClass::kAlgorithm:
-      return "that of the algorithm";
+      return "ascending k, as the first use has proven";
     case OrderClass::kFixedSplits:
       return "fixed splits";
     case OrderClass::kRowAlone:
@@ -267,40 +297,25 @@ ExplainedChoice Explain(const KernelRequest& request, const DeviceProperties& de
 
 Status CheckChoice(const KernelRequest& request, const DeviceProperties& device) {
   if (Choose(request, device) != nullptr) return OkStatus();
-  const ExplainedChoice choice = Explain(request, device);
-  // The kernel that the architecture allows is nearer than one that it does not.
+  std::vector<KernelRefusal> refused = Explain(request, device).refused;
+  // Later rules are for more shapes.
+  std::ranges::reverse(refused);
+  std::ranges::stable_sort(refused, {}, [&](const KernelRefusal& refusal) {
+    return Distance(RowOf(refusal.kernel), request, device);
+  });
+  constexpr size_t kNearest = 3;
+  refused.resize(std::min(refused.size(), kNearest));
   std::vector<std::string> reasons;
-  for (const bool runs : {true, false}) {
-    for (const KernelRefusal& refusal : choice.refused) {
-      const KernelRow& row = RowOf(refusal.kernel);
-      if (MayRun(row.family, device) != runs) continue;
-      reasons.push_back(fmt::format("{}: {}", row.name, refusal.reason));
-    }
+  for (const KernelRefusal& refusal : refused) {
+    reasons.push_back(fmt::format("{}: {}", RowOf(refusal.kernel).name, refusal.reason));
   }
-  return MakeStatus(StatusCode::kFailedPrecondition,
-                    "no kernel computes the {} of {} on sm_{}; the nearest are {}",
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "no kernel computes the {} of {} on sm_{}; the nearest are {}{}",
                     Name(request.op),
                     Name(request.operands),
                     device.architecture,
-                    fmt::join(reasons, "; "));
-}
-
-Status CheckDeterministic(const DeviceProperties& device) {
-  const KernelRow* nearest = nullptr;
-  for (const KernelRow& row : KernelRows()) {
-    if ((row.ops & SetOf(KernelOp::kGemm)) == 0 || row.order != OrderClass::kAscending) continue;
-    if (MayRun(row.family, device)) return OkStatus();
-    nearest = &row;
-  }
-  return MakeStatus(StatusCode::kFailedPrecondition,
-                    "deterministic mode needs a GEMM that adds in one order for all numbers of "
-                    "rows; {} needs {}, and this sm_{} GPU runs {}; set engine.deterministic to "
-                    "false (prefill and decode workers have it on by default)",
-                    nearest->name,
-                    Needs(nearest->family),
-                    device.architecture,
-                    device.portable ? "portable kernels alone (engine.kernels)"
-                                    : fmt::format("code for sm_{}", device.code_architecture));
+                    fmt::join(reasons, "; "),
+                    WhatWouldHelp(request, device));
 }
 
 }  // namespace baton::cuda

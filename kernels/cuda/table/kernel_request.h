@@ -16,6 +16,7 @@ enum class KernelOp : uint8_t {
   kChunks,        // attention of prompt chunks
   kExpertScores,  // the router of a mixture of experts
   kExperts,       // the two GEMMs of the experts
+  kSampling,
 };
 std::string_view Name(KernelOp op);
 
@@ -87,8 +88,9 @@ enum class Property : uint8_t {
   kExpertSizes,     // the largest number that divides hidden size and width of an expert
   kExperts,
   kExpertsOfRow,
+  kVocabulary,  // tokens among which sampling chooses
 };
-inline constexpr size_t kProperties = static_cast<size_t>(Property::kExpertsOfRow) + 1;
+inline constexpr size_t kProperties = static_cast<size_t>(Property::kVocabulary) + 1;
 std::string_view Name(Property property);
 
 struct KernelRequest {

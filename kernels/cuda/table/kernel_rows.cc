@@ -1,4 +1,6 @@
+#include "kernels/cuda/table/experts_request.h"
 #include "kernels/cuda/table/kernel_table.h"
+#include "kernels/cuda/table/sampling_request.h"
 
 // The rows of the table. A new kernel has its row and at least one rule here.
 namespace baton::cuda {
@@ -90,6 +92,21 @@ constexpr KernelRow kRows[] = {
      .order = OrderClass::kAscending,
      .shared_bytes = kStreamedBytes,
      .shape = kSkinnyShape},
+    {.id = kPortableGemm,
+     .name = "gemm/portable",
+     .ops = SetOf(KernelOp::kGemm),
+     .operands = SetOf(Operands::kBf16),
+     .fuses = SetOf(Fusion::kBias, Fusion::kAccumulate, Fusion::kF32Out),
+     .order = OrderClass::kAscending,
+     .shared_bytes = kPortableBytes},
+    {.id = kPortableFp8Gemm,
+     .name = "gemm/portable, FP8",
+     .ops = SetOf(KernelOp::kGemm),
+     .family = KernelFamily::kFp8,
+     .operands = SetOf(Operands::kFp8),
+     .fuses = SetOf(Fusion::kBias, Fusion::kAccumulate, Fusion::kF32Out),
+     .order = OrderClass::kAscending,
+     .shared_bytes = kPortableBytes},
     {.id = kCublas,
      .name = "cuBLASLt",
      .ops = SetOf(KernelOp::kGemm),
@@ -195,9 +212,16 @@ constexpr KernelRow kRows[] = {
      .operands = SetOf(Operands::kBf16, Operands::kFp8),
      .order = OrderClass::kAscending,
      .shared_bytes = kPortableBytes,
-     .shape = {MultipleOf(Property::kExpertSizes, 8),
-               AtMost(Property::kExperts, 512),
-               AtMost(Property::kExpertsOfRow, 32)}},
+     .shape = {MultipleOf(Property::kExpertSizes, kExpertSizeUnit),
+               AtMost(Property::kExperts, kMaxExpertCount),
+               AtMost(Property::kExpertsOfRow, kMaxExpertsOfRow)}},
+    {.id = kSampling,
+     .name = "sampling",
+     .ops = SetOf(KernelOp::kSampling),
+     .operands = SetOf(Operands::kF32),
+     .order = OrderClass::kRowAlone,
+     .shape = {AtLeast(Property::kVocabulary, 1),
+               AtMost(Property::kVocabulary, kMaxSampledTokens)}},
 };
 
 // The most rows of the skinny GEMM. With more rows it reads x too often.
@@ -215,6 +239,7 @@ constexpr Condition kConvertsNothing = AtLeast(Property::kNumberBytes, 2).Or();
 constexpr Condition kAreShort = AtMost(Property::kPositions, kShortContext, Property::kRows);
 
 constexpr Condition kFitsWindow = AtMost(Property::kLongest, 1, Property::kWindow);
+constexpr Condition kHasNoWindow = AtLeast(Property::kWindow, INT32_MAX);
 constexpr Condition kGathersLittle = AtMost(Property::kGatheredBytes, int64_t{512} << 20);
 
 // By measurements on an H200 (notes/).
@@ -259,6 +284,14 @@ constexpr KernelRule kRules[] = {
      .why = "has a tile of few outputs for each SM, where cuBLASLt may not divide k"},
     {.op = KernelOp::kGemm, .kernel = kCublas, .why = "computes every GEMM without silu · up"},
     {.op = KernelOp::kGemm, .kernel = kCublasFp8, .why = "computes every GEMM without silu · up"},
+    {.op = KernelOp::kGemm,
+     .kernel = kPortableGemm,
+     .mode = RuleMode::kDeterministic,
+     .why = "keeps the order of sums where no algorithm of cuBLASLt does"},
+    {.op = KernelOp::kGemm,
+     .kernel = kPortableFp8Gemm,
+     .mode = RuleMode::kDeterministic,
+     .why = "keeps the order of sums where no algorithm of cuBLASLt does"},
     {.op = KernelOp::kGemm,
      .kernel = kCublasScaled,
      .when = {AtLeast(Property::kRows, 1024)},
@@ -324,7 +357,8 @@ constexpr KernelRule kRules[] = {
     {.op = KernelOp::kChunks,
      .kernel = kFlash3,
      .mode = RuleMode::kDeterministic,
-     .when = {kFitsWindow, kGathersLittle},
+     // A row has the same kernel, however long its chunk is.
+     .when = {kHasNoWindow, kGathersLittle},
      .why = "twice as fast as FlashAttention 2"},
     {.op = KernelOp::kChunks,
      .kernel = kFlash2Chunks,
@@ -346,13 +380,15 @@ constexpr KernelRule kRules[] = {
      .when = {AtLeast(Property::kPairs, 1, Property::kWgmmaPairs)},
      .why = "an expert has enough rows to fill its tiles"},
     {.op = KernelOp::kExperts, .kernel = kGroupedGemm, .why = "computes any number of rows"},
+
+    {.op = KernelOp::kSampling, .kernel = kSampling, .why = "samples in every way"},
 };
 
 constexpr bool RowsAreInOrder() {
   for (size_t i = 0; i < std::size(kRows); ++i) {
     if (static_cast<size_t>(kRows[i].id) != i) return false;
   }
-  return std::size(kRows) == static_cast<size_t>(kGroupedGemm) + 1;
+  return std::size(kRows) == static_cast<size_t>(kSampling) + 1;
 }
 static_assert(RowsAreInOrder());
 

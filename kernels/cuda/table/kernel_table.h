@@ -24,6 +24,8 @@ enum class KernelId : uint8_t {
   kSkinnyGemm,
   kGatedGemm,
   kSequentialGemm,
+  kPortableGemm,
+  kPortableFp8Gemm,
   kCublas,
   kCublasFp8,
   kCublasScaled,
@@ -38,6 +40,7 @@ enum class KernelId : uint8_t {
   kWgmmaExperts,
   kWgmmaFp8Experts,
   kGroupedGemm,
+  kSampling,
 };
 
 // What a row's bits depend on besides the row. Kernels of kByRows are refused in deterministic
@@ -45,7 +48,7 @@ enum class KernelId : uint8_t {
 enum class OrderClass : uint8_t {
   kByRows,       // the number of rows
   kAscending,    // nothing: one accumulator adds in ascending k
-  kAlgorithm,    // nothing, where the algorithm of cuBLASLt is one that keeps ascending k
+  kAlgorithm,    // nothing: deterministic mode uses algorithms of cuBLASLt that keep ascending k
   kFixedSplits,  // nothing: in deterministic mode contexts are split at fixed positions
   kRowAlone,     // nothing: the kernel computes each row alone
 };
@@ -140,14 +143,10 @@ struct ExplainedChoice {
 // As Choose, with the reasons.
 ExplainedChoice Explain(const KernelRequest& request, const DeviceProperties& device);
 
-// OK when some kernel computes the request. Else FailedPrecondition, which names the op, the
-// architecture and what each kernel lacks, the nearest one first.
+// OK when some kernel computes the request. Else Unimplemented, which names the op, the
+// architecture, what each kernel lacks, the nearest one first, and which setting would help, if any
+// does.
 Status CheckChoice(const KernelRequest& request, const DeviceProperties& device);
-
-// OK when a row's bits can be kept independent of the other rows: when a GEMM of the table
-// that adds in ascending k runs on the device. Else FailedPrecondition: the order in which cuBLASLt
-// adds may depend on the number of rows.
-Status CheckDeterministic(const DeviceProperties& device);
 
 // "k ≥ 2 · n".
 std::string ToString(const Condition& condition);

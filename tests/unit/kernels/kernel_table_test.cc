@@ -17,8 +17,9 @@
 namespace baton::cuda {
 namespace {
 
-using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 DeviceProperties Card(int32_t architecture) {
   const bool large = architecture == 90 || architecture / 10 == 10;
@@ -196,6 +197,8 @@ TEST(KernelTable, ChoosesAttentionOfChunks) {
   EXPECT_EQ(AttentionCase{.heads = window}.Chunks(Card(90)),
             "1 attention/flash2, tiles of 64 and 128 rows, 257 attention/flash3, 1001 "
             "attention/flash2, tiles of 64 and 128 rows");
+  EXPECT_EQ((AttentionCase{.heads = window, .deterministic = true}.Chunks(Card(90))),
+            "1 attention/flash2, tiles of 64 and 128 rows");
 }
 
 TEST(KernelTable, ChoosesExperts) {
@@ -236,7 +239,8 @@ TEST(KernelTable, EveryKernelHasARuleAndEveryOpAPortableKernel) {
                             KernelOp::kFewRows,
                             KernelOp::kChunks,
                             KernelOp::kExpertScores,
-                            KernelOp::kExperts}) {
+                            KernelOp::kExperts,
+                            KernelOp::kSampling}) {
     EXPECT_TRUE(std::ranges::any_of(KernelRules(), [&](const KernelRule& rule) {
       return rule.op == op && RowOf(rule.kernel).family == KernelFamily::kPortable &&
              rule.mode == RuleMode::kAlways && rule.when.all().empty();
@@ -292,22 +296,59 @@ TEST(KernelTable, AnOpWithoutAKernelIsRefusedWithTheNearest) {
   const GemmShape fp8 = {.rows = 8, .n = 4096, .k = 4096, .operands = Operands::kFp8};
   EXPECT_TRUE(CheckChoice(GemmRequest(fp8, false), Card(89)).ok());
   const Status status = CheckChoice(GemmRequest(fp8, false), Card(86));
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(Message(status)),
-              AllOf(HasSubstr("no kernel computes the GEMM of fp8 on sm_86"),
-                    HasSubstr("the nearest are cuBLASLt: is not for fp8"),
-                    HasSubstr("cuBLASLt, FP8: needs sm_89 or newer, and this is sm_86")));
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(
+      Message(status),
+      "no kernel computes the GEMM of fp8 on sm_86; the nearest are gemm/portable, FP8: needs "
+      "sm_89 or newer, and this is sm_86; cuBLASLt, FP8: needs sm_89 or newer, and this is "
+      "sm_86; gemm/sequential: needs sm_90a, and this is sm_86; in bf16 one does");
+  GemmShape silu = fp8;
+  silu.operands = Operands::kBf16;
+  silu.fusions = SetOf(Fusion::kSiluMul);
+  EXPECT_THAT(std::string(Message(CheckChoice(GemmRequest(silu, false), PortableOnHopper()))),
+              EndsWith("; with engine.kernels: auto one does"));
+  EXPECT_THAT(std::string(Message(CheckChoice(GemmRequest(silu, true), Card(90)))),
+              EndsWith("; with engine.deterministic: false one does"));
+  DeviceProperties old_code = Card(90);
+  old_code.code_architecture = 80;
+  EXPECT_THAT(std::string(Message(CheckChoice(GemmRequest(silu, false), old_code))),
+              EndsWith("; a CUDA backend with code for sm_90 has one"));
 }
 
-TEST(KernelTable, DeterministicModeNeedsAGemmOfOneOrder) {
-  EXPECT_TRUE(CheckDeterministic(Card(90)).ok());
-  for (const DeviceProperties& device : {Card(80), Card(100), PortableOnHopper()}) {
-    const Status status = CheckDeterministic(device);
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(Message(status)),
-                AllOf(HasSubstr("gemm/sequential needs sm_90a"),
-                      HasSubstr("set engine.deterministic to false")));
+// A GEMM of one order of sums runs on every card, so that deterministic mode does.
+TEST(KernelTable, EveryCardHasAnOrderOfSums) {
+  for (const DeviceProperties& device : {Card(80), Card(86), Card(90), PortableOnHopper()}) {
+    SCOPED_TRACE(device.architecture);
+    const GemmShape odd = {.rows = 70, .n = 61, .k = 131, .operand_alignment = 2};
+    EXPECT_TRUE(Runs(KernelId::kPortableGemm, GemmRequest(odd, true), device));
+    GemmShape fp8 = odd;
+    fp8.operands = Operands::kFp8;
+    EXPECT_EQ(Runs(KernelId::kPortableFp8Gemm, GemmRequest(fp8, true), device),
+              device.architecture >= 89);
+    for (const ModelGemm& gemm : {kQkv, kGateUp, kHead}) {
+      for (const GemmForm& form : FormsOf(gemm, 40, true)) {
+        const KernelRule* const rule = Choose(form.request, device);
+        EXPECT_TRUE(rule == nullptr || RowOf(rule->kernel).order != OrderClass::kByRows);
+      }
+    }
   }
+}
+
+// No card has so little: each kernel says itself what it needs.
+TEST(KernelTable, LessSharedMemoryLeadsToAnotherKernel) {
+  DeviceProperties small = Card(80);
+  small.block_shared_bytes = 64 << 10;
+  EXPECT_EQ(AttentionCase{}.Rows(small, 2048), "1 attention/portable");
+  EXPECT_EQ(AttentionCase{}.Chunks(small), "1 attention/portable");
+  EXPECT_EQ(Gemms(small, kQkv, true), "1 cuBLASLt");
+  DeviceProperties h200 = Card(90);
+  h200.block_shared_bytes = 99 << 10;
+  EXPECT_EQ(Gemms(h200, kQkv), "1 cuBLASLt");
+  EXPECT_THAT(AttentionCase{}.Rows(h200, 8192), Not(HasSubstr("stream_k")));
+  const ExpertShape experts = {.experts = 8, .experts_per_token = 2, .hidden = 64, .width = 64};
+  EXPECT_THAT(std::string(Message(CheckChoice(ExpertsRequest(experts, 1, false), small))),
+              HasSubstr("experts/grouped_gemm: needs 101376 bytes of shared memory; a thread block "
+                        "has 65536"));
 }
 
 }  // namespace
