@@ -24,7 +24,9 @@ class GrowingMemory final {
   // Makes the memory at least `bytes` bytes long. New memory is zeroed. Errors: ResourceExhausted.
   Status Grow(size_t bytes);
 
-  std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
+  std::byte* data() const {
+    return reinterpret_cast<std::byte*>(address_);  // NOLINT(performance-no-int-to-ptr): it is one
+  }
   size_t size() const { return size_; }
 
  private:
