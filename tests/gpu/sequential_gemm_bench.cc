@@ -37,7 +37,7 @@ class Bench final {
   Bench() {
     auto device = ReadDeviceProperties();
     Check(device.status());
-    sm_count_ = device->sm_count;
+    device_ = *device;
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     Fill(weights_, kLayers * kMaxWeights, 1);
     Fill(x_, kMaxRows * kMaxInputs, 2);
@@ -60,24 +60,24 @@ class Bench final {
     problem.out_stride = n;
     if (rows == 1) {
       Time("GEMV, in another order", problem, [this](const GemmProblem& one) {
-        return LaunchGemv(one, sm_count_, stream_);
+        return LaunchGemv(one, device_.sm_count, stream_);
       });
     }
     if (rows <= kSkinnyMaxRows) {
-      SkinnyLimits limits = FindSkinnyLimits(sm_count_);
+      SkinnyLimits limits = FindSkinnyLimits(device_.sm_count);
       limits.cluster = limits.matrices = 1;
       const SkinnyPlan plan = PlanSkinnyGemm(problem, limits);
       Time("skinny", problem, [this, plan](const GemmProblem& one) {
         return LaunchSkinnyGemm(one, plan, stream_);
       });
     }
-    if (const auto plan = PlanFewOutputsGemm(problem, sm_count_)) {
+    if (const auto plan = PlanFewOutputsGemm(problem, device_.sm_count)) {
       Time("few outputs", problem, [this, plan](const GemmProblem& one) {
         return LaunchFewOutputsGemm(one, *plan, stream_);
       });
     }
     Time("chosen", problem, [this](const GemmProblem& one) {
-      return LaunchSequentialGemm(one, sm_count_, stream_);
+      return LaunchSequentialGemm(one, device_, stream_);
     });
   }
 
@@ -109,7 +109,7 @@ class Bench final {
     std::fflush(stdout);
   }
 
-  int sm_count_ = 0;
+  DeviceProperties device_;
   cudaStream_t stream_ = nullptr;
   DeviceMemory weights_;
   DeviceMemory x_;
