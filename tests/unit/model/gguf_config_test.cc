@@ -1,10 +1,13 @@
 #include "common/model/gguf_config.h"
 
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/model/describe_model.h"
 #include "common/model/dummy_weights.h"
+#include "common/model/weight_names.h"
 #include "tests/unit/model/model_gguf.h"
 #include "tests/unit/model/step_runner.h"
 
@@ -112,6 +115,16 @@ TEST(GgufConfig, NamesWhatIsWrong) {
   dense.SetUint32("llama.expert_count", 8);
   dense.SetUint32("llama.expert_used_count", 2);
   EXPECT_THAT(Message(SpecOf(dense.Finish()).status()), HasSubstr("feed-forward size is 0"));
+}
+
+TEST(GgufConfig, GateAndUpOfGlm4AreOneTensor) {
+  const NamingScheme scheme = GgufNames(ModelFamily::kGlm4);
+  for (const auto& [kind, part] : {std::pair(WeightKind::kGate, 0), {WeightKind::kUp, 1}}) {
+    const TensorName name = NameOf({kind, 3}, scheme);
+    EXPECT_EQ(name.tensor, "blk.3.ffn_up.weight");
+    EXPECT_EQ(name.part, part);
+    EXPECT_EQ(name.parts, 2);
+  }
 }
 
 TEST(GgufConfig, ReadsMixtral) {
