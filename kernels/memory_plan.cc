@@ -27,7 +27,7 @@ class Planner {
       : lifetimes_(lifetimes), placed_(OpsOf(lifetimes)), seen_(lifetimes.size(), 0) {}
 
   MemoryPlan Run(const Order& order) {
-    plan_ = {.offsets = std::vector<size_t>(lifetimes_.size()), .bytes = 0};
+    plan_ = {.offsets = std::vector<size_t>(lifetimes_.size())};
     for (std::vector<size_t>& at : placed_) at.clear();
     std::ranges::fill(seen_, size_t{0});
     last_ = 0;
@@ -122,6 +122,7 @@ MemoryPlan PlanMemory(std::span<const Lifetime> lifetimes) {
     MemoryPlan plan = planner.Run(order);
     if (plan.bytes < best.bytes) best = std::move(plan);
   }
+  best.in_use = bound;
   return best;
 }
 

@@ -19,6 +19,7 @@ struct Lifetime {
 struct MemoryPlan {
   std::vector<size_t> offsets;  // multiples of kPlanAlignment
   size_t bytes = 0;             // of the whole piece
+  size_t in_use = 0;            // LargestInUse
 };
 inline constexpr size_t kPlanAlignment = 256;
 

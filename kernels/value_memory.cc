@@ -21,12 +21,18 @@ size_t StridedBytes(const Tensor& tensor) {
   return static_cast<size_t>(tensor.rows * tensor.stride) * ShapeOf(tensor.dtype).bytes;
 }
 
-Lifetime LifetimeOf(const ValueUse& value, size_t ops) {
-  Lifetime lifetime = {
-      .bytes = StridedBytes(ShapeFor(value)), .first = value.first, .last = value.last};
-  if (value.reach == ValueReach::kAlways) lifetime.first = 0;
-  if (value.reach != ValueReach::kStep) lifetime.last = ops;
-  return lifetime;
+std::vector<Lifetime> LifetimesOf(std::span<const ValueUse> values) {
+  size_t ops = 0;
+  for (const ValueUse& value : values) ops = std::max(ops, value.last + 1);
+  std::vector<Lifetime> lifetimes;
+  for (const ValueUse& value : values) {
+    Lifetime lifetime = {
+        .bytes = StridedBytes(ShapeFor(value)), .first = value.first, .last = value.last};
+    if (value.reach == ValueReach::kAlways) lifetime.first = 0;
+    if (value.reach != ValueReach::kStep) lifetime.last = ops;
+    lifetimes.push_back(lifetime);
+  }
+  return lifetimes;
 }
 
 Status CheckRoomForValues(size_t bytes, Device& device) {
@@ -40,11 +46,7 @@ Status CheckRoomForValues(size_t bytes, Device& device) {
 }
 
 StatusOr<PlacedValues> PlaceInBuffer(std::span<const ValueUse> values, Device& device) {
-  size_t ops = 0;
-  for (const ValueUse& value : values) ops = std::max(ops, value.last + 1);
-  std::vector<Lifetime> lifetimes;
-  for (const ValueUse& value : values) lifetimes.push_back(LifetimeOf(value, ops));
-  const MemoryPlan plan = PlanMemory(lifetimes);
+  const MemoryPlan plan = PlanMemory(LifetimesOf(values));
   BATON_RETURN_IF_ERROR(CheckRoomForValues(plan.bytes, device));
   PlacedValues placed;
   if (plan.bytes == 0) return placed;

@@ -43,8 +43,8 @@ struct PlacedValues {
 Tensor ShapeFor(const ValueUse& value);
 // The bytes of the rows of a tensor, with the gaps between them.
 size_t StridedBytes(const Tensor& tensor);
-// When the memory of a value is in use. `ops` is the number of ops of the longest step.
-Lifetime LifetimeOf(const ValueUse& value, size_t ops);
+// When the memory of each value is in use.
+std::vector<Lifetime> LifetimesOf(std::span<const ValueUse> values);
 
 // Places values in one allocation of `device`. Errors: ResourceExhausted when it does not fit into
 // the free memory.

@@ -283,12 +283,11 @@ void CheckPlaces(const std::vector<StepOp>& ops, const ValueSpace& space) {
 StepMemory BindMemory(std::vector<StepOp>& ops, const ValueSpace& space, std::byte* base) {
   Uses uses(space, ops.size());
   for (size_t at = 0; at < ops.size(); ++at) uses.Visit(at, ops[at]);
-  const std::span<const Lifetime> lifetimes = uses.Finish();
-  const MemoryPlan plan = PlanMemory(lifetimes);
+  const MemoryPlan plan = PlanMemory(uses.Finish());
   Mover mover(space, uses, plan.offsets, base);
   for (StepOp& op : ops) std::visit(Pointers(mover), op);
   CheckPlaces(ops, space);
-  return {.bytes = plan.bytes, .in_use = LargestInUse(lifetimes)};
+  return {.bytes = plan.bytes, .in_use = plan.in_use};
 }
 
 }  // namespace baton::cuda

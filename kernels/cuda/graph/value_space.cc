@@ -35,18 +35,18 @@ const ValueSpace::Block* FindIn(std::span<const ValueSpace::Block> blocks, const
 }  // namespace
 
 std::vector<Tensor> ValueSpace::Place(std::span<const ValueUse> values) {
-  size_t ops = 0;
-  for (const ValueUse& value : values) ops = std::max(ops, value.last + 1);
+  const std::vector<Lifetime> lifetimes = LifetimesOf(values);
   std::vector<Tensor> tensors;
   std::vector<Lifetime> kept;
   std::vector<size_t> kept_values;
   for (const ValueUse& value : values) {
     Tensor& tensor = tensors.emplace_back(ShapeFor(value));
+    const Lifetime& lifetime = lifetimes[tensors.size() - 1];
     if (value.reach == ValueReach::kStep) {
-      tensor.data = Append(values_, kValues, StridedBytes(tensor));
+      tensor.data = Append(values_, kValues, lifetime.bytes);
       continue;
     }
-    kept.push_back(LifetimeOf(value, ops));
+    kept.push_back(lifetime);
     kept_values.push_back(tensors.size() - 1);
     keeps_results_ = keeps_results_ || value.reach == ValueReach::kAlways;
   }

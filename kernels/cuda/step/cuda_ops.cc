@@ -130,11 +130,7 @@ StatusOr<std::unique_ptr<Vector>> CudaOps::LoadVector(std::span<const float> val
 
 StatusOr<PlacedValues> CudaOps::PlaceValues(std::span<const ValueUse> values) {
   BATON_CUDA_RETURN_IF_ERROR(device_.MakeCurrent());
-  std::vector<Lifetime> lifetimes;
-  size_t ops = 0;
-  for (const ValueUse& value : values) ops = std::max(ops, value.last + 1);
-  for (const ValueUse& value : values) lifetimes.push_back(LifetimeOf(value, ops));
-  const size_t bytes = PlanMemory(lifetimes).bytes;
+  const size_t bytes = PlanMemory(LifetimesOf(values)).bytes;
   BATON_RETURN_IF_ERROR(CheckRoomForValues(bytes, device_));
   PlacedValues placed = {.tensors = values_->Place(values), .memory = nullptr};
   // The largest steps take more, for values that only this backend has.
