@@ -28,8 +28,7 @@ std::vector<Lifetime> LifetimesOf(std::span<const ValueUse> values) {
   for (const ValueUse& value : values) {
     Lifetime lifetime = {
         .bytes = StridedBytes(ShapeFor(value)), .first = value.first, .last = value.last};
-    if (value.reach == ValueReach::kAlways) lifetime.first = 0;
-    if (value.reach != ValueReach::kStep) lifetime.last = ops;
+    if (value.reach == ValueReach::kAlways) lifetime = {lifetime.bytes, 0, ops};
     lifetimes.push_back(lifetime);
   }
   return lifetimes;

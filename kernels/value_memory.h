@@ -25,8 +25,9 @@ struct ValueUse {
   DType dtype = DType::kF32;
   int64_t rows = 0;  // at most
   int64_t cols = 0;
-  // The ops that write it first and read it last, by their position in the longest step. Values
-  // that are needed at the same time are apart.
+  // The ops that write it first and use it last, by their position among the ops of all kinds of
+  // step; a result is used until its step has ended. Values that are needed at the same time are
+  // apart.
   size_t first = 0;
   size_t last = 0;
   ValueReach reach = ValueReach::kStep;

@@ -37,13 +37,14 @@ TEST(ValueMemoryTest, ValuesThatAreNotNeededTogetherShareMemory) {
   EXPECT_EQ(placed->memory->size(), 2 * 1792u);
 }
 
-TEST(ValueMemoryTest, AResultIsKeptUntilTheNextStep) {
+TEST(ValueMemoryTest, AResultSharesMemoryWithOpsOfOtherSteps) {
   CpuDevice device;
-  const ValueUse uses[] = {Use(0, 1, ValueReach::kResult), Use(2, 3), Use(0, 0)};
+  // A step of the ops 0 and 1 keeps its result until it ends, at 2; another step begins at 3.
+  const ValueUse uses[] = {Use(0, 2, ValueReach::kResult), Use(1, 1), Use(3, 3)};
   const auto placed = PlaceInBuffer(uses, device);
   ASSERT_TRUE(placed.ok()) << placed.status();
   EXPECT_NE(placed->tensors[0].data, placed->tensors[1].data);
-  EXPECT_EQ(placed->tensors[1].data, placed->tensors[2].data);
+  EXPECT_EQ(placed->tensors[0].data, placed->tensors[2].data);
 }
 
 TEST(ValueMemoryTest, WhatOtherStepsMustNotOverwriteIsAlone) {
