@@ -158,7 +158,7 @@ void Measure(Fixture& fixture, const FixtureShape& shape, const Case& which, con
       PlanMicroseconds(fixture, shape.shape),
       plan.rows.work_tiles,
       plan.chunks.work_tiles,
-      plan.ragged.work_tiles,
+      plan.ragged.empty() ? 0 : plan.ragged[0].work_tiles,
       plan.cluster.rows,
       plan.cluster.rows > 0 ? plan.cluster.splits : 0,
       plan.rows.combine.rows + plan.chunks.combine.rows,

@@ -325,7 +325,7 @@ TEST_F(AttentionTest, ComputesChunks) {
                                    {{1, 1000}, {0, 500}, {777, 333}}}) {
       const AttentionPlan plan = Run(shape, lengths);
       if (h.q < 24) continue;  // some of these steps have too little work for FlashAttention 3
-      EXPECT_EQ(plan.ragged.work_tiles > 0, IsHopper());
+      EXPECT_EQ(!plan.ragged.empty(), IsHopper());
       EXPECT_EQ(plan.chunks.work_tiles > 0, !IsHopper());
     }
   }
@@ -477,6 +477,30 @@ TEST_F(AttentionTest, RowsDoNotDependOnTheBatch) {
     }
     EXPECT_EQ(whole, splits);
   }
+}
+
+// The same where the cached K and V of all chunks are more than one launch gathers.
+TEST_F(AttentionTest, ChunksDoNotDependOnOtherContexts) {
+  if (!IsHopper()) GTEST_SKIP() << "FlashAttention 3 needs sm_90";
+  FixtureShape shape = Shape(32, 8, 128, 60000);
+  const Lengths all = {{3000, 500}, {0, 300}, {20000, 40}, {700, 900}};
+  const auto run = [&](const Lengths& lengths, size_t gather_bytes, size_t* launches) {
+    Fixture fixture(shape, {.deterministic = true, .gather_bytes = gather_bytes});
+    fixture.Begin(lengths, 0, {9, 1, 2, 3});
+    const AttentionPlan plan = fixture.Plan();
+    *launches = plan.ragged.size();
+    fixture.Launch(plan, 0);
+    EXPECT_LT(fixture.Error(0), kTolerance);
+    return fixture.Rows(0, lengths[0].second);
+  };
+  size_t launches = 0;
+  const auto alone = run({all[0]}, size_t{512} << 20, &launches);
+  EXPECT_EQ(launches, 1);
+  EXPECT_EQ(alone, run(all, size_t{512} << 20, &launches));
+  EXPECT_EQ(launches, 1);
+  // 4 KiB for each token and tensor: the third sequence takes more than a launch gathers.
+  EXPECT_EQ(alone, run(all, size_t{32} << 20, &launches));
+  EXPECT_EQ(launches, 3);
 }
 
 TEST_F(AttentionTest, RefusesShapes) {

@@ -62,7 +62,7 @@ bool CountClusters(DecodeLimits& limits) {
 // Whether the stream-K kernel writes all rows.
 bool OnlyStreamK(const AttentionPlan& plan) {
   return plan.work_tiles.count > 0 && plan.work_tiles.combine.rows == 0 &&
-         plan.rows.work_tiles == 0 && plan.chunks.work_tiles == 0 && plan.ragged.work_tiles == 0;
+         plan.rows.work_tiles == 0 && plan.chunks.work_tiles == 0 && plan.ragged.empty();
 }
 
 }  // namespace
@@ -87,6 +87,10 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const DeviceProperties& d
   if (MayRun(RowOf(KernelId::kStreamK).family, device)) {
     BATON_CUDA_RETURN_IF_ERROR(PrepareStreamKAttention());
   }
+  if (options.deterministic && MayRun(RowOf(KernelId::kFlash3).family, device)) {
+    // Whether this memory is free must not decide which kernel computes a row.
+    BATON_RETURN_IF_ERROR(attention->gathered_.Get(options.gather_bytes).status());
+  }
   return attention;
 }
 
@@ -96,25 +100,46 @@ bool Attention::GathersAll(const KvView& kv) const {
   return options_.deterministic && kv.dtype == DType::kFp8;
 }
 
-// Whether FlashAttention 3 computes many_.
-bool Attention::UsesRagged(const AttentionShape& shape, const KvView& kv) {
+std::vector<Attention::RaggedGroup> Attention::RaggedGroups(const AttentionShape& shape,
+                                                            const KvView& kv) const {
+  const bool cached = GathersAll(kv) || std::ranges::any_of(many_, [](const auto& sequence) {
+                        return sequence.length > sequence.rows;
+                      });
+  if (!cached) return {{many_, false, 0}};
+  const size_t token_bytes = size_t{4} * shape.kv_heads * shape.head_dim;
+  std::vector<RaggedGroup> groups;
+  size_t begin = 0;
+  size_t gathered = 0;
+  for (size_t i = 0; i < many_.size(); ++i) {
+    const size_t bytes = RoundUp(many_[i].length, kGatherAlignment) * token_bytes;
+    if (i > begin && gathered + bytes > options_.gather_bytes) {
+      groups.push_back({std::span(many_).subspan(begin, i - begin), true, gathered});
+      begin = i;
+      gathered = 0;
+    }
+    gathered += bytes;
+  }
+  groups.push_back({std::span(many_).subspan(begin), true, gathered});
+  return groups;
+}
+
+bool Attention::UsesRagged(const AttentionShape& shape,
+                           const KvView& kv,
+                           std::span<const RaggedGroup> groups) {
   ChunkBatch chunks;
   chunks.count = static_cast<int32_t>(many_.size());
-  int64_t tokens = 0;
-  bool cached = GathersAll(kv);
   for (const AttentionSequence& sequence : many_) {
-    cached = cached || sequence.length > sequence.rows;
     chunks.tiles += CeilDiv(sequence.rows, HopperTile(shape.head_dim));
     chunks.longest = std::max(chunks.longest, sequence.length);
-    tokens += RoundUp(sequence.length, kGatherAlignment);
   }
-  if (cached) chunks.gathered_bytes = 4 * tokens * shape.kv_heads * shape.head_dim;
   const KernelRequest request =
       ChunksRequest(HeadsOf(shape), kv, limits_, chunks, options_.deterministic);
   const KernelRule* const rule = Choose(request, limits_.device);
-  // When memory is short, chunks read their blocks in place instead of a gathered copy.
-  return rule != nullptr && rule->kernel == KernelId::kFlash3 &&
-         (!cached || gathered_.Get(static_cast<size_t>(chunks.gathered_bytes)).ok());
+  if (rule == nullptr || rule->kernel != KernelId::kFlash3) return false;
+  // When memory is short, chunks read their blocks in place instead of a gathered copy. The bits
+  // would differ, so deterministic mode fails instead.
+  return options_.deterministic ||
+         gathered_.Get(std::ranges::max(groups, {}, &RaggedGroup::gathered).gathered).ok();
 }
 
 StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
@@ -157,8 +182,11 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   tables.table_starts = step.d_table_starts;
   tables.row_starts = Write(fixed, row_starts);
   tables.last_tokens = Write(fixed, last_tokens);
-  if (!many_.empty() && UsesRagged(shape, kv)) {
-    BATON_ASSIGN_OR_RETURN(plan.ragged, PlanRagged(shape, step, kv, fixed));
+  const std::vector<RaggedGroup> groups = RaggedGroups(shape, kv);
+  if (!many_.empty() && UsesRagged(shape, kv, groups)) {
+    for (const RaggedGroup& group : groups) {
+      BATON_ASSIGN_OR_RETURN(plan.ragged.emplace_back(), PlanRagged(group, shape, step, kv, fixed));
+    }
   } else if (!many_.empty()) {
     BATON_ASSIGN_OR_RETURN(plan.chunks,
                            PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
@@ -301,37 +329,32 @@ StatusOr<PagedWork> Attention::PlanPaged(const AttentionShape& shape,
   return work;
 }
 
-StatusOr<RaggedWork> Attention::PlanRagged(const AttentionShape& shape,
+StatusOr<RaggedWork> Attention::PlanRagged(const RaggedGroup& group,
+                                           const AttentionShape& shape,
                                            const StepLayout& step,
                                            const KvView& kv,
                                            StepBuffer& fixed) {
   RaggedWork work;
   const int32_t block_tokens = kv.block_tokens;
-  const bool cached =
-      GathersAll(kv) || std::any_of(many_.begin(), many_.end(), [](const AttentionSequence& s) {
-        return s.length > s.rows;
-      });
   std::vector<int32_t> key_starts;
   std::vector<GatheredSequence> gathered;
-  for (const AttentionSequence& sequence : many_) {
-    key_starts.push_back(cached ? work.gather.tokens : sequence.row);
+  for (const AttentionSequence& sequence : group.chunks) {
+    key_starts.push_back(group.cached ? work.gather.tokens : sequence.row);
     work.row_count = std::max(work.row_count, sequence.row + sequence.rows);
-    if (!cached) continue;
+    if (!group.cached) continue;
     gathered.push_back({sequence.table_start, sequence.length, work.gather.tokens});
     const int32_t tokens = RoundUp(sequence.length, kGatherAlignment);
     work.gather.tokens += tokens;
     work.gather.max_blocks = std::max(work.gather.max_blocks, CeilDiv(tokens, block_tokens));
   }
-  if (cached) {
+  if (group.cached) {
     work.gather.sequences = static_cast<int32_t>(gathered.size());
     work.gather.list = Write(fixed, gathered);
     work.gather.tables = step.d_tables;
-    BATON_ASSIGN_OR_RETURN(
-        work.gather.to,
-        gathered_.Get(size_t{4} * work.gather.tokens * shape.kv_heads * shape.head_dim));
+    BATON_ASSIGN_OR_RETURN(work.gather.to, gathered_.Get(group.gathered));
   }
   RaggedTiles& work_tiles = ragged_tiles_;
-  ScheduleRagged(many_,
+  ScheduleRagged(group.chunks,
                  key_starts,
                  HopperTile(shape.head_dim),
                  shape.q_heads,
@@ -411,11 +434,11 @@ cudaError_t Attention::LaunchKernels(const AttentionPlan& plan, const AttentionL
     if (plan.portable.combine.rows > 0) then(LaunchCombineSplits, plan.portable.combine);
     return error;
   }
-  if (plan.ragged.work_tiles > 0) {
-    if (plan.ragged.gather.sequences > 0) then(LaunchGather, plan.ragged.gather);
-    if (shape.head_dim == 64) then(LaunchHopperAttention64, plan.ragged);
-    if (shape.head_dim == 128) then(LaunchHopperAttention128, plan.ragged);
-    if (shape.head_dim == 256) then(LaunchHopperAttention256, plan.ragged);
+  for (const RaggedWork& ragged : plan.ragged) {
+    if (ragged.gather.sequences > 0) then(LaunchGather, ragged.gather);
+    if (shape.head_dim == 64) then(LaunchHopperAttention64, ragged);
+    if (shape.head_dim == 128) then(LaunchHopperAttention128, ragged);
+    if (shape.head_dim == 256) then(LaunchHopperAttention256, ragged);
   }
   const bool fp8 = call.kv.dtype == DType::kFp8;
   if (plan.chunks.work_tiles > 0) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "common/base/status.h"
@@ -27,7 +28,7 @@ struct AttentionPlan {
   PagedWork rows;           // sequences with one or a few rows
   PagedWork chunks;         // prompt chunks, read from their blocks
   bool rows_alone = false;  // how `chunks` are computed (rows_alone.h)
-  RaggedWork ragged;        // prompt chunks, contiguous
+  std::vector<RaggedWork> ragged;  // prompt chunks, contiguous
   PortableWork portable;    // shapes that no other kernel supports
 
   bool operator==(const AttentionPlan&) const = default;
@@ -64,7 +65,18 @@ class Attention final {
 
  private:
   Attention() = default;
-  bool UsesRagged(const AttentionShape& shape, const KvView& kv);
+  // Prompt chunks that one launch of FlashAttention 3 computes.
+  struct RaggedGroup {
+    std::span<const AttentionSequence> chunks;
+    bool cached = false;   // reads K and V of the cache instead of those of the step
+    size_t gathered = 0;   // bytes of their copy
+  };
+  // Divides many_.
+  std::vector<RaggedGroup> RaggedGroups(const AttentionShape& shape, const KvView& kv) const;
+  // Whether FlashAttention 3 computes many_ in `groups`.
+  bool UsesRagged(const AttentionShape& shape,
+                  const KvView& kv,
+                  std::span<const RaggedGroup> groups);
   // Whether chunks read the cache instead of the K and V of the step.
   bool GathersAll(const KvView& kv) const;
   ClusterWork PlanCluster(const AttentionShape& shape,
@@ -81,7 +93,8 @@ class Attention final {
                                 int32_t tile,
                                 const SequenceTables& tables,
                                 StepBuffer& fixed);
-  StatusOr<RaggedWork> PlanRagged(const AttentionShape& shape,
+  StatusOr<RaggedWork> PlanRagged(const RaggedGroup& group,
+                                  const AttentionShape& shape,
                                   const StepLayout& step,
                                   const KvView& kv,
                                   StepBuffer& fixed);

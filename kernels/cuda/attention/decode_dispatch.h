@@ -23,6 +23,9 @@ struct AttentionOptions {
   // A row gives the same bits whatever else is in the step: contexts are split at fixed positions.
   bool deterministic = false;
   DecodeKernel decode = DecodeKernel::kAuto;
+  // Prompt chunks whose cached K and V take more than this are computed by several launches of
+  // FlashAttention 3, and a longer sequence by a launch of its own.
+  size_t gather_bytes = size_t{512} << 20;
 };
 
 // Positions that the last of `length` positions sees.

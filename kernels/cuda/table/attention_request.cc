@@ -110,7 +110,6 @@ KernelRequest ChunksRequest(const AttentionHeads& heads,
   request[Property::kLongest] = chunks.longest;
   request[Property::kTwiceWorkTiles] = 2 * chunks.tiles * heads.q_heads;
   request[Property::kSms] = limits.device.sm_count;
-  request[Property::kGatheredBytes] = chunks.gathered_bytes;
   return request;
 }
 

@@ -37,9 +37,8 @@ struct DecodeBatch {
 // The prompt chunks of a step.
 struct ChunkBatch {
   int32_t count = 0;
-  int32_t longest = 0;         // positions that the last row of a chunk sees without a window
-  int64_t tiles = 0;           // of FlashAttention 3, for one query head
-  int64_t gathered_bytes = 0;  // of the copy of cached K and V; 0 when chunks need none
+  int32_t longest = 0;  // positions that the last row of a chunk sees without a window
+  int64_t tiles = 0;    // of FlashAttention 3, for one query head
 };
 
 inline constexpr int32_t kMaxClusterSize = 16;  // thread blocks of KernelId::kCluster

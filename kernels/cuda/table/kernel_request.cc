@@ -52,7 +52,6 @@ std::string_view Name(Property property) {
       "positions of a work tile",
       "2 · work tiles",
       "SMs",
-      "bytes of gathered KV",
       "pairs of rows and experts",
       "pairs from which wgmma pays",
       "unit of expert rows in bytes",

@@ -80,7 +80,6 @@ enum class Property : uint8_t {
   kWorkTile,        // positions of a work tile of stream-K
   kTwiceWorkTiles,  // two times the tiles of rows and query heads of prompt chunks
   kSms,             // SMs of the device
-  kGatheredBytes,   // the copy of K and V that prompt chunks read; 0: none
   // Experts.
   kPairs,           // rows · experts of a row
   kWgmmaPairs,      // the pairs from which wgmma pays

@@ -240,7 +240,6 @@ constexpr Condition kAreShort = AtMost(Property::kPositions, kShortContext, Prop
 
 constexpr Condition kFitsWindow = AtMost(Property::kLongest, 1, Property::kWindow);
 constexpr Condition kHasNoWindow = AtLeast(Property::kWindow, INT32_MAX);
-constexpr Condition kGathersLittle = AtMost(Property::kGatheredBytes, int64_t{512} << 20);
 
 // By measurements on an H200 (notes/).
 constexpr KernelRule kRules[] = {
@@ -352,13 +351,13 @@ constexpr KernelRule kRules[] = {
     {.op = KernelOp::kChunks,
      .kernel = kFlash3,
      .mode = RuleMode::kFast,
-     .when = {kFitsWindow, AtLeast(Property::kTwiceWorkTiles, 1, Property::kSms), kGathersLittle},
+     .when = {kFitsWindow, AtLeast(Property::kTwiceWorkTiles, 1, Property::kSms)},
      .why = "twice as fast as FlashAttention 2 when half of the SMs have work"},
     {.op = KernelOp::kChunks,
      .kernel = kFlash3,
      .mode = RuleMode::kDeterministic,
      // A row has the same kernel, however long its chunk is.
-     .when = {kHasNoWindow, kGathersLittle},
+     .when = {kHasNoWindow},
      .why = "twice as fast as FlashAttention 2"},
     {.op = KernelOp::kChunks,
      .kernel = kFlash2Chunks,
