@@ -7,11 +7,26 @@
 
 namespace baton {
 
+// What a backend needs of the KV cache.
+struct KvNeeds {
+  bool k_dim_major = false;          // KvView::k_dim_major
+  int32_t block_token_multiple = 1;  // the tokens of a block are a multiple of this
+  bool cache_groups = false;         // layers may have block tables of their own (KvView::places)
+};
+
+// Where the KV of a layer is: a block of the table of cache group `group` holds it as number
+// `index` of the group's layers of this rank.
+struct KvLayerPlace {
+  int32_t group = 0;
+  int32_t index = 0;
+};
+
 // Paged KV memory as kernels see it: a plane of K and a plane of V of the same shape. The address
-// of K of one head in one layer of one block is base + block·block_stride + layer·layer_stride +
-// head·head_stride; V of that head lies value_offset after it. Inside the head, V is [token][dim];
-// K is [token][dim], or [dim][token] when `k_dim_major` (the CPU backend's choice: 16 tokens are
-// then one vector). Strides and offsets are in bytes. Does not own the memory.
+// of K of one head in one layer of one block is base + block·block_stride + index·layer_stride +
+// head·head_stride, where `index` is that of the layer's place; V of that head lies value_offset
+// after it. Inside the head, V is [token][dim]; K is [token][dim], or [dim][token] when
+// `k_dim_major` (the CPU backend's choice: 16 tokens are then one vector). Strides and offsets are
+// in bytes. Does not own the memory.
 struct KvView {
   std::byte* base = nullptr;
   DType dtype = DType::kF32;  // kF32, kF16, kBF16 or kFp8
@@ -25,9 +40,14 @@ struct KvView {
   int64_t layer_stride = 0;
   int64_t head_stride = 0;
   int64_t value_offset = 0;
+  int32_t groups = 1;                    // cache groups
+  const KvLayerPlace* places = nullptr;  // by layer; null: one group with all layers in order
 
+  KvLayerPlace PlaceOf(int32_t layer) const {
+    return places == nullptr ? KvLayerPlace{0, layer} : places[layer];
+  }
   std::byte* Key(int32_t block, int32_t layer, int32_t head) const {
-    return base + block * block_stride + layer * layer_stride + head * head_stride;
+    return base + block * block_stride + PlaceOf(layer).index * layer_stride + head * head_stride;
   }
   std::byte* Value(int32_t block, int32_t layer, int32_t head) const {
     return Key(block, layer, head) + value_offset;

@@ -90,12 +90,9 @@ class Ops {
   virtual Device& device() = 0;
   // The type of activations (f32 on the CPU).
   virtual DType activation_dtype() const = 0;
-  // Whether this backend needs K stored as [dim][token] inside a block (KvView::k_dim_major).
-  virtual bool k_dim_major() const = 0;
+  virtual KvNeeds kv_needs() const = 0;
   // Whether the KV cache may be in FP8 (E4M3).
   virtual bool supports_fp8_kv() const { return false; }
-  // The number of tokens in a KV block must be a multiple of this.
-  virtual int32_t block_token_multiple() const = 0;
   // Checks whether this backend can run a model, before its weights are loaded. Errors:
   // Unimplemented, naming the size that is out of bounds, its value and what would be right.
   virtual Status CheckModel(const ModelShape& shape) const = 0;

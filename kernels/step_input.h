@@ -15,7 +15,12 @@ struct SequenceRows {
   int32_t first_row = 0;
   int32_t row_count = 0;
   int32_t context = 0;      // tokens whose KV is in the cache before this step
-  int32_t first_block = 0;  // where its block table begins in StepInput::block_tables
+  int32_t first_block = 0;  // where its block tables begin in StepInput::block_tables
+  // The entries of its block table in each cache group; the tables of the groups follow each other.
+  // With one group it may be 0.
+  int32_t table_blocks = 0;
+
+  int32_t TableOf(int32_t group) const { return first_block + group * table_blocks; }
 };
 
 // The placeholder in StepInput::tokens for the token that the previously issued step samples for
@@ -25,7 +30,8 @@ constexpr TokenId ChosenBefore(int32_t index) {
 }
 
 // The input of one step. Block tables list arena blocks in the order of a sequence's tokens and
-// cover context + row_count tokens. The spans must stay valid until the step is issued.
+// cover context + row_count tokens. In a group with a window, entries before the window are any
+// blocks of the sequence. The spans must stay valid until the step is issued.
 struct StepInput {
   std::span<const TokenId> tokens;          // [rows]; ids, or ChosenBefore
   std::span<const int32_t> positions;       // [rows]

@@ -128,9 +128,10 @@ void PrefillHandoffs::OnChunk(const KvChunk& chunk, Time now) {
   handoff->leased = true;
   handoff->last_chunk = now;
   std::vector<BlockId>& blocks = handoff->blocks;
-  const size_t end = static_cast<size_t>(chunk.first_index) + chunk.blocks.size();
+  const auto begin = static_cast<ptrdiff_t>(chunk.first_index) * chunk.groups;
+  const size_t end = static_cast<size_t>(begin) + chunk.blocks.size();
   if (blocks.size() < end) blocks.resize(end);
-  std::copy(chunk.blocks.begin(), chunk.blocks.end(), blocks.begin() + chunk.first_index);
+  std::ranges::copy(chunk.blocks, blocks.begin() + begin);
   Send(*handoff, chunk, std::nullopt);
 }
 

@@ -80,7 +80,7 @@ Sequences::Sequences(Ops& ops,
   view_.layers = layers;
   view_.kv_heads = heads.kv_heads;
   view_.head_dim = heads.head_dim;
-  view_.k_dim_major = ops.k_dim_major();
+  view_.k_dim_major = ops.kv_needs().k_dim_major;
   view_.head_stride = int64_t{16} * heads.head_dim * static_cast<int64_t>(ShapeOf(dtype).bytes);
   view_.value_offset = view_.head_stride * heads.kv_heads;
   view_.layer_stride = view_.value_offset * 2;

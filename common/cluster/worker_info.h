@@ -30,7 +30,7 @@ struct WorkerInfo {
   std::string program_version;  // of the worker's program, "0.1.0"; for people
   std::string address;          // peer address of the stream; set by the router, not sent
   int32_t block_tokens = 0;
-  int32_t blocks = 0;
+  int32_t blocks = 0;  // of tokens: one arena block in each cache group
   int32_t max_sequences = 0;
   int32_t max_step_tokens = 0;
   int32_t context_length = 0;

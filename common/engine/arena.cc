@@ -38,7 +38,7 @@ KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
                       .block_tokens = options.block_tokens,
                       .dtype = options.dtype,
                       .k_dim_major = traits.k_dim_major,
-                      .sliding_window = traits.sliding_window});
+                      .windows = traits.windows});
 }
 
 // Uses a separate arena of one block, because these steps must allocate their memory before the
@@ -47,7 +47,8 @@ Status WarmUp(const ArenaSpec& spec, const KvLayout& layout, const KvShard& shar
   if (!spec.warm_up) return OkStatus();
   BATON_ASSIGN_OR_RETURN(const auto block,
                          device.Allocate(ShardBlockBytes(layout, shard), Sharing::kPrivate));
-  return spec.warm_up(MakeView(layout, shard, block->data(), 1));
+  const std::vector<KvLayerPlace> places = PlacesOf(layout, shard);
+  return spec.warm_up(MakeView(layout, shard, places, block->data(), 1));
 }
 
 // ResourceExhausted names the requested size, the free memory and the number of blocks that would
@@ -85,7 +86,8 @@ StatusOr<OwnedArena> OpenArena(const ArenaSpec& spec, const ModelTraits& traits,
   }
   BATON_ASSIGN_OR_RETURN(opened.memory, Allocate(opened.layout, shard, blocks, device));
   opened.arena = {shard, opened.memory.get()};
-  opened.view = MakeView(opened.layout, shard, opened.memory->data(), blocks);
+  opened.places = PlacesOf(opened.layout, shard);
+  opened.view = MakeView(opened.layout, shard, opened.places, opened.memory->data(), blocks);
   return opened;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/engine/model_traits.h"
@@ -29,6 +30,7 @@ struct OwnedArena {
   KvLayout layout;  // of the whole model
   std::unique_ptr<Buffer> memory = {};
   KvArena arena = {};
+  std::vector<KvLayerPlace> places = {};  // of `view`
   KvView view = {};
 };
 

@@ -35,21 +35,25 @@ StepInput Batch::input() const {
 void Batch::AddRow(const PlanRow& row) {
   const Sequence& sequence = *row.sequence;
   const auto first_row = static_cast<int32_t>(tokens_.size());
+  const int32_t blocks = sequence.table.size();
   // Rows that are computed singly look like sequences with the same blocks.
   const int32_t parts = row.singly ? row.count : 1;
   for (int32_t part = 0; part < parts; ++part) {
     sequences_.push_back({.first_row = first_row + part,
                           .row_count = row.count / parts,
                           .context = row.first + part,
-                          .first_block = static_cast<int32_t>(block_tables_.size())});
+                          .first_block = static_cast<int32_t>(block_tables_.size()),
+                          .table_blocks = blocks});
   }
   const std::span<const TokenId> all(sequence.tokens);
   const auto added = all.subspan(row.first, row.count);
   tokens_.insert(tokens_.end(), added.begin(), added.end());
   positions_.resize(tokens_.size());
   std::iota(positions_.begin() + first_row, positions_.end(), row.first);
-  for (BlockId block : sequence.table.blocks()) {
-    block_tables_.push_back(static_cast<int32_t>(block.value()));
+  for (int32_t group = 0; group < sequence.table.groups(); ++group) {
+    for (BlockId block : sequence.table.blocks(group).first(blocks)) {
+      block_tables_.push_back(static_cast<int32_t>(block.value()));
+    }
   }
   for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
     logit_rows_.push_back(first_row + at - row.first);

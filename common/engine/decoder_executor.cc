@@ -36,11 +36,21 @@ int32_t StagesOf(const Decoder& decoder) {
   return 1;
 }
 
+// ModelTraits::windows. Without cache groups all layers keep what one of them needs.
+std::vector<int32_t> WindowsOf(const ModelSpec& spec, bool cache_groups) {
+  std::vector<int32_t> windows;
+  for (const LayerSpec& layer : spec.layers) {
+    windows.push_back(cache_groups ? layer.window : spec.sliding_window());
+  }
+  return windows;
+}
+
 }  // namespace
 
 ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
   const ModelSpec& spec = decoder.spec();
   BATON_CHECK(token_ids >= 1 && token_ids <= spec.vocab, "{} token ids", token_ids);
+  const KvNeeds needs = decoder.ops().kv_needs();
   return {.context_length = spec.context_length,
           .vocabulary = token_ids,
           .max_rows = decoder.limits().max_rows,
@@ -48,9 +58,9 @@ ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
           .layers = spec.layer_count(),
           .kv_heads = spec.kv_heads,
           .head_dim = spec.head_dim,
-          .block_token_multiple = decoder.ops().block_token_multiple(),
-          .sliding_window = spec.sliding_window(),
-          .k_dim_major = decoder.ops().k_dim_major(),
+          .block_token_multiple = needs.block_token_multiple,
+          .windows = WindowsOf(spec, needs.cache_groups),
+          .k_dim_major = needs.k_dim_major,
           .fp8_kv = decoder.limits().fp8_kv,
           .fingerprint = decoder.fingerprint()};
 }
@@ -172,7 +182,7 @@ Status DecoderExecutor::RunAlike(const KvView& kv,
                                  int32_t rows) {
   const int32_t blocks = (context + rows + kv.block_tokens - 1) / kv.block_tokens;
   const std::vector<TokenId> tokens(static_cast<size_t>(sequences) * rows, 0);
-  const std::vector<int32_t> tables(static_cast<size_t>(sequences) * blocks, 0);
+  const std::vector<int32_t> tables(static_cast<size_t>(sequences) * blocks * kv.groups, 0);
   std::vector<int32_t> positions;
   std::vector<SequenceRows> parts;
   std::vector<int32_t> logit_rows;
@@ -180,7 +190,7 @@ Status DecoderExecutor::RunAlike(const KvView& kv,
   const int32_t sampled_rows = decoder_.plan().place.leader() ? sequences : 0;
   const std::vector<SamplingRow> sampling(sampled_rows, SamplingRow{&greedy, 0, {}, {}, {}});
   for (int32_t i = 0; i < sequences; ++i) {
-    parts.push_back({i * rows, rows, context, i * blocks});
+    parts.push_back({i * rows, rows, context, i * blocks * kv.groups, blocks});
     for (int32_t row = 0; row < rows; ++row) positions.push_back(context + row);
     logit_rows.push_back((i + 1) * rows - 1);
   }

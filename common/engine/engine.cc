@@ -43,13 +43,18 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const Executor
                      .scored_rows =
                          std::min(kScoredRows, traits.max_logit_rows - options.max_sequences)},
           .model_fingerprint = traits.fingerprint,
-          .sliding_window = traits.sliding_window,
           .stages = std::min<int32_t>(executor.stages(), StepQueue::kMaxSteps),
           .samples_later = executor.samples_later()};
 }
 
+std::vector<int32_t> WindowsOf(const KvLayout& layout) {
+  std::vector<int32_t> windows;
+  for (const KvCacheGroup& group : layout.groups) windows.push_back(group.sliding_window);
+  return windows;
+}
+
 KvChunk ViewOf(const Outcomes::Chunk& chunk) {
-  return {chunk.id, chunk.epoch, chunk.first_index, chunk.blocks, chunk.last};
+  return {chunk.id, chunk.epoch, chunk.first_index, chunk.groups, chunk.blocks, chunk.last};
 }
 
 }  // namespace
@@ -64,7 +69,10 @@ class Engine::Impl {
       : executor_(executor),
         listener_(listener),
         clock_(clock),
-        cache_(executor.kv_blocks(), executor.kv_layout().block_tokens, options.prefix_cache),
+        cache_(executor.kv_blocks(),
+               executor.kv_layout().block_tokens,
+               options.prefix_cache,
+               WindowsOf(executor.kv_layout())),
         scheduler_(SchedulerOptions(options, executor), cache_),
         masks_(executor.traits().vocabulary, options.mask_threads),
         compiling_(grammars, masks_, inbox_) {

@@ -19,23 +19,26 @@ struct RequestFailure {
   Status status;
 };
 
-// Blocks of a kPrefill request whose KV is final: [first_index, first_index + blocks.size()) of its
-// block table. `last`: the whole prompt is computed (the last block may be partly filled).
+// Blocks of a kPrefill request whose KV is final: the blocks of tokens from `first_index` on, and
+// for each of them one arena block of each cache group. `last`: the whole prompt is computed (the
+// last block may be partly filled).
 struct KvChunk {
   RequestId id;
   Epoch epoch;
   int32_t first_index = 0;
+  int32_t groups = 1;  // cache groups
   std::span<const BlockId> blocks;
   bool last = false;
 };
 
-// Blocks reserved for a kDecode request. The first `cached_blocks` blocks already hold the prefix
-// and must not be written.
+// Blocks reserved for a kDecode request. The first `cached_blocks` blocks of tokens already hold the
+// prefix and must not be written.
 struct KvReservation {
   RequestId id;
   Epoch epoch;
   int32_t cached_blocks = 0;
-  std::vector<BlockId> blocks;  // the whole block table of the prompt
+  // The whole block table of the prompt: for each block of tokens one of each cache group.
+  std::vector<BlockId> blocks;
 };
 
 // Receives the results of the engine; the worker implements it. The methods are called in order on

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/base/hash.h"
 
@@ -16,9 +17,9 @@ struct ModelTraits {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t block_token_multiple = 1;  // tokens of a KV block are a multiple of this
-  // The most tokens that a token's attention reads in any layer, itself included. 0: some layer
-  // reads all tokens.
-  int32_t sliding_window = 0;
+  // By layer: how many tokens a token's attention reads, itself included; 0: all tokens. Empty: all
+  // layers read all tokens.
+  std::vector<int32_t> windows = {};
   bool k_dim_major = false;
   bool fp8_kv = false;  // the model was loaded for an FP8 KV cache
   Hash128 fingerprint = {};

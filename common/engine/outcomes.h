@@ -16,6 +16,7 @@ struct Outcomes {
     RequestId id;
     Epoch epoch;
     int32_t first_index = 0;
+    int32_t groups = 1;  // cache groups
     std::vector<BlockId> blocks;
     bool last = false;
   };

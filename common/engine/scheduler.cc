@@ -16,7 +16,9 @@ Scheduler::Scheduler(const Options& options, KvCache& cache)
     : options_(options),
       slot_limit_(std::min(options.engine.max_sequences, options.engine.max_step_tokens)),
       ordering_(options.engine.policy),
-      cache_(cache) {}
+      cache_(cache),
+      room_(cache.windows(), cache.block_tokens(), cache.total(), options.engine.max_step_tokens) {
+}
 
 void Scheduler::set_step_time(const StepTimeModel& step_time) {
   step_time_ = step_time;
@@ -70,14 +72,14 @@ void Scheduler::Add(Request request, Time now, Constraint constraint) {
   active->request = std::move(request);
   if (Status status = CheckRoom(*active); !status.ok()) return Refuse(key, status);
   if (active->request.kind != RequestKind::kPrefill) {
-    active->longest = static_cast<int32_t>(std::min<int64_t>(active->longest, MaxTokens()));
+    active->longest = static_cast<int32_t>(std::min<int64_t>(active->longest, room_.max_tokens()));
   }
 
   if (cache_.prefix_caching()) active->hasher.Extend(leader.tokens, leader.hashes);
   int64_t uncached = leader.length();
   if (engine.policy == SchedulingPolicy::kShortestPrefill ||
       engine.policy == SchedulingPolicy::kDeadline) {
-    uncached -= static_cast<int64_t>(FindPrefix(leader).blocks.size()) * cache_.block_tokens();
+    uncached -= int64_t{FindPrefix(leader).count} * cache_.block_tokens();
   }
   leader.rank = {ordering_.VirtualTime(active->request, uncached, token_time_), active->serial, 0};
   active->added = now;
@@ -116,7 +118,7 @@ void Scheduler::BoundWait(ActiveRequest& active, Time now) const {
 void Scheduler::CountHeld(const ActiveRequest& active, int32_t requests) {
   held_ += requests;
   if (active.awaits_reservation()) {
-    expected_blocks_ += requests * cache_.BlocksFor(active.sequences[0].length());
+    expected_blocks_ += requests * room_.All(active.sequences[0].length());
   } else {
     waiting_tokens_ += requests * active.sequences[0].length();
   }
@@ -345,7 +347,7 @@ Status Scheduler::NoBlocksFor(const ActiveRequest& active) const {
   return MakeStatus(StatusCode::kResourceExhausted,
                     "the prompt needs {} KV blocks; {} of {} are available, and {} reservations "
                     "are waiting",
-                    cache_.BlocksFor(active.sequences[0].length()),
+                    room_.All(active.sequences[0].length()),
                     cache_.available(),
                     cache_.total(),
                     waiting_reservations_);

@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/engine/kv_room.h"
 #include "common/engine/options.h"
 #include "common/engine/ordering.h"
 #include "common/engine/outcomes.h"
@@ -37,7 +38,6 @@ class Scheduler final {
     EngineOptions engine;
     RequestLimits limits;
     Hash128 model_fingerprint;
-    int32_t sliding_window = 0;  // ModelTraits::sliding_window
     int32_t stages = 1;          // Executor::stages, at most StepQueue::kMaxSteps
     bool samples_later = false;  // Executor::samples_later
   };
@@ -129,17 +129,14 @@ class Scheduler final {
     return options_.engine.admission == AdmissionPolicy::kGuaranteedNoEvict;
   }
 
-  // scheduler_room.cc: how many blocks a request needs, also with a sliding window.
+  // scheduler_room.cc: how many blocks a request needs.
   int32_t OwnWorstBlocks(const ActiveRequest& active) const;
   int32_t MaxBlocks(const ActiveRequest& active) const;
   int32_t MinBlocks(const ActiveRequest& active) const;
+  int32_t SharedBlocks(int32_t length) const;
   int32_t BlocksToPromise(const Sequence& sequence) const;
-  int64_t MaxTokens() const;
-  bool slides() const;
+  bool slides() const { return room_.slides(); }
   bool slides(const Sequence& sequence) const;
-  int32_t WindowBlocks() const;
-  int32_t ChunkTokens() const;
-  int32_t MaxHeldBlocks() const;
   int32_t HandoffBlocks() const;
   void ReleaseSlidBlocks(Sequence& sequence);
 
@@ -160,7 +157,7 @@ class Scheduler final {
   void AdmitWaiting(Time now);
   void AdmitReservations(Time now);
   bool Admit(Sequence& sequence, const PrefixHit& hit, Time now);
-  int32_t FirstBlocks(const Sequence& sequence, int32_t hits) const;
+  std::vector<int32_t> FirstSizes(const Sequence& sequence, int32_t hits) const;
   int32_t Spare() const;
   bool Blocked(const Sequence& sequence);
   bool FitsNow(const Sequence& sequence, const PrefixHit& hit);
@@ -196,6 +193,7 @@ class Scheduler final {
   const int32_t slot_limit_;
   const Ordering ordering_;
   KvCache& cache_;
+  const KvRoom room_;
   Duration token_time_ = std::chrono::microseconds(100);  // predicted time of one computed token
   StepTimeModel step_time_;
 

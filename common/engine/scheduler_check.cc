@@ -33,9 +33,9 @@ std::vector<const Lease*> Scheduler::AllLeases() const {
 
 int32_t Scheduler::LeakedBlocks() const {
   int64_t held = 0;
-  for (const Sequence* sequence : running_) held += std::ssize(sequence->table.held());
-  for (const Sequence* sequence : awaiting_kv_) held += std::ssize(sequence->table.held());
-  VisitOtherLeases([&](const Lease& lease) { held += std::ssize(lease.held()); });
+  for (const Sequence* sequence : running_) held += sequence->table.held();
+  for (const Sequence* sequence : awaiting_kv_) held += sequence->table.held();
+  VisitOtherLeases([&](const Lease& lease) { held += lease.held(); });
   return held == cache_.references() ? 0 : cache_.CountLeaked(AllLeases());
 }
 
@@ -43,11 +43,11 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
   const RequestId id = sequence.request->request.id;
   const bool holds =
       sequence.state == SequenceState::kRunning || sequence.state == SequenceState::kAwaitingKv;
-  if (!holds && (sequence.table.size() != 0 || sequence.slots != 0 || sequence.promised != 0)) {
+  if (!holds && (sequence.table.held() != 0 || sequence.slots != 0 || sequence.promised != 0)) {
     return Broken("request {}: a {} sequence has {} blocks and {} slots",
                   id,
                   Name(sequence.state),
-                  sequence.table.size(),
+                  sequence.table.held(),
                   sequence.slots);
   }
   if (holds &&
@@ -63,21 +63,23 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
   if (sequence.state == SequenceState::kRunning && sequence.remaining() < 1) {
     return Broken("request {}: a running sequence has nothing to compute", id);
   }
-  if (never_evicts() && slides() && std::ssize(sequence.table.held()) > sequence.promised) {
+  if (never_evicts() && slides() && sequence.table.held() > sequence.promised) {
     return Broken("request {}: it holds {} blocks; {} are promised",
                   id,
-                  sequence.table.held().size(),
+                  sequence.table.held(),
                   sequence.promised);
   }
-  const int32_t window = options_.sliding_window;
-  if (sequence.table.first() > 0 && (window == 0 || sequence.table.first() * cache_.block_tokens() >
-                                                        sequence.computed - window + 1)) {
+  for (int32_t group = 0; group < sequence.table.groups(); ++group) {
+    // A sequence that waits for KV has its cached blocks already.
+    const int32_t next = sequence.state == SequenceState::kAwaitingKv ? sequence.length()
+                                                                      : sequence.computed;
+    if (sequence.table.first(group) <= room_.FirstRead(group, next)) continue;
     return Broken(
-        "request {}: the blocks of {} tokens are released; {} are computed, the window is {}",
+        "request {}: the blocks of {} tokens in cache group {} are released; {} are computed",
         id,
-        sequence.table.first() * cache_.block_tokens(),
-        sequence.computed,
-        window);
+        sequence.table.first(group) * cache_.block_tokens(),
+        group,
+        sequence.computed);
   }
   if (sequence.stored > cache_.BlocksFor(sequence.length())) {
     return Broken(

@@ -128,12 +128,12 @@ std::optional<Outcomes::Chunk> Scheduler::LeaseChunk(const Sequence& sequence,
   const int32_t from = found == handoffs_.end() ? 0 : found->second.size();
   const int32_t to = last ? sequence.table.size() : computed / cache_.block_tokens();
   if (to <= from && !last) return std::nullopt;
-  const auto blocks = sequence.table.blocks().subspan(from, to - from);
-  handoffs_.try_emplace(active.key(), Lease(cache_)).first->second.Append(blocks);
+  handoffs_.try_emplace(active.key(), Lease(cache_)).first->second.Append(sequence.table, from, to);
   return Outcomes::Chunk{active.request.id,
                          active.request.epoch,
                          from,
-                         std::vector<BlockId>(blocks.begin(), blocks.end()),
+                         cache_.groups(),
+                         sequence.table.Entries(from, to),
                          last};
 }
 
@@ -164,7 +164,7 @@ void Scheduler::Fork(ActiveRequest& active) {
   Sequence& leader = active.sequences[0];
   active.forked = true;
   active.live = active.request.samples;
-  const int32_t shared = leader.length() / cache_.block_tokens();
+  const int32_t shared = SharedBlocks(leader.length());
   for (int32_t i = 1; i < active.request.samples; ++i) {
     Sequence& sequence = active.sequences.emplace_back();
     sequence.request = &active;

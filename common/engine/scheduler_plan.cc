@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "common/base/check.h"
 #include "common/engine/scheduler.h"
@@ -71,8 +72,8 @@ bool Scheduler::CanPlanAhead() {
     return decodes(*sequence) && sequence->remaining() == 1;
   };
   if (!std::ranges::all_of(running_, ready)) return false;
-  // Each sequence takes at most one block, so no sequence is preempted.
-  if (std::cmp_less(cache_.available(), running_.size())) return false;
+  // Each sequence takes at most one block of each group, so no sequence is preempted.
+  if (std::cmp_less(cache_.available(), running_.size() * cache_.groups())) return false;
   if (waiting_reservations_ > options_.engine.max_waiting_reservations) return false;
   return waiting_.empty() || Blocked(**waiting_.begin());
 }
@@ -155,7 +156,7 @@ void Scheduler::PlanDecodes() {
 bool Scheduler::MakeRoomOrPreempt(size_t rank) {
   Sequence& sequence = *running_[rank];
   const int32_t remaining = sequence.remaining();
-  const int32_t count = remaining == 1 ? 1 : std::min(remaining, ChunkTokens());
+  const int32_t count = remaining == 1 ? 1 : std::min(remaining, room_.chunk_tokens());
   bool fits = MakeRoom(sequence, count);
   if (!fits && !steps_.empty()) {
     short_of_blocks_ = true;
@@ -174,7 +175,7 @@ bool Scheduler::MakeRoomOrPreempt(size_t rank) {
 int32_t Scheduler::SlidingRoom(const Sequence& sequence) const {
   if (sequence.under_way > 0) return 0;
   const int32_t held = sequence.table.size() * cache_.block_tokens();
-  return std::min(ChunkTokens(), held - sequence.computed);
+  return std::min(room_.chunk_tokens(), held - sequence.computed);
 }
 
 // Needs no blocks: a prompt receives its blocks at admission or in PlanDecodes.
@@ -273,14 +274,11 @@ bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
   const int32_t first = sequence.computed / cache_.block_tokens();
   if (need <= sequence.table.size() && sequence.table.IsExclusive(first)) return true;
   const int32_t before = cache_.available();
-  if (need > sequence.table.size() && !sequence.table.Grow(need - sequence.table.size())) {
-    return false;
-  }
-  std::optional<BlockCopy> copy;
-  if (!sequence.table.MakeExclusive(first, copy)) return false;
-  if (copy) {
-    plan_->copies.push_back(*copy);
-    steps_.prepared().copied.Add(cache_, BlockId(static_cast<uint32_t>(copy->from)));
+  if (!sequence.table.GrowTo(need)) return false;
+  const size_t copies = plan_->copies.size();
+  if (!sequence.table.MakeExclusive(first, plan_->copies)) return false;
+  for (const BlockCopy& copy : std::span(plan_->copies).subspan(copies)) {
+    steps_.prepared().copied.Add(cache_, BlockId(static_cast<uint32_t>(copy.from)));
   }
   if (slides()) return true;
   const int32_t taken = std::min(before - cache_.available(), sequence.promised);
@@ -343,10 +341,12 @@ void Scheduler::AdmitReservations(Time now) {
 }
 
 // Blocks that a new sequence may take without taking those that running sequences need. Under
-// kMaxUtilization this is an estimate: each sequence may need one more block soon, and a prompt
+// kMaxUtilization this is an estimate: each sequence may need one more block of tokens soon, and a prompt
 // admitted into these blocks would only cause preemption.
 int32_t Scheduler::Spare() const {
-  if (!never_evicts()) return cache_.available() - static_cast<int32_t>(running_.size());
+  if (!never_evicts()) {
+    return cache_.available() - static_cast<int32_t>(running_.size()) * cache_.groups();
+  }
   // With a sliding window, a sequence that releases a shared block makes no block available. So the
   // promised blocks of all sequences must fit beside each other.
   if (slides()) return cache_.total() - promised_ - HandoffBlocks();
@@ -369,30 +369,32 @@ PrefixHit Scheduler::FindPrefix(const Sequence& sequence) const {
   const bool scores = active.scored < active.to_score;
   const int32_t last = scores ? active.scored : sequence.length() - (whole ? 0 : 1);
   const int32_t limit = last / cache_.block_tokens();
-  PrefixHit hit = cache_.Match(sequence.hashes, sequence.tokens, limit);
-  if (options_.engine.repeat_output_singly && !whole && !hit.blocks.empty()) {
-    const auto hits = static_cast<int32_t>(hit.blocks.size());
-    const bool single = hits * cache_.block_tokens() == sequence.request->request.prompt_length - 1;
-    if (single) hit = cache_.Match(sequence.hashes, sequence.tokens, hits - 1);
+  // A hand-off sends every block of the prompt.
+  const bool sent = active.request.kind == RequestKind::kPrefill;
+  const auto want = sent ? KvCache::Want::kAll : KvCache::Want::kResume;
+  PrefixHit hit = cache_.Match(sequence.hashes, sequence.tokens, limit, want);
+  if (options_.engine.repeat_output_singly && !whole && hit.count > 0) {
+    const bool single = hit.count * cache_.block_tokens() == active.request.prompt_length - 1;
+    if (single) hit = cache_.Match(sequence.hashes, sequence.tokens, hit.count - 1, want);
   }
   return hit;
 }
 
 bool Scheduler::ComputedByOther(const Sequence& sequence, const PrefixHit& hit) const {
-  const size_t next = hit.blocks.size();
+  const auto next = static_cast<size_t>(hit.count);
   if (next >= sequence.hashes.size()) return false;
   if (static_cast<int32_t>(next + 1) * cache_.block_tokens() >= sequence.length()) return false;
   return std::ranges::find(computing_, sequence.hashes[next]) != computing_.end();
 }
 
 bool Scheduler::FitsNow(const Sequence& sequence, const PrefixHit& hit) {
-  const auto hits = static_cast<int32_t>(hit.blocks.size());
+  const int32_t cached = hit.count * cache_.groups();
   int32_t need = BlocksToPromise(sequence);
   if (!never_evicts()) {
-    const int32_t idle = slides(sequence) ? std::min(hit.idle, WindowBlocks()) : hit.idle;
-    need = FirstBlocks(sequence, hits) - hits + idle;
+    const std::vector<int32_t> sizes = FirstSizes(sequence, hit.count);
+    need = std::accumulate(sizes.begin(), sizes.end(), hit.idle - cached);
   } else if (!slides()) {
-    need += hit.idle - hits;
+    need += hit.idle - cached;
   }
   if (need <= Spare()) return true;
   blocked_ = &sequence;
@@ -401,26 +403,21 @@ bool Scheduler::FitsNow(const Sequence& sequence, const PrefixHit& hit) {
   return false;
 }
 
-// The size of the block table of a sequence that is admitted with `hits` cached blocks.
-int32_t Scheduler::FirstBlocks(const Sequence& sequence, int32_t hits) const {
-  const int32_t all = cache_.BlocksFor(sequence.length());
-  return slides(sequence) ? std::min(all, hits + cache_.BlocksFor(ChunkTokens())) : all;
+// The sizes of the block tables of a sequence that is admitted with `hits` cached blocks of tokens.
+std::vector<int32_t> Scheduler::FirstSizes(const Sequence& sequence, int32_t hits) const {
+  if (slides(sequence)) return room_.FirstSizes(sequence.length(), hits);
+  return std::vector<int32_t>(cache_.groups(), cache_.BlocksFor(sequence.length()));
 }
 
 // False when it does not fit now.
 bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   if (!FitsNow(sequence, hit)) return false;
   ActiveRequest& active = *sequence.request;
-  const auto hits = static_cast<int32_t>(hit.blocks.size());
-  const int32_t blocks = FirstBlocks(sequence, hits);
-  sequence.table.Append(hit.blocks);
-  if (slides(sequence)) {
-    sequence.computed = hits * cache_.block_tokens();
-    ReleaseSlidBlocks(sequence);
-  }
-  if (!sequence.table.Grow(blocks - hits)) {
+  const int32_t hits = hit.count;
+  if (hits > 0) sequence.table.Take(hit);
+  const std::vector<int32_t> sizes = FirstSizes(sequence, hits);
+  if (!sequence.table.GrowTo(sizes)) {
     sequence.table.Clear();
-    sequence.computed = 0;
     return false;
   }
   sequence.stored = hits;
@@ -429,7 +426,8 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   sequence.slots = active.forked ? 1 : active.request.samples;
   slots_ += sequence.slots;
   if (never_evicts()) {
-    sequence.promised = BlocksToPromise(sequence) - (slides() ? 0 : blocks);
+    const int32_t taken = slides() ? 0 : std::accumulate(sizes.begin(), sizes.end(), 0);
+    sequence.promised = BlocksToPromise(sequence) - taken;
     promised_ += sequence.promised;
   }
   if (!active.started) {
@@ -449,11 +447,11 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   if (active.request.kind == RequestKind::kPrefill) outcomes_.started.push_back(active.key());
   auto cached = LeaseChunk(sequence, sequence.computed, /*last=*/false);
   if (cached) outcomes_.chunks.push_back(*std::move(cached));
-  const size_t next = hit.blocks.size();
+  const auto next = static_cast<size_t>(hits);
   if (next < sequence.hashes.size()) computing_.push_back(sequence.hashes[next]);
   // The caller has checked that the budget is not used up.
   int32_t budget = std::max(1, PromptBudget(sequence.computed));
-  if (slides(sequence)) budget = std::min(budget, ChunkTokens());
+  if (slides(sequence)) budget = std::min(budget, room_.chunk_tokens());
   const int32_t count = ChunkOf(sequence, budget);
   if (count > 0) AddRow(sequence, count);
   return true;
@@ -463,12 +461,12 @@ void Scheduler::StartReserved(Sequence& sequence, const PrefixHit& hit) {
   const RequestKey key = sequence.request->key();
   sequence.MoveTo(SequenceState::kAwaitingKv);
   awaiting_kv_.push_back(&sequence);
-  const auto blocks = sequence.table.blocks();
-  handoffs_.insert_or_assign(key, sequence.table.Share(sequence.table.size()));
+  const int32_t blocks = sequence.table.size();
+  handoffs_.insert_or_assign(key, sequence.table.Share(blocks));
   outcomes_.reservations.push_back({.id = key.first,
                                     .epoch = key.second,
-                                    .cached_blocks = static_cast<int32_t>(hit.blocks.size()),
-                                    .blocks = {blocks.begin(), blocks.end()}});
+                                    .cached_blocks = hit.count,
+                                    .blocks = sequence.table.Entries(0, blocks)});
 }
 
 // Refuses the lowest ranked reservations, because they would wait longest.

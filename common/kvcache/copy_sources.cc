@@ -9,12 +9,13 @@ void CopySources::Add(KvCache& cache, BlockId block) {
     cache_ = &cache;
     lease_ = Lease(cache);
   }
-  lease_.Append({&block, 1});
+  lease_.Append(0, {&block, 1});
   cache_->pool_.BeginCopy(block);
 }
 
 void CopySources::Clear() {
-  for (const BlockId block : lease_.blocks()) cache_->pool_.EndCopy(block);
+  if (cache_ == nullptr) return;
+  for (const BlockId block : lease_.blocks(0)) cache_->pool_.EndCopy(block);
   lease_.Clear();
 }
 

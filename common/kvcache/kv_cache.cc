@@ -1,28 +1,75 @@
 #include "common/kvcache/kv_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace baton {
+namespace {
 
-KvCache::KvCache(int32_t blocks, int32_t block_tokens, bool prefix_cache)
+// The group that keeps the most tokens: the first one without a window, or with the largest.
+int32_t LongestGroup(std::span<const int32_t> windows) {
+  size_t longest = 0;
+  for (size_t i = 1; i < windows.size() && windows[longest] > 0; ++i) {
+    if (windows[i] == 0 || windows[i] > windows[longest]) longest = i;
+  }
+  return static_cast<int32_t>(longest);
+}
+
+}  // namespace
+
+KvCache::KvCache(int32_t blocks,
+                 int32_t block_tokens,
+                 bool prefix_cache,
+                 std::vector<int32_t> windows)
     : block_tokens_(block_tokens),
       prefix_caching_(prefix_cache),
+      windows_(std::move(windows)),
       pool_(blocks),
-      prefix_(prefix_cache ? blocks : 0, block_tokens) {}
+      prefix_(prefix_cache ? blocks : 0, block_tokens, groups(), LongestGroup(windows_)) {}
+
+int32_t KvCache::FirstRead(int32_t count, int32_t window) const {
+  if (window == 0) return 0;
+  const int64_t first = (int64_t{count} * block_tokens_ - window + 1) / block_tokens_;
+  return static_cast<int32_t>(std::clamp<int64_t>(first, 0, count - 1));
+}
 
 PrefixHit KvCache::Match(std::span<const Hash128> hashes,
                          std::span<const TokenId> tokens,
-                         int32_t limit) const {
+                         int32_t limit,
+                         Want want) const {
   PrefixHit hit;
   if (!prefix_caching_) return hit;
   const size_t most = std::min(hashes.size(), static_cast<size_t>(std::max(limit, 0)));
+  const auto window = [&](int32_t group) { return want == Want::kAll ? 0 : windows_[group]; };
+  std::vector<PrefixCache::Entry> entries;
+  // By group, the first block from which on all blocks up to the last entry are cached.
+  absl::InlinedVector<int32_t, 1> cached_from(windows_.size(), 0);
   for (size_t i = 0; i < most; ++i) {
+    const CacheEntryId parent = entries.empty() ? kRootEntry : entries.back().id;
     const auto entry =
-        prefix_.Find(hashes[i], hit.last, tokens.subspan(i * block_tokens_, block_tokens_));
+        prefix_.Find(hashes[i], parent, tokens.subspan(i * block_tokens_, block_tokens_));
     if (!entry) break;
-    hit.blocks.push_back(entry->block);
-    hit.last = entry->id;
-    hit.idle += pool_.refs(entry->block) == 0;
+    entries.push_back(*entry);
+    const auto count = static_cast<int32_t>(entries.size());
+    bool resumes = true;
+    bool ends = false;
+    for (int32_t group = 0; group < groups(); ++group) {
+      if (!prefix_.BlockOf(*entry, group)) cached_from[group] = count;
+      resumes &= cached_from[group] <= FirstRead(count, window(group));
+      ends |= window(group) == 0 && cached_from[group] > 0;
+    }
+    if (ends) break;
+    if (resumes) hit.count = count;
+  }
+  if (hit.count == 0) return hit;
+  hit.last = entries[hit.count - 1].id;
+  for (int32_t group = 0; group < groups(); ++group) {
+    PrefixHit::Part& part = hit.parts.emplace_back();
+    part.first = FirstRead(hit.count, window(group));
+    for (int32_t i = part.first; i < hit.count; ++i) {
+      part.blocks.push_back(*prefix_.BlockOf(entries[i], group));
+      hit.idle += pool_.refs(part.blocks.back()) == 0;
+    }
   }
   return hit;
 }
@@ -34,22 +81,35 @@ std::optional<CacheEntryId> KvCache::Store(Lease& table,
                                            std::span<const TokenId> tokens,
                                            bool adopt) {
   if (!prefix_caching_) return std::nullopt;
-  const BlockId block = table.blocks()[index];
-  if (const auto known = prefix_.Find(hash, parent, tokens)) {
-    // Must not use up an available block, because it may be promised to another sequence.
-    const bool free_of_cost = pool_.refs(known->block) > 0 || pool_.refs(block) == 1;
-    if (adopt && known->block != block && free_of_cost) table.Replace(index, known->block);
-    return known->id;
+  auto entry = prefix_.Find(hash, parent, tokens);
+  if (!entry) {
+    // A block that is cached already has another entry.
+    bool has_new = false;
+    for (int32_t group = 0; group < groups(); ++group) {
+      has_new |= index >= table.first(group) && !pool_.is_cached(table.blocks(group)[index]);
+    }
+    if (has_new) entry = prefix_.Insert(hash, parent, tokens);
+    if (!entry) return std::nullopt;
   }
-  if (pool_.is_cached(block)) return std::nullopt;
-  const auto entry = prefix_.Insert(hash, parent, tokens, block);
-  if (!entry) return std::nullopt;
-  pool_.MarkCached(block);
+  for (int32_t group = 0; group < groups(); ++group) {
+    if (index < table.first(group)) continue;
+    const BlockId block = table.blocks(group)[index];
+    if (const auto known = prefix_.BlockOf(*entry, group)) {
+      // Must not use up an available block, because it may be promised to another sequence.
+      const bool free_of_cost = pool_.refs(*known) > 0 || pool_.refs(block) == 1;
+      if (adopt && *known != block && free_of_cost) table.Replace(group, index, *known);
+    } else if (!pool_.is_cached(block)) {
+      prefix_.Add(*entry, group, block);
+      pool_.MarkCached(block);
+    }
+  }
   return entry->id;
 }
 
 void KvCache::Forget(const Lease& table) {
-  for (const BlockId block : table.held()) Uncache(block);
+  for (int32_t group = 0; group < groups(); ++group) {
+    for (const BlockId block : table.held(group)) Uncache(block);
+  }
 }
 
 void KvCache::ForgetAll() {
@@ -78,7 +138,9 @@ void KvCache::Uncache(BlockId block) {
 std::vector<int32_t> KvCache::CountRefs(std::span<const Lease* const> leases) const {
   std::vector<int32_t> refs(pool_.total());
   for (const Lease* lease : leases) {
-    for (BlockId block : lease->held()) ++refs[block.value()];
+    for (int32_t group = 0; group < lease->groups(); ++group) {
+      for (BlockId block : lease->held(group)) ++refs[block.value()];
+    }
   }
   return refs;
 }

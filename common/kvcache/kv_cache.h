@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include <absl/container/inlined_vector.h>
+
 #include "common/base/hash.h"
 #include "common/base/ids.h"
 #include "common/base/status.h"
@@ -14,22 +16,34 @@
 
 namespace baton {
 
-// Cached blocks that hold the beginning of a token sequence. No lease holds them for this sequence
-// yet.
+// Cached blocks that hold the beginning of a token sequence, so that every cache group can resume
+// after it. No lease holds them for this sequence yet.
 struct PrefixHit {
-  std::vector<BlockId> blocks;
+  // The blocks of one group: those with the indices from `first` to `count` - 1.
+  struct Part {
+    int32_t first = 0;
+    std::vector<BlockId> blocks;
+  };
+  int32_t count = 0;               // blocks of tokens
   CacheEntryId last = kRootEntry;  // entry of the last block
   int32_t idle = 0;                // blocks without a user, which `available` counts
+  absl::InlinedVector<Part, 1> parts;  // by group; empty when `count` is 0
 };
 
 // The blocks of one KV arena: the leases that use them and the prefixes that they hold. A block is
-// free, or it belongs to leases. A free block may stay cached until it is taken for other content.
-// Belongs to one thread; outlives its leases.
+// free, or it belongs to leases. A free block may still stay cached until it is taken for other
+// content. Belongs to one thread; outlives its leases.
 class KvCache final {
  public:
-  // When `prefix_cache` is false, Match finds nothing and Store keeps nothing.
-  KvCache(int32_t blocks, int32_t block_tokens, bool prefix_cache);
+  // `windows` has KvCacheGroup::sliding_window of each cache group. When `prefix_cache` is false,
+  // Match finds nothing and Store keeps nothing.
+  KvCache(int32_t blocks,
+          int32_t block_tokens,
+          bool prefix_cache,
+          std::vector<int32_t> windows = {0});
 
+  int32_t groups() const { return static_cast<int32_t>(windows_.size()); }
+  std::span<const int32_t> windows() const { return windows_; }
   int32_t block_tokens() const { return block_tokens_; }
   int32_t total() const { return pool_.total(); }
   int32_t available() const { return pool_.available(); }
@@ -44,14 +58,18 @@ class KvCache final {
     return static_cast<int32_t>((tokens + block_tokens_ - 1) / block_tokens_);
   }
 
+  // What must be cached of a prefix: all that the tokens after it read, or each of its blocks.
+  enum class Want : uint8_t { kResume, kAll };
+
   // The longest cached prefix of `tokens`, at most `limit` blocks; hashes[i] names block i.
   PrefixHit Match(std::span<const Hash128> hashes,
                   std::span<const TokenId> tokens,
-                  int32_t limit) const;
+                  int32_t limit,
+                  Want want = Want::kResume) const;
 
-  // Enters the full block at `index` of `table` into the prefix cache as the continuation of
-  // `parent`. When another block already holds this content, `table` adopts that block instead, if
-  // `adopt` is set and if the number of available blocks does not fall.
+  // Enters the full blocks that `table` holds at `index` into the prefix cache as the continuation
+  // of `parent`. When another block of the group already holds this content, `table` adopts that
+  // block instead, if `adopt` is set and if the number of available blocks does not fall.
   // Returns the entry that now names the content. Nullopt after a hash collision or when the prefix
   // cache is off.
   std::optional<CacheEntryId> Store(Lease& table,
@@ -78,10 +96,13 @@ class KvCache final {
   friend class Lease;
   std::optional<BlockId> Take();
   void Uncache(BlockId block);
+  // The first block that the token after `count` blocks reads in a group with `window`.
+  int32_t FirstRead(int32_t count, int32_t window) const;
   std::vector<int32_t> CountRefs(std::span<const Lease* const> leases) const;
 
   const int32_t block_tokens_;
   const bool prefix_caching_;
+  const std::vector<int32_t> windows_;
   BlockPool pool_;
   PrefixCache prefix_;
 };

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,6 +23,9 @@ constexpr int32_t kMaxSlidingWindow = 1 << 28;
 constexpr int32_t kMaxLayerGroups = 4;
 constexpr int32_t kLastGroupShare = 8;  // the last layer group has 1/kLastGroupShare of all layers
 constexpr size_t kGroupBytes = size_t{64} << 10;
+
+// The largest part of the blocks of a window that DenseLayout leaves empty.
+constexpr double kMostWaste = 0.02;
 
 Status CheckRange(std::string_view field, int64_t value, int64_t lowest, int64_t highest) {
   if (value >= lowest && value <= highest) return OkStatus();
@@ -92,6 +96,43 @@ size_t LayerBytes(const KvCacheGroup& group, const KvShard& shard, int32_t block
     bytes += HeadsOf(plane, shard) * plane.head_bytes(block_tokens);
   }
   return bytes;
+}
+
+size_t CeilDiv(size_t value, size_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// Layers with all tokens come first, because 0 is the smallest window.
+std::map<int32_t, std::vector<int32_t>> LayersByWindow(const DenseKv& kv) {
+  std::map<int32_t, std::vector<int32_t>> windows;
+  for (int32_t layer = 0; layer < kv.layers; ++layer) {
+    windows[kv.windows.empty() ? 0 : kv.windows[layer]].push_back(layer);
+  }
+  return windows;
+}
+
+// How many layers a block holds: the most with which no window leaves more than kMostWaste of its
+// blocks empty, or the least part, if that would take too many cache groups. Large blocks have
+// short block tables and are transferred faster.
+size_t LayersOfBlock(const std::map<int32_t, std::vector<int32_t>>& windows) {
+  size_t longest = 1;
+  for (const auto& [window, layers] : windows) longest = std::max(longest, layers.size());
+  size_t best = longest;
+  double least_waste = 1;
+  for (size_t most = longest; most >= 1 && least_waste > kMostWaste; --most) {
+    size_t groups = 0;
+    double waste = 0;
+    for (const auto& [window, layers] : windows) {
+      const size_t parts = CeilDiv(layers.size(), most);
+      groups += parts;
+      const auto used = static_cast<double>(layers.size()) / static_cast<double>(parts * most);
+      waste = std::max(waste, 1 - used);
+    }
+    if (groups > kMaxCacheGroups) break;
+    if (waste < least_waste) best = most;
+    least_waste = std::min(waste, least_waste);
+  }
+  return best;
 }
 
 }  // namespace
@@ -178,11 +219,19 @@ KvLayout DenseLayout(const DenseKv& kv) {
   if (kv.k_dim_major) k.order = KvOrder::kDimMajor;
   KvLayout layout;
   layout.block_tokens = kv.block_tokens;
-  KvCacheGroup& group = layout.groups.emplace_back();
-  group.layers.resize(std::max(kv.layers, 0));
-  std::iota(group.layers.begin(), group.layers.end(), 0);
-  group.sliding_window = kv.sliding_window;
-  group.planes = {k, v};
+  const std::map<int32_t, std::vector<int32_t>> windows = LayersByWindow(kv);
+  const size_t most = LayersOfBlock(windows);
+  for (const auto& [window, layers] : windows) {
+    const size_t parts = CeilDiv(layers.size(), most);
+    for (size_t part = 0; part < parts; ++part) {
+      KvCacheGroup& group = layout.groups.emplace_back();
+      group.sliding_window = window;
+      group.planes = {k, v};
+      // Neighbours are in different cache groups, so that the layers of a pipeline stage fill equal
+      // parts of the blocks of all of them.
+      for (size_t i = part; i < layers.size(); i += parts) group.layers.push_back(layers[i]);
+    }
+  }
   layout.layer_group_ends = ChooseLayerGroups(layout);
   return layout;
 }
@@ -240,8 +289,28 @@ Status ValidateShard(const KvLayout& layout, const KvShard& shard) {
                          layout.ToString());
 }
 
-KvView MakeView(const KvLayout& layout, const KvShard& shard, std::byte* base, int32_t blocks) {
-  BATON_CHECK(layout.groups.size() == 1 && layout.groups[0].planes.size() == 2,
+std::vector<KvLayerPlace> PlacesOf(const KvLayout& layout, const KvShard& shard) {
+  std::vector<KvLayerPlace> places(shard.layer_count);
+  for (size_t group = 0; group < layout.groups.size(); ++group) {
+    int32_t index = 0;
+    for (const int32_t layer : layout.groups[group].layers) {
+      const int32_t of_shard = layer - shard.first_layer;
+      if (of_shard < 0 || of_shard >= shard.layer_count) continue;
+      places[of_shard] = {static_cast<int32_t>(group), index++};
+    }
+  }
+  return places;
+}
+
+KvView MakeView(const KvLayout& layout,
+                const KvShard& shard,
+                std::span<const KvLayerPlace> places,
+                std::byte* base,
+                int32_t blocks) {
+  const auto& planes = layout.groups[0].planes;
+  const bool alike = std::ranges::all_of(
+      layout.groups, [&](const KvCacheGroup& group) { return group.planes == planes; });
+  BATON_CHECK(alike && planes.size() == 2 && std::cmp_equal(places.size(), shard.layer_count),
               "kernels have no view of the layout {}",
               layout.ToString());
   const KvPlane& k = layout.groups[0].planes[0];
@@ -258,7 +327,9 @@ KvView MakeView(const KvLayout& layout, const KvShard& shard, std::byte* base, i
   view.head_stride = head;
   view.value_offset = head * shard.head_count;
   view.layer_stride = 2 * view.value_offset;
-  view.block_stride = shard.layer_count * view.layer_stride;
+  view.block_stride = static_cast<int64_t>(ShardBlockBytes(layout, shard));
+  view.groups = static_cast<int32_t>(layout.groups.size());
+  if (view.groups > 1) view.places = places.data();
   return view;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,7 @@ struct KvPlane {
 };
 
 // Layers with the same planes and one block table for each sequence. Blocks of all cache groups
-// come from one arena: each block belongs to one cache group while it is in use.
+// come from one arena and have one size: each block belongs to one cache group while it is in use.
 struct KvCacheGroup {
   std::vector<int32_t> layers;  // ascending
   // A token's attention reads itself and the tokens before it, sliding_window tokens together.
@@ -84,10 +85,12 @@ struct DenseKv {
   int32_t block_tokens = 16;
   DType dtype = DType::kF32;
   bool k_dim_major = false;
-  int32_t sliding_window = 0;  // of all layers
+  std::vector<int32_t> windows = {};  // by layer, as KvCacheGroup::sliding_window; empty: all 0
 };
 
-// One cache group with the planes "k" and "v". Layer groups are those of ChooseLayerGroups.
+// Cache groups with the planes "k" and "v", each of layers with one window. Layers of one window
+// are in several cache groups where a block that holds all of them would be larger than another
+// window's. Layer groups are those of ChooseLayerGroups.
 KvLayout DenseLayout(const DenseKv& kv);
 
 // KvLayout::layer_group_ends for a layout that has none yet: 1 to 4 layer groups, as many as leave
@@ -120,8 +123,15 @@ size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard);
 // InvalidArgument when `shard` is empty or reaches outside `layout`.
 Status ValidateShard(const KvLayout& layout, const KvShard& shard);
 
+// Where each layer of `shard` is, by its number in the shard.
+std::vector<KvLayerPlace> PlacesOf(const KvLayout& layout, const KvShard& shard);
+
 // The view that kernels take of `blocks` blocks of one shard, stored at `base`. The layout must be
-// a DenseLayout.
-KvView MakeView(const KvLayout& layout, const KvShard& shard, std::byte* base, int32_t blocks);
+// a DenseLayout. `places` are PlacesOf; the view refers to them.
+KvView MakeView(const KvLayout& layout,
+                const KvShard& shard,
+                std::span<const KvLayerPlace> places,
+                std::byte* base,
+                int32_t blocks);
 
 }  // namespace baton

@@ -3,85 +3,150 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/kvcache/kv_cache.h"
 
 namespace baton {
 
+Lease::Lease(KvCache& cache) : cache_(&cache), tables_(cache.groups()) {}
+
 Lease::Lease(Lease&& other) noexcept
-    : cache_(other.cache_),
-      blocks_(std::exchange(other.blocks_, {})),
-      first_(std::exchange(other.first_, 0)) {}
+    : cache_(other.cache_), tables_(std::exchange(other.tables_, {})) {}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this == &other) return *this;
   Clear();
   cache_ = other.cache_;
-  blocks_ = std::exchange(other.blocks_, {});
-  first_ = std::exchange(other.first_, 0);
+  tables_ = std::exchange(other.tables_, {});
   return *this;
 }
 
-bool Lease::Grow(int32_t count) {
+int32_t Lease::size() const {
+  int32_t shortest = tables_.empty() ? 0 : size(0);
+  for (int32_t group = 1; group < groups(); ++group) shortest = std::min(shortest, size(group));
+  return shortest;
+}
+
+int64_t Lease::held() const {
+  int64_t count = 0;
+  for (const Table& table : tables_) count += std::ssize(table.blocks) - table.first;
+  return count;
+}
+
+std::vector<BlockId> Lease::Entries(int32_t begin, int32_t end) const {
+  std::vector<BlockId> entries;
+  entries.reserve(static_cast<size_t>(end - begin) * tables_.size());
+  for (int32_t index = begin; index < end; ++index) {
+    for (const Table& table : tables_) entries.push_back(table.blocks[index]);
+  }
+  return entries;
+}
+
+bool Lease::GrowTo(std::span<const int32_t> sizes) {
+  int64_t count = 0;
+  for (int32_t group = 0; group < groups(); ++group) {
+    count += std::max(0, sizes[group] - size(group));
+  }
   if (count > cache_->available()) return false;
-  for (int32_t i = 0; i < count; ++i) blocks_.push_back(*cache_->Take());
+  for (int32_t group = 0; group < groups(); ++group) {
+    while (size(group) < sizes[group]) tables_[group].blocks.push_back(*cache_->Take());
+  }
   return true;
 }
 
-void Lease::Append(std::span<const BlockId> blocks) {
+bool Lease::GrowTo(int32_t size) {
+  const absl::InlinedVector<int32_t, 1> sizes(tables_.size(), size);
+  return GrowTo(sizes);
+}
+
+void Lease::Take(const PrefixHit& prefix) {
+  for (int32_t group = 0; group < groups(); ++group) {
+    const PrefixHit::Part& part = prefix.parts[group];
+    BATON_CHECK(size(group) == 0, "a lease takes a prefix behind {} blocks", size(group));
+    if (part.blocks.empty()) continue;
+    tables_[group].blocks.assign(part.first, part.blocks.front());
+    tables_[group].first = part.first;
+    Append(group, part.blocks);
+  }
+}
+
+void Lease::Append(int32_t group, std::span<const BlockId> blocks) {
   for (BlockId block : blocks) {
     cache_->pool_.Retain(block);
-    blocks_.push_back(block);
+    tables_[group].blocks.push_back(block);
+  }
+}
+
+void Lease::Append(const Lease& other, int32_t begin, int32_t end) {
+  for (int32_t group = 0; group < groups(); ++group) {
+    BATON_CHECK(other.first(group) <= begin, "a lease takes blocks that the other does not hold");
+    Append(group, other.blocks(group).subspan(begin, end - begin));
   }
 }
 
 Lease Lease::Share(int32_t count) const {
   Lease other(*cache_);
-  other.first_ = std::min(first_, count);
-  other.blocks_.assign(blocks_.begin(), blocks_.begin() + other.first_);
-  other.Append(blocks().first(count).subspan(other.first_));
+  for (int32_t group = 0; group < groups(); ++group) {
+    Table& table = other.tables_[group];
+    const int32_t end = std::min(count, size(group));
+    table.first = std::min(first(group), end);
+    table.blocks.assign(blocks(group).begin(), blocks(group).begin() + table.first);
+    other.Append(group, blocks(group).first(end).subspan(table.first));
+  }
   return other;
 }
 
 // The last block first, as in Clear.
-void Lease::ReleaseBefore(int32_t index) {
-  for (int32_t i = index; i-- > first_;) cache_->pool_.Release(blocks_[i]);
-  first_ = std::max(first_, index);
-  Put(first_, blocks_[first_]);
+void Lease::ReleaseBefore(int32_t group, int32_t index) {
+  Table& table = tables_[group];
+  for (int32_t i = index; i-- > table.first;) cache_->pool_.Release(table.blocks[i]);
+  table.first = std::max(table.first, index);
+  table.Put(table.first, table.blocks[table.first]);
 }
 
-void Lease::Put(int32_t index, BlockId block) {
-  blocks_[index] = block;
-  if (index == first_) std::fill_n(blocks_.begin(), first_, block);
+void Lease::Table::Put(int32_t index, BlockId block) {
+  blocks[index] = block;
+  if (index == first) std::fill_n(blocks.begin(), first, block);
 }
 
-void Lease::Replace(int32_t index, BlockId block) {
+void Lease::Replace(int32_t group, int32_t index, BlockId block) {
   cache_->pool_.Retain(block);
-  cache_->pool_.Release(blocks_[index]);
-  Put(index, block);
+  cache_->pool_.Release(tables_[group].blocks[index]);
+  tables_[group].Put(index, block);
 }
 
 bool Lease::IsExclusive(int32_t index) const {
-  return cache_->is_exclusive(blocks_[index]);
+  return std::ranges::all_of(
+      tables_, [&](const Table& table) { return cache_->is_exclusive(table.blocks[index]); });
 }
 
-bool Lease::MakeExclusive(int32_t index, std::optional<BlockCopy>& copy) {
-  if (IsExclusive(index)) return true;
-  const BlockId old = blocks_[index];
-  const auto fresh = cache_->Take();
-  if (!fresh) return false;
-  copy = BlockCopy{static_cast<int32_t>(old.value()), static_cast<int32_t>(fresh->value())};
-  Put(index, *fresh);
-  cache_->pool_.Release(old);
+bool Lease::MakeExclusive(int32_t index, std::vector<BlockCopy>& copies) {
+  const auto shared = [&](const Table& table) {
+    return !cache_->is_exclusive(table.blocks[index]);
+  };
+  if (std::ranges::count_if(tables_, shared) > cache_->available()) return false;
+  for (Table& table : tables_) {
+    if (!shared(table)) continue;
+    const BlockId old = table.blocks[index];
+    const BlockId fresh = *cache_->Take();
+    copies.push_back({static_cast<int32_t>(old.value()), static_cast<int32_t>(fresh.value())});
+    table.Put(index, fresh);
+    cache_->pool_.Release(old);
+  }
   return true;
 }
 
 void Lease::Clear() {
-  while (size() > first_) {
-    cache_->pool_.Release(blocks_.back());
-    blocks_.pop_back();
+  size_t longest = 0;
+  for (const Table& table : tables_) longest = std::max(longest, table.blocks.size());
+  for (size_t i = longest; i-- > 0;) {
+    for (Table& table : tables_) {
+      if (i < table.blocks.size() && std::cmp_greater_equal(i, table.first)) {
+        cache_->pool_.Release(table.blocks[i]);
+      }
+    }
   }
-  blocks_.clear();
-  first_ = 0;
+  for (Table& table : tables_) table = {};
 }
 
 }  // namespace baton

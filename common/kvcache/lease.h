@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
+
+#include <absl/container/inlined_vector.h>
 
 #include "common/base/ids.h"
 #include "kernels/ops.h"
@@ -11,55 +12,80 @@
 namespace baton {
 
 class KvCache;
+struct PrefixHit;
 
-// The right of one holder to an ordered list of blocks: a sequence's block table, or the blocks
-// that a peer may still read or write after the request ended. Several leases may share a block; it
-// becomes free when the last of them releases it. Movable. The destructor releases all blocks.
-// Belongs to the thread of the cache.
+// The right of one holder to an ordered list of blocks in each cache group: a sequence's block
+// tables, or the blocks that a peer may still read or write after the request ended. Several leases
+// may share a block; it becomes free when the last of them releases it. Movable. The destructor
+// releases all blocks. Belongs to the thread of the cache.
 class Lease final {
  public:
   Lease() = default;
-  explicit Lease(KvCache& cache) : cache_(&cache) {}
+  explicit Lease(KvCache& cache);
   Lease(Lease&& other) noexcept;
   Lease& operator=(Lease&& other) noexcept;
   ~Lease() { Clear(); }
 
-  // The blocks in order. Entries before first() stand for blocks that were released: they repeat
-  // block first(), so that a kernel which reads a whole tile reads memory of this lease.
-  std::span<const BlockId> blocks() const { return blocks_; }
-  int32_t size() const { return static_cast<int32_t>(blocks_.size()); }
-  // The index of the first block that the lease holds.
-  int32_t first() const { return first_; }
-  // The blocks that the lease holds.
-  std::span<const BlockId> held() const { return blocks().subspan(first_); }
+  // The blocks of a group in order. Entries before first(group) stand for blocks that are not held:
+  // they repeat a block that is, so that a kernel which reads a whole tile reads memory of this
+  // lease.
+  std::span<const BlockId> blocks(int32_t group) const { return tables_[group].blocks; }
+  int32_t size(int32_t group) const { return static_cast<int32_t>(tables_[group].blocks.size()); }
+  // The index of the first block that the lease holds in a group.
+  int32_t first(int32_t group) const { return tables_[group].first; }
+  // The blocks that the lease holds in a group.
+  std::span<const BlockId> held(int32_t group) const {
+    return blocks(group).subspan(tables_[group].first);
+  }
+  int32_t groups() const { return static_cast<int32_t>(tables_.size()); }
+  // The size of the shortest table.
+  int32_t size() const;
+  // The number of blocks that the lease holds in all groups.
+  int64_t held() const;
+  // The entries [begin, end) of all tables: for each index, one of each group.
+  std::vector<BlockId> Entries(int32_t begin, int32_t end) const;
 
-  // Adds `count` new blocks at the end. Adds none and returns false when too few are available.
-  bool Grow(int32_t count);
-  // Adds blocks that have users or are cached.
-  void Append(std::span<const BlockId> blocks);
-  // A second lease on the first `count` blocks.
+  // Adds new blocks to each group whose table is shorter than `sizes[group]`. Adds none and returns
+  // false when too few are available.
+  bool GrowTo(std::span<const int32_t> sizes);
+  // The same with one size for all groups.
+  bool GrowTo(int32_t size);
+  // Takes the blocks of a prefix as the first blocks. The lease must be empty.
+  void Take(const PrefixHit& prefix);
+  // Adds blocks of one group that have users or are cached.
+  void Append(int32_t group, std::span<const BlockId> blocks);
+  // Adds the entries [begin, end) of `other`, which holds them.
+  void Append(const Lease& other, int32_t begin, int32_t end);
+  // A second lease on the first `count` blocks of each group.
   Lease Share(int32_t count) const;
-  // Releases the blocks before `index`, which must exist. The indices of all other blocks stay.
-  void ReleaseBefore(int32_t index);
+  // Releases the blocks of a group before `index`, which must exist. The indices of all other
+  // blocks stay.
+  void ReleaseBefore(int32_t group, int32_t index);
   // Releases the block at `index` and takes `block`, which has users or is cached, in its place.
-  void Replace(int32_t index, BlockId block);
-  // Whether this lease is the only user of the block at `index`, apart from copies of earlier steps
-  // that read the block.
+  void Replace(int32_t group, int32_t index, BlockId block);
+  // Whether this lease is the only user of the blocks at `index`, apart from copies of earlier
+  // steps that read them.
   bool IsExclusive(int32_t index) const;
-  // Makes this lease exclusive in the block at `index`. When the block has other users, a new block
-  // takes its place. The caller must run `copy` before it writes the new block, and keep the source
-  // in CopySources until the copy has run. False when no block is available.
-  bool MakeExclusive(int32_t index, std::optional<BlockCopy>& copy);
-  // Releases all blocks, the last one first, so that the prefix cache keeps the beginning of a
+  // Makes this lease exclusive in the blocks at `index`. New blocks take the places of those that
+  // have other users, and are added to `copies`. The caller must run the copies before it writes
+  // the new blocks, and keep the sources in CopySources until the copies have run. False, and
+  // nothing is changed, when too few blocks are available.
+  bool MakeExclusive(int32_t index, std::vector<BlockCopy>& copies);
+  // Releases all blocks, the last ones first, so that the prefix cache keeps the beginning of a
   // prefix longest.
   void Clear();
 
  private:
-  void Put(int32_t index, BlockId block);
+  // The block table of one group.
+  struct Table {
+    std::vector<BlockId> blocks;
+    int32_t first = 0;
+
+    void Put(int32_t index, BlockId block);
+  };
 
   KvCache* cache_ = nullptr;
-  std::vector<BlockId> blocks_;
-  int32_t first_ = 0;
+  absl::InlinedVector<Table, 1> tables_;
 };
 
 }  // namespace baton

@@ -15,18 +15,20 @@ void XorInto(Hash128& digest, const Hash128& hash) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(int32_t blocks, int32_t block_tokens)
-    : block_tokens_(block_tokens),
-      slots_(blocks),
-      tokens_(static_cast<size_t>(blocks) * block_tokens) {}
+PrefixCache::PrefixCache(int32_t blocks, int32_t block_tokens, int32_t groups, int32_t told)
+    : block_tokens_(block_tokens), groups_(groups), told_(told), places_(blocks) {}
 
-std::span<TokenId> PrefixCache::TokensOf(BlockId block) {
-  return {tokens_.data() + static_cast<size_t>(block.value()) * block_tokens_,
+std::span<TokenId> PrefixCache::TokensOf(int32_t slot) {
+  return {tokens_.data() + static_cast<size_t>(slot) * block_tokens_,
           static_cast<size_t>(block_tokens_)};
 }
 
-std::span<const TokenId> PrefixCache::TokensOf(BlockId block) const {
-  return const_cast<PrefixCache*>(this)->TokensOf(block);
+std::span<const TokenId> PrefixCache::TokensOf(int32_t slot) const {
+  return const_cast<PrefixCache*>(this)->TokensOf(slot);
+}
+
+int32_t& PrefixCache::BlockIn(int32_t slot, int32_t group) {
+  return blocks_[static_cast<size_t>(slot) * groups_ + group];
 }
 
 std::optional<PrefixCache::Entry> PrefixCache::Find(const Hash128& hash,
@@ -34,34 +36,74 @@ std::optional<PrefixCache::Entry> PrefixCache::Find(const Hash128& hash,
                                                     std::span<const TokenId> tokens) const {
   const auto found = by_hash_.find(hash);
   if (found == by_hash_.end()) return std::nullopt;
-  const Slot& slot = slots_[found->second.value()];
+  const Slot& slot = slots_[found->second];
   if (slot.parent != parent || !std::ranges::equal(TokensOf(found->second), tokens)) {
     return std::nullopt;
   }
   return Entry{found->second, slot.id};
 }
 
+int32_t PrefixCache::NewSlot() {
+  if (!unused_.empty()) {
+    const int32_t slot = unused_.back();
+    unused_.pop_back();
+    return slot;
+  }
+  slots_.emplace_back();
+  tokens_.resize(slots_.size() * block_tokens_);
+  blocks_.resize(slots_.size() * groups_, kNone);
+  return static_cast<int32_t>(slots_.size() - 1);
+}
+
 std::optional<PrefixCache::Entry> PrefixCache::Insert(const Hash128& hash,
                                                       CacheEntryId parent,
-                                                      std::span<const TokenId> tokens,
-                                                      BlockId block) {
-  BATON_CHECK(!Contains(block), "block {} is in the prefix cache already", block);
+                                                      std::span<const TokenId> tokens) {
   BATON_CHECK(std::cmp_equal(tokens.size(), block_tokens_), "{} tokens in a block", tokens.size());
-  if (!by_hash_.try_emplace(hash, block).second) return std::nullopt;
-  slots_[block.value()] = {++last_id_, parent, hash};
-  std::ranges::copy(tokens, TokensOf(block).begin());
-  XorInto(digest_, hash);
-  Record(CacheEvent::Kind::kStored, hash);
-  return Entry{block, last_id_};
+  const auto [entered, is_new] = by_hash_.try_emplace(hash, kNone);
+  if (!is_new) return std::nullopt;
+  const int32_t slot = entered->second = NewSlot();
+  slots_[slot] = {++last_id_, parent, hash, 0};
+  std::ranges::copy(tokens, TokensOf(slot).begin());
+  return Entry{slot, last_id_};
+}
+
+std::optional<BlockId> PrefixCache::BlockOf(const Entry& entry, int32_t group) const {
+  const int32_t block = const_cast<PrefixCache*>(this)->BlockIn(entry.slot, group);
+  if (block == kNone) return std::nullopt;
+  return BlockId(static_cast<uint32_t>(block));
+}
+
+void PrefixCache::Add(const Entry& entry, int32_t group, BlockId block) {
+  BATON_CHECK(!Contains(block), "block {} is in the prefix cache already", block);
+  int32_t& place = BlockIn(entry.slot, group);
+  BATON_CHECK(place == kNone, "an entry of the prefix cache has two blocks of group {}", group);
+  place = static_cast<int32_t>(block.value());
+  places_[block.value()] = {entry.slot, group};
+  ++slots_[entry.slot].blocks;
+  ++size_;
+  Tell(CacheEvent::Kind::kStored, entry.slot, group);
 }
 
 void PrefixCache::Remove(BlockId block) {
   BATON_CHECK(Contains(block), "block {} is not in the prefix cache", block);
-  Slot& slot = slots_[block.value()];
-  by_hash_.erase(slot.hash);
-  XorInto(digest_, slot.hash);
-  Record(CacheEvent::Kind::kRemoved, slot.hash);
-  slot = {};
+  const auto [slot, group] = std::exchange(places_[block.value()], {});
+  BlockIn(slot, group) = kNone;
+  --size_;
+  Tell(CacheEvent::Kind::kRemoved, slot, group);
+  if (--slots_[slot].blocks > 0) return;
+  by_hash_.erase(slots_[slot].hash);
+  slots_[slot] = {};
+  unused_.push_back(slot);
+}
+
+bool PrefixCache::IsTold(int32_t slot) const {
+  return blocks_[static_cast<size_t>(slot) * groups_ + told_] != kNone;
+}
+
+void PrefixCache::Tell(CacheEvent::Kind kind, int32_t slot, int32_t group) {
+  if (group != told_) return;
+  XorInto(digest_, slots_[slot].hash);
+  Record(kind, slots_[slot].hash);
 }
 
 CacheEvent& PrefixCache::NewEvent(CacheEvent::Kind kind) {
@@ -81,26 +123,43 @@ std::vector<CacheEvent> PrefixCache::TakeEvents() {
 
 void PrefixCache::AddSnapshot() {
   NewEvent(CacheEvent::Kind::kCleared);
-  for (const auto& [hash, block] : by_hash_) Record(CacheEvent::Kind::kStored, hash);
+  for (const auto& [hash, slot] : by_hash_) {
+    if (IsTold(slot)) Record(CacheEvent::Kind::kStored, hash);
+  }
 }
 
 Status PrefixCache::Check() const {
   Hash128 digest;
   size_t entries = 0;
+  int32_t blocks = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].id == kRootEntry) continue;
     ++entries;
-    XorInto(digest, slots_[i].hash);
+    blocks += slots_[i].blocks;
+    if (IsTold(static_cast<int32_t>(i))) XorInto(digest, slots_[i].hash);
     const auto found = by_hash_.find(slots_[i].hash);
-    if (found == by_hash_.end() || found->second.value() != i) {
-      return MakeStatus(StatusCode::kInternal, "cached block {} is not found by its hash", i);
+    if (found == by_hash_.end() || std::cmp_not_equal(found->second, i) || slots_[i].blocks < 1) {
+      return MakeStatus(StatusCode::kInternal,
+                        "entry {} of the prefix cache has {} blocks, or is not found by its hash",
+                        i,
+                        slots_[i].blocks);
     }
   }
-  if (entries != by_hash_.size() || digest != digest_) {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const auto [slot, group] = places_[i];
+    if (slot == kNone || std::cmp_equal(blocks_[static_cast<size_t>(slot) * groups_ + group], i)) {
+      continue;
+    }
+    return MakeStatus(StatusCode::kInternal, "cached block {} is not in its entry", i);
+  }
+  if (entries != by_hash_.size() || blocks != size_ || digest != digest_) {
     return MakeStatus(StatusCode::kInternal,
-                      "prefix cache: map and slots differ: {} and {} entries, digest {} and {}",
+                      "prefix cache: map and slots differ: {} and {} entries, {} and {} blocks, "
+                      "digest {} and {}",
                       by_hash_.size(),
                       entries,
+                      size_,
+                      blocks,
                       digest_,
                       digest);
   }

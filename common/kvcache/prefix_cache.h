@@ -14,38 +14,46 @@
 
 namespace baton {
 
-// Identifies one insertion of one block into the prefix cache. Ids are never reused, so that a
-// chain of entries is a chain of verified contents. kRootEntry is the parent of every first block.
+// Identifies one insertion of the content of one block into the prefix cache. Ids are never reused,
+// so that a chain of entries is a chain of verified contents. kRootEntry is the parent of every
+// first block.
 using CacheEntryId = uint64_t;
 constexpr CacheEntryId kRootEntry = 0;
 
-// Finds blocks by the chain hash of their content. A hit is verified: the tokens and the parent of
-// the entry must equal those of the request. A hash collision is therefore a miss and never returns
-// wrong KV. Does not count the users of blocks; BlockPool does. Belongs to one thread.
+// Finds blocks by the chain hash of their content. An entry has a block in some of the cache
+// groups: it is entered with the first of them and ends with the last. A hit is verified: the
+// tokens and the parent of the entry must equal those of the request. A hash collision is therefore
+// a miss and never returns wrong KV. The events tell of the blocks of one group. Does not count the
+// users of blocks; BlockPool does. Belongs to one thread.
 class PrefixCache final {
  public:
   struct Entry {
-    BlockId block;
+    int32_t slot = 0;  // valid until an entry is removed
     CacheEntryId id = kRootEntry;
   };
 
-  PrefixCache(int32_t blocks, int32_t block_tokens);
+  // `told`: the group of which the events tell.
+  PrefixCache(int32_t blocks, int32_t block_tokens, int32_t groups, int32_t told);
 
-  // The block that holds `tokens` (one full block) after `parent`'s content, if it is cached.
+  // The entry of `tokens` (one full block) after `parent`'s content.
   std::optional<Entry> Find(const Hash128& hash,
                             CacheEntryId parent,
                             std::span<const TokenId> tokens) const;
-  // Enters `block`, which must not be in the cache. Nullopt when another entry has this `hash`.
+  // Enters `tokens` without a block; Add must follow. Nullopt when another entry has this `hash`.
   std::optional<Entry> Insert(const Hash128& hash,
                               CacheEntryId parent,
-                              std::span<const TokenId> tokens,
-                              BlockId block);
-  // Removes `block`, which must be in the cache.
+                              std::span<const TokenId> tokens);
+  // The block of an entry in a group.
+  std::optional<BlockId> BlockOf(const Entry& entry, int32_t group) const;
+  // Adds the block of a group, which the entry must lack, and which must be in no entry.
+  void Add(const Entry& entry, int32_t group, BlockId block);
+  // Removes `block`, which must be in an entry.
   void Remove(BlockId block);
 
-  int32_t size() const { return static_cast<int32_t>(by_hash_.size()); }
-  bool Contains(BlockId block) const { return slots_[block.value()].id != kRootEntry; }
-  // XOR of the hashes of all entries.
+  // The number of blocks in entries.
+  int32_t size() const { return size_; }
+  bool Contains(BlockId block) const { return places_[block.value()].slot != kNone; }
+  // XOR of the hashes of all entries with a block of the group of which the events tell.
   const Hash128& digest() const { return digest_; }
   // The sequence number of the newest event.
   uint64_t last_sequence() const { return last_sequence_; }
@@ -53,8 +61,8 @@ class PrefixCache final {
   // Returns the events since the last call, in order. Consecutive changes of one kind share an
   // event.
   std::vector<CacheEvent> TakeEvents();
-  // Adds a kCleared event and then kStored events for all entries, each with at most
-  // kSnapshotBlocks hashes.
+  // Adds a kCleared event and then kStored events for all entries of which the events tell, each
+  // with at most kSnapshotBlocks hashes.
   void AddSnapshot();
   static constexpr size_t kSnapshotBlocks = 16384;
 
@@ -62,21 +70,39 @@ class PrefixCache final {
   Status Check() const;
 
  private:
+  static constexpr int32_t kNone = -1;
   struct Slot {
-    CacheEntryId id = kRootEntry;  // kRootEntry: not in the cache
+    CacheEntryId id = kRootEntry;  // kRootEntry: unused
     CacheEntryId parent = kRootEntry;
     Hash128 hash;
+    int32_t blocks = 0;
+  };
+  // The entry of a block.
+  struct Place {
+    int32_t slot = kNone;
+    int32_t group = 0;
   };
 
-  std::span<TokenId> TokensOf(BlockId block);
-  std::span<const TokenId> TokensOf(BlockId block) const;
+  std::span<TokenId> TokensOf(int32_t slot);
+  std::span<const TokenId> TokensOf(int32_t slot) const;
+  int32_t& BlockIn(int32_t slot, int32_t group);
+  int32_t NewSlot();
+  bool IsTold(int32_t slot) const;
   CacheEvent& NewEvent(CacheEvent::Kind kind);
   void Record(CacheEvent::Kind kind, const Hash128& hash);
+  void Tell(CacheEvent::Kind kind, int32_t slot, int32_t group);
 
   const int32_t block_tokens_;
-  std::vector<Slot> slots_;      // indexed by block
-  std::vector<TokenId> tokens_;  // block_tokens_ tokens per block
-  absl::flat_hash_map<Hash128, BlockId> by_hash_;
+  const int32_t groups_;
+  const int32_t told_;
+  std::vector<Place> places_;  // by block
+  // By slot. A slot has block_tokens_ tokens, and a block or kNone for each group.
+  std::vector<Slot> slots_;
+  std::vector<TokenId> tokens_;
+  std::vector<int32_t> blocks_;
+  std::vector<int32_t> unused_;  // slots
+  absl::flat_hash_map<Hash128, int32_t> by_hash_;
+  int32_t size_ = 0;
   CacheEntryId last_id_ = kRootEntry;
   Hash128 digest_;
   std::vector<CacheEvent> events_;

@@ -75,7 +75,8 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
   self.program_version = worker->options_.program_version;
   self.deterministic = worker->options_.deterministic;
   self.block_tokens = executor.kv_layout().block_tokens;
-  self.blocks = executor.kv_blocks();
+  worker->cache_groups_ = static_cast<int32_t>(executor.kv_layout().groups.size());
+  self.blocks = executor.kv_blocks() / worker->cache_groups_;
   self.max_sequences = worker->options_.engine.max_sequences;
   self.max_step_tokens = worker->options_.engine.max_step_tokens;
   self.device = executor.device_name();
@@ -392,6 +393,13 @@ void Worker::OnRouterLost(RouterKey router) {
 WorkerLoad Worker::Load() {
   WorkerLoad load;
   load.engine = engine_->Stats();
+  // Routers count blocks of tokens.
+  for (int32_t* count : {&load.engine.blocks_total,
+                         &load.engine.blocks_free,
+                         &load.engine.blocks_expected,
+                         &load.engine.blocks_cached}) {
+    *count /= cache_groups_;
+  }
   load.digest = digest_;
   load.digest_sequence = digest_sequence_;
   uint64_t rejected_messages = 0;

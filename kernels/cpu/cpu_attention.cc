@@ -97,8 +97,8 @@ void CpuOps::WriteKvRow(const float* row,
   const SequenceRows& sequence =
       input_.sequences[static_cast<size_t>(row_sequence_[static_cast<size_t>(index)])];
   const int64_t token = sequence.context + index - sequence.first_row;
-  const int32_t block =
-      input_.block_tables[static_cast<size_t>(sequence.first_block + token / kv_.block_tokens)];
+  const int32_t table = sequence.TableOf(kv_.PlaceOf(layer).group);
+  const int32_t block = input_.block_tables[static_cast<size_t>(table + token / kv_.block_tokens)];
   const int64_t slot = token % kv_.block_tokens;
   const auto width = static_cast<int64_t>(ShapeOf(kv_.dtype).bytes);
   const FloatKind kind = KindOf(kv_.dtype);
@@ -149,6 +149,7 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
   const std::vector<RowRange> ranges = Cut(input_, args.only_logit_rows);
   const auto scratch_size = static_cast<size_t>(AttentionScratch(longest_, heads.head_dim));
   const int32_t group = heads.q_heads / heads.kv_heads;
+  const KvLayerPlace place = kv_.PlaceOf(args.layer);
   const auto items = static_cast<int64_t>(ranges.size()) * heads.kv_heads;
   pool_.Run(items, [&](int64_t item, int thread) {
     // The last rows of a prompt take longest, so they are computed first.
@@ -168,7 +169,7 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
     task.position = sequence.context + range.first;
     task.window = args.window;
     task.scale = args.scale;
-    task.blocks = input_.block_tables.data() + sequence.first_block;
+    task.blocks = input_.block_tables.data() + sequence.TableOf(place.group);
     task.k = kv_.Key(0, args.layer, head);
     task.v = kv_.Value(0, args.layer, head);
     task.block_stride = kv_.block_stride;

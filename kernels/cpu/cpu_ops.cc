@@ -61,18 +61,25 @@ Status CheckSequence(const StepInput& input,
   }
   const int64_t tokens = int64_t{rows.context} + rows.row_count;
   const int64_t blocks = (tokens + kv.block_tokens - 1) / kv.block_tokens;
-  if (rows.first_block < 0 ||
-      rows.first_block + blocks > static_cast<int64_t>(input.block_tables.size())) {
-    return InvalidArgument("a sequence of {} tokens needs block table entries {} + {} of {}",
-                           tokens,
-                           rows.first_block,
-                           blocks,
-                           input.block_tables.size());
+  const int64_t last_table = rows.first_block + int64_t{kv.groups - 1} * rows.table_blocks;
+  if (rows.first_block < 0 || (kv.groups > 1 && rows.table_blocks < blocks) ||
+      last_table + blocks > static_cast<int64_t>(input.block_tables.size())) {
+    return InvalidArgument(
+        "a sequence of {} tokens needs {} block table entries in each of {} cache groups, from {} "
+        "on and {} apart; there are {}",
+        tokens,
+        blocks,
+        kv.groups,
+        rows.first_block,
+        rows.table_blocks,
+        input.block_tables.size());
   }
-  for (int64_t i = 0; i < blocks; ++i) {
-    const int32_t block = input.block_tables[static_cast<size_t>(rows.first_block + i)];
-    if (block < 0 || block >= kv.blocks) {
-      return InvalidArgument("block {} in a block table; the arena has {}", block, kv.blocks);
+  for (int32_t group = 0; group < kv.groups; ++group) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      const int32_t block = input.block_tables[static_cast<size_t>(rows.TableOf(group) + i)];
+      if (block < 0 || block >= kv.blocks) {
+        return InvalidArgument("block {} in a block table; the arena has {}", block, kv.blocks);
+      }
     }
   }
   return OkStatus();
@@ -94,8 +101,9 @@ CpuOps::CpuOps(CpuDevice& device, const CpuOptions& options)
       attention_scratch_(static_cast<size_t>(options.threads)),
       samplers_(static_cast<size_t>(options.threads), Sampler(kernels_)) {}
 
-int32_t CpuOps::block_token_multiple() const {
-  return kBlockTokenMultiple;
+KvNeeds CpuOps::kv_needs() const {
+  return {
+      .k_dim_major = true, .block_token_multiple = kBlockTokenMultiple, .cache_groups = true};
 }
 
 Status CpuOps::CheckModel(const ModelShape& shape) const {

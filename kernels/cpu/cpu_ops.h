@@ -37,8 +37,7 @@ class CpuOps final : public Ops {
 
   Device& device() override { return device_; }
   DType activation_dtype() const override { return DType::kF32; }
-  bool k_dim_major() const override { return true; }
-  int32_t block_token_multiple() const override;
+  KvNeeds kv_needs() const override;
   Status CheckModel(const ModelShape& shape) const override;
   Exchange* exchange() override { return exchange_.alone() ? nullptr : &exchange_; }
 

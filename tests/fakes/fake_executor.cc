@@ -19,9 +19,10 @@ uint64_t Mix(uint64_t a, uint64_t b) {
   return z ^ (z >> 32);
 }
 
-// The KV of a token depends on all tokens before it, as in a transformer.
-uint64_t KvOf(uint64_t previous, TokenId token, int64_t position) {
-  return Mix(Mix(previous, static_cast<uint64_t>(token)), static_cast<uint64_t>(position)) | 1;
+// The KV of a token in a layer depends on all tokens before it, as in a transformer.
+uint64_t KvOf(uint64_t previous, TokenId token, int64_t position, int32_t layer) {
+  const uint64_t here = Mix(static_cast<uint64_t>(position), static_cast<uint64_t>(layer));
+  return Mix(Mix(previous, static_cast<uint64_t>(token)), here) | 1;
 }
 
 template <class T>
@@ -55,18 +56,46 @@ SampledToken Choose(uint64_t visible, const SamplingRow& row, int32_t vocabulary
   return chosen;
 }
 
-// Of the KV that a row sees: the last `window` of `values`, or all of them if `window` is 0.
-uint64_t DigestOf(std::span<const uint64_t> values, int32_t window) {
+// Adds the KV that a row sees in a layer to a digest: the last `window` of `values`, or all of them
+// if `window` is 0.
+uint64_t AddTo(uint64_t digest, std::span<const uint64_t> values, int32_t window) {
   if (window > 0 && std::cmp_greater(values.size(), window)) values = values.last(window);
-  uint64_t digest = 0;
   for (const uint64_t value : values) digest = Mix(digest, value);
   return digest;
 }
 
-// The K slot of a position holds the position's value, the V slot its complement.
-std::byte* Slot(const KvView& kv, std::span<const int32_t> table, int64_t position, int part) {
-  const int32_t block = table[position / kv.block_tokens];
-  std::byte* const first = part == 0 ? kv.Key(block, 0, 0) : kv.Value(block, 0, 0);
+// The KV of a sequence's tokens in each layer, computed without blocks.
+class KvOfTokens {
+ public:
+  explicit KvOfTokens(std::span<const int32_t> windows)
+      : windows_(windows), layers_(windows.size()) {}
+
+  void Add(TokenId token) {
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+      std::vector<uint64_t>& values = layers_[layer];
+      const auto position = static_cast<int64_t>(values.size());
+      values.push_back(KvOf(
+          values.empty() ? 0 : values.back(), token, position, static_cast<int32_t>(layer)));
+    }
+  }
+  size_t size() const { return layers_[0].size(); }
+  // What the last token sees.
+  uint64_t Digest() const {
+    uint64_t digest = 0;
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+      digest = AddTo(digest, layers_[layer], windows_[layer]);
+    }
+    return digest;
+  }
+
+ private:
+  std::span<const int32_t> windows_;
+  std::vector<std::vector<uint64_t>> layers_;
+};
+
+// A slot of a position in a layer: K holds the position's value, V its complement.
+std::byte* Slot(const KvView& kv, int32_t block, int32_t layer, int64_t position, int part) {
+  std::byte* const first = part == 0 ? kv.Key(block, layer, 0) : kv.Value(block, layer, 0);
   return first + (position % kv.block_tokens) * sizeof(uint64_t);
 }
 
@@ -102,10 +131,10 @@ FakeExecutor::FakeExecutor(const KvOptions& kv, const Shape& shape, std::unique_
               .vocabulary = shape.vocabulary,
               .max_rows = shape.max_rows,
               .max_logit_rows = shape.max_logit_rows,
-              .layers = 1,
+              .layers = static_cast<int32_t>(shape.windows.size()),
               .kv_heads = 1,
               .head_dim = 2,
-              .sliding_window = shape.sliding_window,
+              .windows = shape.windows,
               .k_dim_major = false,
               .fingerprint = {0xFA4E, 0x3D31}},
       device_(std::move(device)),
@@ -265,42 +294,28 @@ Status FakeExecutor::Run(Work& work) {
   rows_run_ += static_cast<int64_t>(work.tokens.size());
   max_step_rows_ = std::max(max_step_rows_, static_cast<int32_t>(work.tokens.size()));
   Resolve(work);
-  const KvView& kv = arena_.view;
   std::vector<TokenId> chosen;
   for (const SequenceRows& rows : work.sequences) {
-    const auto table = std::span<const int32_t>(work.block_tables).subspan(rows.first_block);
-    const int32_t window = traits_.sliding_window;
-    const int32_t begin = window > 0 ? std::max(0, rows.context + 1 - window) : 0;
-    std::vector<uint64_t> values;  // of positions begin, begin + 1, …
-    uint64_t previous = 0;
-    for (int32_t position = begin; position < rows.context + rows.row_count; ++position) {
-      std::byte* key = Slot(kv, table, position, 0);
-      std::byte* value = Slot(kv, table, position, 1);
-      if (position >= rows.context) {
-        const int32_t row = rows.first_row + position - rows.context;
-        const uint64_t made = KvOf(previous, work.tokens[row], work.positions[row]);
-        const uint64_t complement = ~made;
-        std::memcpy(key, &made, sizeof(made));
-        std::memcpy(value, &complement, sizeof(complement));
-      }
-      uint64_t complement = 0;
-      std::memcpy(&previous, key, sizeof(previous));
-      std::memcpy(&complement, value, sizeof(complement));
-      faults_ += previous != ~complement && !work.is_behind_failure;
-      values.push_back(previous);
+    std::vector<std::vector<uint64_t>> values;  // by layer, from the first position on that is seen
+    for (int32_t layer = 0; layer < traits_.layers; ++layer) {
+      values.push_back(RunLayer(work, rows, layer, FirstSeen(layer, rows.context)));
     }
     for (; chosen.size() < work.sampling.size();) {
       const int32_t row = work.logit_rows[chosen.size()] - rows.first_row;
       if (row >= rows.row_count) break;
       const Work::Row& sampling = work.sampling[chosen.size()];
-      const auto seen = std::span(values).first(rows.context + row + 1 - begin);
+      uint64_t seen = 0;
+      for (int32_t layer = 0; layer < traits_.layers; ++layer) {
+        const int32_t count = rows.context + row + 1 - FirstSeen(layer, rows.context);
+        seen = AddTo(seen, std::span(values[layer]).first(count), traits_.windows[layer]);
+      }
       if (sampling.late) {
         work.out[chosen.size()] = {.token = kLateToken, .logprob = 0, .top = {}};
         chosen.push_back(kLateToken);
         continue;
       }
       if (sampling.mask != nullptr) sampling.mask->WaitUntil(kNever);
-      work.out[chosen.size()] = Choose(DigestOf(seen, window),
+      work.out[chosen.size()] = Choose(seen,
                                        {.params = &sampling.params,
                                         .position = sampling.position,
                                         .prompt = sampling.prompt,
@@ -322,6 +337,40 @@ Status FakeExecutor::Run(Work& work) {
   for (const int32_t layers : work.watch.marks) work.watch.reached(layers);
   if (fails) return MakeStatus(StatusCode::kInternal, "the fake device failed after the step");
   return OkStatus();
+}
+
+int32_t FakeExecutor::FirstSeen(int32_t layer, int32_t position) const {
+  const int32_t window = traits_.windows[layer];
+  return window > 0 ? std::max(0, position + 1 - window) : 0;
+}
+
+std::vector<uint64_t> FakeExecutor::RunLayer(const Work& work,
+                                             const SequenceRows& rows,
+                                             int32_t layer,
+                                             int32_t begin) {
+  const KvView& kv = arena_.view;
+  const auto table =
+      std::span(work.block_tables).subspan(rows.TableOf(kv.PlaceOf(layer).group));
+  std::vector<uint64_t> values;
+  uint64_t previous = 0;
+  for (int32_t position = begin; position < rows.context + rows.row_count; ++position) {
+    const int32_t block = table[position / kv.block_tokens];
+    std::byte* key = Slot(kv, block, layer, position, 0);
+    std::byte* value = Slot(kv, block, layer, position, 1);
+    if (position >= rows.context) {
+      const int32_t row = rows.first_row + position - rows.context;
+      const uint64_t made = KvOf(previous, work.tokens[row], work.positions[row], layer);
+      const uint64_t complement = ~made;
+      std::memcpy(key, &made, sizeof(made));
+      std::memcpy(value, &complement, sizeof(complement));
+    }
+    uint64_t complement = 0;
+    std::memcpy(&previous, key, sizeof(previous));
+    std::memcpy(&complement, value, sizeof(complement));
+    faults_ += previous != ~complement && !work.is_behind_failure;
+    values.push_back(previous);
+  }
+  return values;
 }
 
 // Replaces references to the tokens that the previous step sampled by these tokens. A real device
@@ -375,13 +424,9 @@ std::vector<TokenId> FakeExecutor::Expected(const Request& request,
   const auto longest = std::min<size_t>(
       static_cast<size_t>(request.prompt_length) + static_cast<size_t>(request.max_tokens),
       static_cast<size_t>(traits_.context_length));
-  std::vector<uint64_t> values;
+  KvOfTokens kv(traits_.windows);
   while (tokens.size() < longest) {
-    while (values.size() < tokens.size()) {
-      const size_t position = values.size();
-      values.push_back(KvOf(
-          position == 0 ? 0 : values.back(), tokens[position], static_cast<int64_t>(position)));
-    }
+    while (kv.size() < tokens.size()) kv.Add(tokens[kv.size()]);
     const std::span<const TokenId> all(tokens);
     const auto output = all.subspan(request.prompt_length);
     const bool may_stop = std::cmp_greater_equal(output.size(), request.min_tokens);
@@ -397,8 +442,7 @@ std::vector<TokenId> FakeExecutor::Expected(const Request& request,
       for (const TokenId token : output) BATON_CHECK(matcher->Accept(token), "a wrong output");
       matcher->FillMask(mask.words());
     }
-    const uint64_t seen = DigestOf(values, traits_.sliding_window);
-    tokens.push_back(Choose(seen, row, traits_.vocabulary).token);
+    tokens.push_back(Choose(kv.Digest(), row, traits_.vocabulary).token);
     if (may_stop && std::ranges::count(request.stop_tokens, tokens.back()) > 0) break;
   }
   return {tokens.begin() + static_cast<int64_t>(request.tokens.size()), tokens.end()};
@@ -406,12 +450,12 @@ std::vector<TokenId> FakeExecutor::Expected(const Request& request,
 
 std::vector<SampledToken> FakeExecutor::ExpectedPrompt(const Request& request) const {
   std::vector<SampledToken> expected;
-  std::vector<uint64_t> values;
+  KvOfTokens kv(traits_.windows);
   const SamplingParams params;
   const std::vector<TokenId> tokens = request.tokens.ToVector();
   for (int32_t at = 0; at + 1 < request.prompt_length; ++at) {
-    values.push_back(KvOf(values.empty() ? 0 : values.back(), tokens[at], at));
-    expected.push_back(Choose(DigestOf(values, traits_.sliding_window),
+    kv.Add(tokens[at]);
+    expected.push_back(Choose(kv.Digest(),
                               {.params = &params, .forced = tokens[at + 1]},
                               traits_.vocabulary));
   }

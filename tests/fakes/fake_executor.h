@@ -27,7 +27,7 @@ class FakeDevice final : public Device {
 };
 
 // An executor whose model's next token is a hash of everything that a real model may depend on: the
-// whole visible KV as stored in the blocks, the sampling parameters, the seed and position, and the
+// whole visible KV of each layer as stored in the blocks, the sampling parameters, the seed and position, and the
 // split into prompt and output. It writes real KV blocks and reads them back. A wrong block, stale
 // KV, a missing copy or a wrong position therefore changes all later tokens.
 class FakeExecutor final : public Executor {
@@ -37,7 +37,7 @@ class FakeExecutor final : public Executor {
     int32_t vocabulary = 1000;
     int32_t max_rows = 4096;
     int32_t max_logit_rows = 1024;
-    int32_t sliding_window = 0;  // 0, or at least 2
+    std::vector<int32_t> windows = {0};  // by layer (ModelTraits::windows); 0, or at least 2
     // Steps are queued as on a GPU. Each runs as late as possible: in the Await for this step.
     bool queues_steps = false;
     // The number of pipeline stages, and of steps that may be under way. Each step runs as late as
@@ -122,6 +122,14 @@ class FakeExecutor final : public Executor {
   Status RunNext();
   Status Run(Work& work);
   void Resolve(Work& work);
+  // Computes one layer of some rows of a sequence. Returns the values of the positions that the
+  // rows see, from position `begin` on.
+  std::vector<uint64_t> RunLayer(const Work& work,
+                                 const SequenceRows& rows,
+                                 int32_t layer,
+                                 int32_t begin);
+  // The first position that a row at `position` sees in a layer.
+  int32_t FirstSeen(int32_t layer, int32_t position) const;
   void Copy(const Work& work);
 
   ModelTraits traits_;

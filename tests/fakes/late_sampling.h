@@ -18,8 +18,7 @@ class LateSampling final : public Ops {
 
   Device& device() override { return ops_->device(); }
   DType activation_dtype() const override { return ops_->activation_dtype(); }
-  bool k_dim_major() const override { return ops_->k_dim_major(); }
-  int32_t block_token_multiple() const override { return ops_->block_token_multiple(); }
+  KvNeeds kv_needs() const override { return ops_->kv_needs(); }
   Status CheckModel(const ModelShape& shape) const override { return ops_->CheckModel(shape); }
   Exchange* exchange() override { return ops_->exchange(); }
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override {

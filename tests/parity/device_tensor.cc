@@ -102,7 +102,7 @@ Cache::Cache(Ops& ops,
   view.kv_heads = heads.kv_heads;
   view.head_dim = heads.head_dim;
   view.block_tokens = block_tokens;
-  view.k_dim_major = ops.k_dim_major();
+  view.k_dim_major = ops.kv_needs().k_dim_major;
   view.head_stride =
       int64_t{block_tokens} * heads.head_dim * static_cast<int64_t>(ShapeOf(dtype).bytes);
   view.value_offset = view.head_stride * heads.kv_heads;

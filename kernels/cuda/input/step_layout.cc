@@ -65,6 +65,9 @@ Status StepLayout::Build(const StepInput& in,
   BATON_RETURN_IF_ERROR(CheckRows(in));
   input = &in;
   recorded = padded_rows > 0;
+  if (kv.groups != 1) {
+    return InvalidArgument("step: a KV cache of {} groups; the kernels read one", kv.groups);
+  }
   rows = recorded ? padded_rows : static_cast<int32_t>(in.tokens.size());
   logit_rows = recorded ? padded_rows : static_cast<int32_t>(in.logit_rows.size());
   sequences = recorded ? padded_rows : static_cast<int32_t>(in.sequences.size());

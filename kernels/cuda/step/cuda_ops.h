@@ -41,9 +41,8 @@ class CudaOps final : public Ops {
 
   Device& device() override { return device_; }
   DType activation_dtype() const override { return DType::kBF16; }
-  bool k_dim_major() const override { return false; }
+  KvNeeds kv_needs() const override { return {.block_token_multiple = kBlockTokenMultiple}; }
   bool supports_fp8_kv() const override;
-  int32_t block_token_multiple() const override { return kBlockTokenMultiple; }
   Status CheckModel(const ModelShape& shape) const override {
     return cuda::CheckModel(shape, properties_, options_.deterministic);
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/engine/kv_room.h"
 #include "tests/fakes/engine_harness.h"
 #include "tests/fakes/fake_grammar.h"
 #include "tests/unit/engine/handoff_driver.h"
@@ -63,11 +64,21 @@ Request RandomRequest(Random& random, uint64_t id, Time now) {
   return request;
 }
 
-// One seed in three: no window. Windows are shorter and longer than a block and than a prompt.
+// What the arena of `harness` holds.
+KvRoom RoomOf(EngineHarness& harness, const HarnessOptions& options) {
+  return {harness.model().traits().windows,
+          options.kv.block_tokens,
+          options.kv.blocks,
+          options.max_step_tokens};
+}
+
+// One seed in three: no window. Windows are shorter and longer than a block and than a prompt. One
+// seed in four: layers of two or three windows, most of them with a layer that reads all tokens.
 FakeExecutor::Shape ShapeFor(uint64_t seed) {
-  return {.max_logit_rows = 16,
-          .sliding_window = seed % 3 == 0 ? 0 : static_cast<int32_t>(2 + seed % 29),
-          .queues_steps = seed % 2 == 0};
+  std::vector<int32_t> windows = {seed % 3 == 0 ? 0 : static_cast<int32_t>(2 + seed % 29)};
+  if (seed % 4 == 1) windows.push_back(static_cast<int32_t>(2 + seed % 11));
+  if (seed % 8 == 1) windows.push_back(seed % 16 == 1 ? 0 : static_cast<int32_t>(2 + seed % 17));
+  return {.max_logit_rows = 16, .windows = windows, .queues_steps = seed % 2 == 0};
 }
 
 struct Sent {
@@ -157,11 +168,9 @@ class RandomWorkload {
   // An answer ends when it fills the arena, unless the arena holds a window and three blocks. Its
   // last token needs no KV.
   size_t MaxOutput(const Request& request) {
-    const int32_t blocks = decode_.executor().kv_blocks();
-    const int32_t window = decode_.model().traits().sliding_window;
-    if (window > 0 && blocks >= window / kBlockTokens + 5) return request.max_tokens;
-    const auto arena = static_cast<size_t>(blocks) * kBlockTokens;
-    return arena + 1 - std::min(arena, request.tokens.size());
+    const KvRoom room = RoomOf(decode_, decode_options_);
+    const auto most = static_cast<uint64_t>(room.max_tokens());
+    return std::min<uint64_t>(request.max_tokens, most - std::min(most - 1, request.tokens.size()));
   }
 
   // Every request must end. A completed request has all its tokens; another request has a prefix of
@@ -227,7 +236,8 @@ class RandomWorkload {
     EXPECT_EQ(stats.running + stats.waiting + stats.awaiting_kv + stats.leases, 0);
     EXPECT_EQ(stats.queued_tokens, 0);
     EXPECT_EQ(stats.blocks_free, stats.blocks_total);
-    const bool slides = harness.model().traits().sliding_window > 0;
+    const bool slides = std::ranges::any_of(harness.model().traits().windows,
+                                            [](int32_t window) { return window > 0; });
     if (options.admission == AdmissionPolicy::kGuaranteedNoEvict && !slides) {
       EXPECT_EQ(stats.preemptions, 0);
     }

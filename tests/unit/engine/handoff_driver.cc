@@ -46,13 +46,14 @@ void HandoffDriver::CopyReady(const RequestKey& key, Session& session) {
   const RequestLog& from = prefill_.listener().log(key);
   const RequestLog& to = decode_.listener().log(key);
   if (!to.reservation) return;
-  const size_t bytes =
-      ShardBlockBytes(prefill_.executor().kv_layout(), WholeModel(prefill_.executor().kv_layout()));
+  const KvLayout& layout = prefill_.executor().kv_layout();
+  const size_t groups = layout.groups.size();
+  const size_t bytes = ShardBlockBytes(layout, WholeModel(layout));
   const std::byte* source = prefill_.executor().kv_arenas().front().memory->data();
   std::byte* target = decode_.executor().kv_arenas().front().memory->data();
   while (session.copied < from.announced.size() && Now()) {
     const size_t index = session.copied++;
-    if (std::cmp_less(index, to.reservation->cached_blocks)) continue;
+    if (index / groups < static_cast<size_t>(to.reservation->cached_blocks)) continue;
     std::memcpy(target + to.reservation->blocks[index].value() * bytes,
                 source + from.announced[index].value() * bytes,
                 bytes);

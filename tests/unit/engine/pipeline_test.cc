@@ -295,12 +295,12 @@ TEST_F(CopyUnderWayTest, TheEndOfAnOlderStepDoesNotFreeTheBlock) {
   const BlockId read(static_cast<uint32_t>(plan.copies[0].from));
   Commit();
   Lease taken(cache_);
-  EXPECT_TRUE(taken.Grow(cache_.available()));
-  EXPECT_EQ(std::ranges::count(taken.blocks(), read), 0);
+  EXPECT_TRUE(taken.GrowTo(cache_.available()));
+  EXPECT_EQ(std::ranges::count(taken.blocks(0), read), 0);
   taken.Clear();
   Commit();
-  EXPECT_TRUE(taken.Grow(cache_.available()));
-  EXPECT_EQ(std::ranges::count(taken.blocks(), read), 1);
+  EXPECT_TRUE(taken.GrowTo(cache_.available()));
+  EXPECT_EQ(std::ranges::count(taken.blocks(0), read), 1);
 }
 
 // Steps run in order, so a copy of an older step has read the block before a newer step writes it.

@@ -30,6 +30,13 @@ Scheduler::Options RandomOptions(Random& random) {
   return options;
 }
 
+// Of one to three cache groups.
+std::vector<int32_t> RandomWindows(Random& random) {
+  std::vector<int32_t> windows(1 + random() % 3);
+  for (int32_t& window : windows) window = static_cast<int32_t>(random() % 2 * (1 + random() % 20));
+  return windows;
+}
+
 // The samples in the running batch.
 std::set<std::pair<RequestId, int32_t>> Running(const Scheduler& scheduler) {
   std::set<std::pair<RequestId, int32_t>> running;
@@ -89,7 +96,8 @@ TEST(SchedulerRandomTest, PlansKeepToTheirBudgetsAndDecodesNeverStarve) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const Scheduler::Options options = RandomOptions(random);
-    KvCache cache(static_cast<int32_t>(8 + random() % 40), 4, random() % 2 == 0);
+    KvCache cache(
+        static_cast<int32_t>(8 + random() % 40), 4, random() % 2 == 0, RandomWindows(random));
     Scheduler scheduler(options, cache);
     Time now = Time{} + std::chrono::hours(1);
     size_t submitted = 0;
@@ -198,7 +206,8 @@ TEST(SchedulerRandomTest, StepsOfAPipelineAreDisjointAndNoDecodeStarves) {
     Random random(seed);
     Scheduler::Options options = RandomOptions(random);
     options.stages = static_cast<int32_t>(2 + seed % 3);
-    KvCache cache(static_cast<int32_t>(8 + random() % 40), 4, random() % 2 == 0);
+    KvCache cache(
+        static_cast<int32_t>(8 + random() % 40), 4, random() % 2 == 0, RandomWindows(random));
     Scheduler scheduler(options, cache);
     Time now = Time{} + std::chrono::hours(1);
     size_t submitted = 0;

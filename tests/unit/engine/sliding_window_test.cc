@@ -24,7 +24,7 @@ HarnessOptions Options() {
 class SlidingWindowTest : public testing::TestWithParam<bool> {
  protected:
   static FakeExecutor::Shape Shape() {
-    return {.sliding_window = kWindow, .queues_steps = GetParam()};
+    return {.windows = {kWindow}, .queues_steps = GetParam()};
   }
   // Runs until idle. Returns the most blocks in use after steps that computed no prompt.
   static int32_t MaxBlocksWhileDecoding(EngineHarness& harness) {
@@ -49,6 +49,24 @@ TEST_P(SlidingWindowTest, ASequenceHoldsOnlyTheBlocksOfItsWindow) {
     EXPECT_LE(MaxBlocksWhileDecoding(harness), kWindowBlocks);
     EXPECT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0));
     EXPECT_EQ(harness.engine().Stats().blocks_free, 32);
+    EXPECT_EQ(harness.model().faults(), 0);
+  }
+}
+
+// The layers with a window hold a window, the others hold all tokens.
+TEST_P(SlidingWindowTest, EachGroupOfLayersHoldsWhatItReads) {
+  for (const bool prefix_cache : {false, true}) {
+    HarnessOptions options = Options();
+    options.kv.blocks = 64;
+    options.prefix_cache = prefix_cache;
+    FakeExecutor::Shape shape = Shape();
+    shape.windows = {kWindow, 0};
+    EngineHarness harness(options, shape);
+    const Request request = MakeRequest(1, 50, 7, 60);
+    harness.Submit(request);
+    EXPECT_LE(MaxBlocksWhileDecoding(harness), 110 / kBlockTokens + 1 + kWindowBlocks);
+    EXPECT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0));
+    EXPECT_EQ(harness.engine().Stats().blocks_free, 64);
     EXPECT_EQ(harness.model().faults(), 0);
   }
 }
@@ -107,8 +125,7 @@ TEST(SlidingWindowScheduleTest, APreemptedHandOffThatOutgrewTheArenaIsServed) {
     options.engine.admission = admission;
     options.engine.max_step_tokens = 8;
     options.limits = {.context_length = 200, .vocabulary = 1000, .max_samples = 1};
-    options.sliding_window = kWindow;
-    KvCache cache(11, kBlockTokens, false);
+    KvCache cache(11, kBlockTokens, false, {kWindow});
     Scheduler scheduler(options, cache);
     const Time now = Time{} + std::chrono::hours(1);
     const SampledToken token = {.token = 5, .logprob = 0, .top = {}};
@@ -151,7 +168,7 @@ class SmallArenaTest : public testing::TestWithParam<std::tuple<bool, bool, Admi
  protected:
   static FakeExecutor::Shape Shape() {
     return {.context_length = 4096,
-            .sliding_window = kWideWindow,
+            .windows = {kWideWindow},
             .queues_steps = std::get<0>(GetParam())};
   }
   static HarnessOptions Options(int32_t blocks) {

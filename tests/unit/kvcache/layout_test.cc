@@ -1,7 +1,10 @@
 #include "common/kvcache/layout.h"
 
+#include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -31,7 +34,7 @@ TEST(KvLayoutTest, BlocksLieOneAfterAnother) {
   EXPECT_TRUE(layout.Validate().ok()) << layout.Validate();
   constexpr int64_t kHeadBytes = 16 * 8 * 2;
   EXPECT_EQ(ShardBlockBytes(layout, WholeModel(layout)), 3u * 2 * 4 * kHeadBytes);
-  const KvView view = MakeView(layout, WholeModel(layout), nullptr, 5);
+  const KvView view = MakeView(layout, WholeModel(layout), PlacesOf(layout, WholeModel(layout)), nullptr, 5);
   EXPECT_EQ(view.block_stride, static_cast<int64_t>(ShardBlockBytes(layout, WholeModel(layout))));
   int64_t expected = 0;
   for (int32_t block = 0; block < 5; ++block) {
@@ -82,6 +85,71 @@ TEST(KvLayoutTest, ABlockServesAnyCacheGroup) {
   EXPECT_EQ(LayersBefore(mixed.groups[0], 3), 1);
   EXPECT_EQ(LayersBefore(mixed.groups[1], 3), 2);
   EXPECT_EQ(LayersBefore(mixed.groups[1], 5), 3);
+}
+
+// By layer: `window`, but in every layer number `period` 0.
+std::vector<int32_t> Windows(int32_t layers, int32_t window, int32_t period) {
+  std::vector<int32_t> windows(layers, window);
+  for (int32_t layer = period - 1; layer < layers; layer += period) windows[layer] = 0;
+  return windows;
+}
+
+TEST(KvLayoutTest, LayersOfEachWindowHaveBlocksOfTheirOwn) {
+  const KvLayout layout = DenseLayout(
+      {.layers = 24, .kv_heads = 8, .head_dim = 64, .windows = Windows(24, 128, 2)});
+  ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
+  ASSERT_EQ(layout.groups.size(), 2u);
+  EXPECT_EQ(layout.groups[0].sliding_window, 0);
+  EXPECT_EQ(layout.groups[1].sliding_window, 128);
+  EXPECT_EQ(layout.groups[0].layers.front(), 1);
+  EXPECT_EQ(layout.groups[1].layers.front(), 0);
+  EXPECT_EQ(ShardBlockBytes(layout, WholeModel(layout)), 12u * 2 * 8 * 64 * 16 * 4);
+}
+
+// Shapes of published models: their layers, and how often one reads all tokens.
+TEST(KvLayoutTest, FewBytesOfBlocksStayEmpty) {
+  for (const auto& [layers, period] : std::vector<std::pair<int32_t, int32_t>>{
+           {24, 2}, {36, 2}, {26, 6}, {34, 6}, {62, 6}, {32, 4}, {64, 4}, {48, 2}, {18, 6}}) {
+    SCOPED_TRACE(layers);
+    const KvLayout layout = DenseLayout({.layers = layers,
+                                         .kv_heads = 4,
+                                         .head_dim = 128,
+                                         .windows = Windows(layers, 1024, period)});
+    ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
+    const KvShard whole = WholeModel(layout);
+    const size_t layer = size_t{2} * 4 * 128 * 16 * 4;
+    for (const int32_t window : {0, 1024}) {
+      size_t blocks = 0;
+      size_t used = 0;
+      for (const KvCacheGroup& group : layout.groups) {
+        if (group.sliding_window != window) continue;
+        blocks += ShardBlockBytes(layout, whole);
+        used += group.layers.size() * layer;
+      }
+      EXPECT_LE(static_cast<double>(blocks - used), 0.02 * static_cast<double>(blocks)) << window;
+    }
+  }
+}
+
+TEST(KvLayoutTest, APipelineStageFillsEqualPartsOfAllBlocks) {
+  const KvLayout layout = DenseLayout(
+      {.layers = 48, .kv_heads = 1, .head_dim = 8, .windows = Windows(48, 64, 6)});
+  EXPECT_EQ(layout.groups.size(), 6u);
+  const KvShard stage = {.first_layer = 24, .layer_count = 24, .first_head = 0, .head_count = 1};
+  EXPECT_EQ(2 * ShardBlockBytes(layout, stage), ShardBlockBytes(layout, WholeModel(layout)));
+  const std::vector<KvLayerPlace> places = PlacesOf(layout, stage);
+  const KvView view = MakeView(layout, stage, places, nullptr, 3);
+  EXPECT_EQ(view.groups, 6);
+  std::set<std::pair<int32_t, const std::byte*>> begins;
+  for (int32_t layer = 0; layer < 24; ++layer) {
+    const int32_t group = view.PlaceOf(layer).group;
+    const std::vector<int32_t>& layers = layout.groups[group].layers;
+    EXPECT_TRUE(std::ranges::binary_search(layers, layer + 24));
+    const std::byte* key = view.Key(1, layer, 0);
+    EXPECT_TRUE(begins.insert({group, key}).second) << "two layers in one place";
+    EXPECT_GE(key - view.base, view.block_stride);
+    EXPECT_LE(key + view.layer_stride - view.base, 2 * view.block_stride);
+  }
 }
 
 TEST(KvLayoutTest, ErrorsNameTheField) {

@@ -10,14 +10,24 @@ const Hash128 kB = {2, 20};
 const std::vector<TokenId> kFour = {1, 2, 3, 4};
 const std::vector<TokenId> kOther = {1, 2, 3, 5};
 
+std::optional<PrefixCache::Entry> Enter(PrefixCache& cache,
+                                        const Hash128& hash,
+                                        CacheEntryId parent,
+                                        const std::vector<TokenId>& tokens,
+                                        BlockId block) {
+  const auto entry = cache.Insert(hash, parent, tokens);
+  if (entry) cache.Add(*entry, 0, block);
+  return entry;
+}
+
 TEST(PrefixCacheTest, FindsWhatWasEntered) {
-  PrefixCache cache(8, 4);
+  PrefixCache cache(8, 4, 1, 0);
   EXPECT_FALSE(cache.Find(kA, kRootEntry, kFour));
-  const auto entry = cache.Insert(kA, kRootEntry, kFour, BlockId(3));
+  const auto entry = Enter(cache, kA, kRootEntry, kFour, BlockId(3));
   ASSERT_TRUE(entry);
   const auto found = cache.Find(kA, kRootEntry, kFour);
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->block, BlockId(3));
+  EXPECT_EQ(cache.BlockOf(*found, 0), BlockId(3));
   EXPECT_EQ(found->id, entry->id);
   cache.Remove(BlockId(3));
   EXPECT_FALSE(cache.Find(kA, kRootEntry, kFour));
@@ -25,28 +35,28 @@ TEST(PrefixCacheTest, FindsWhatWasEntered) {
 }
 
 TEST(PrefixCacheTest, CollisionIsAMiss) {
-  PrefixCache cache(8, 4);
-  const auto first = cache.Insert(kA, kRootEntry, kFour, BlockId(0));
+  PrefixCache cache(8, 4, 1, 0);
+  const auto first = Enter(cache, kA, kRootEntry, kFour, BlockId(0));
   EXPECT_FALSE(cache.Find(kA, kRootEntry, kOther)) << "same hash, other tokens";
   EXPECT_FALSE(cache.Find(kA, first->id, kFour)) << "same hash and tokens, other parent";
-  EXPECT_FALSE(cache.Insert(kA, kRootEntry, kOther, BlockId(1))) << "the first one stays";
+  EXPECT_FALSE(Enter(cache, kA, kRootEntry, kOther, BlockId(1))) << "the first one stays";
   EXPECT_TRUE(cache.Find(kA, kRootEntry, kFour));
   EXPECT_EQ(cache.size(), 1);
 }
 
 TEST(PrefixCacheTest, ChildOfAnEntryThatWentIsNotFoundUnderItsSuccessor) {
-  PrefixCache cache(8, 4);
-  const auto parent = cache.Insert(kA, kRootEntry, kFour, BlockId(0));
-  ASSERT_TRUE(cache.Insert(kB, parent->id, kFour, BlockId(1)));
+  PrefixCache cache(8, 4, 1, 0);
+  const auto parent = Enter(cache, kA, kRootEntry, kFour, BlockId(0));
+  ASSERT_TRUE(Enter(cache, kB, parent->id, kFour, BlockId(1)));
   cache.Remove(BlockId(0));
-  const auto successor = cache.Insert(kA, kRootEntry, kOther, BlockId(2));
+  const auto successor = Enter(cache, kA, kRootEntry, kOther, BlockId(2));
   EXPECT_FALSE(cache.Find(kB, successor->id, kFour));
 }
 
 TEST(PrefixCacheTest, EventsTellEverythingInOrder) {
-  PrefixCache cache(8, 4);
-  const auto parent = cache.Insert(kA, kRootEntry, kFour, BlockId(0));
-  cache.Insert(kB, parent->id, kFour, BlockId(1));
+  PrefixCache cache(8, 4, 1, 0);
+  const auto parent = Enter(cache, kA, kRootEntry, kFour, BlockId(0));
+  Enter(cache, kB, parent->id, kFour, BlockId(1));
   cache.Remove(BlockId(1));
   auto events = cache.TakeEvents();
   ASSERT_EQ(events.size(), 2u);
@@ -68,9 +78,9 @@ TEST(PrefixCacheTest, EventsTellEverythingInOrder) {
 }
 
 TEST(PrefixCacheTest, DigestIsTheXorOfWhatIsInside) {
-  PrefixCache cache(8, 4);
-  const auto parent = cache.Insert(kA, kRootEntry, kFour, BlockId(0));
-  cache.Insert(kB, parent->id, kFour, BlockId(1));
+  PrefixCache cache(8, 4, 1, 0);
+  const auto parent = Enter(cache, kA, kRootEntry, kFour, BlockId(0));
+  Enter(cache, kB, parent->id, kFour, BlockId(1));
   EXPECT_EQ(cache.digest(), (Hash128{3, 30}));
   cache.Remove(BlockId(0));
   EXPECT_EQ(cache.digest(), kB);
@@ -78,10 +88,10 @@ TEST(PrefixCacheTest, DigestIsTheXorOfWhatIsInside) {
 
 TEST(PrefixCacheTest, LongSnapshotComesInParts) {
   const int32_t blocks = static_cast<int32_t>(PrefixCache::kSnapshotBlocks) + 5;
-  PrefixCache cache(blocks, 1);
+  PrefixCache cache(blocks, 1, 1, 0);
   for (int32_t i = 0; i < blocks; ++i) {
     const std::vector<TokenId> token = {i};
-    cache.Insert({7, static_cast<uint64_t>(i)}, kRootEntry, token, BlockId(i));
+    Enter(cache, {7, static_cast<uint64_t>(i)}, kRootEntry, token, BlockId(i));
   }
   cache.TakeEvents();
   cache.AddSnapshot();

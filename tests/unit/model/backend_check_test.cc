@@ -33,9 +33,8 @@ class RefusingOps final : public Ops {
   }
   Device& device() override { return device_; }
   DType activation_dtype() const override { return DType::kF32; }
-  bool k_dim_major() const override { return true; }
+  KvNeeds kv_needs() const override { return {.k_dim_major = true}; }
   bool supports_fp8_kv() const override { return true; }
-  int32_t block_token_multiple() const override { return 1; }
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix>) override {
     return NotReached();
   }

@@ -282,6 +282,26 @@ TEST(Decoder, EveryPartOfTheSpecCounts) {
   }
 }
 
+// Layers of different windows in block tables of their own give the bits of one table for all.
+TEST(Decoder, CacheGroupsChangeNoBit) {
+  const OpenedModel model = Open("llama_gqa");
+  ModelSpec spec = model.spec;
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    spec.layers[layer].window = layer % 3 == 1 ? 0 : 8 + 20 * static_cast<int32_t>(layer % 3);
+  }
+  const auto tokens = Prompt(90, 9, spec.vocab);
+  RunnerOptions one_group;
+  one_group.cache_groups = false;
+  const auto runner = MakeRunner(spec, *model.weights, one_group);
+  EXPECT_EQ(runner->kv().groups, 1);
+  const auto expected = runner->RunAll(0, tokens, 90);
+  for (const size_t chunk_rows : {1, 7, 90}) {
+    const auto grouped = MakeRunner(spec, *model.weights);
+    EXPECT_EQ(grouped->kv().groups, spec.layers.size() > 2 ? 3 : 2);
+    EXPECT_EQ(LargestDifference(expected, grouped->RunAll(0, tokens, chunk_rows)), 0);
+  }
+}
+
 TEST(Decoder, NamesFileTensorAndShapes) {
   const OpenedModel model = Open("llama_gqa");
   ModelSpec wrong = model.spec;

@@ -37,12 +37,17 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
   }
   Ops& ops = *runner->device_.ops;
   BATON_ASSIGN_OR_RETURN(runner->decoder_, Decoder::Load(spec, weights, ops, options.limits));
+  std::vector<int32_t> windows;
+  const bool groups = options.cache_groups && ops.kv_needs().cache_groups;
+  for (const LayerSpec& layer : spec.layers) windows.push_back(groups ? layer.window : 0);
   const KvLayout layout = DenseLayout({.layers = spec.layer_count(),
                                        .kv_heads = spec.kv_heads,
                                        .head_dim = spec.head_dim,
                                        .dtype = options.kv_dtype,
-                                       .k_dim_major = ops.k_dim_major()});
+                                       .k_dim_major = ops.kv_needs().k_dim_major,
+                                       .windows = windows});
   runner->layout_ = layout;
+  runner->places_ = PlacesOf(layout, runner->decoder_->plan().kv_shard);
   runner->blocks_ = options.kv_blocks;
   const size_t bytes =
       ShardBlockBytes(layout, runner->decoder_->plan().kv_shard) * options.kv_blocks;
@@ -54,12 +59,15 @@ StepRunner::Sequence& StepRunner::Grow(int32_t sequence, size_t tokens) {
   if (sequences_.size() <= static_cast<size_t>(sequence)) sequences_.resize(sequence + 1);
   Sequence& state = sequences_[sequence];
   const size_t needed = (state.context + tokens + layout_.block_tokens - 1) / layout_.block_tokens;
-  while (state.blocks.size() < needed) {
-    BATON_CHECK(used_blocks_ < blocks_, "the test needs more than {} blocks", blocks_);
-    // Takes blocks alternately from both ends, so that consecutive blocks of a sequence are not
-    // adjacent in memory.
-    const int32_t n = used_blocks_++;
-    state.blocks.push_back(n % 2 == 0 ? n / 2 : blocks_ - 1 - n / 2);
+  state.blocks.resize(layout_.groups.size());
+  while (state.blocks.back().size() < needed) {
+    for (std::vector<int32_t>& table : state.blocks) {
+      BATON_CHECK(used_blocks_ < blocks_, "the test needs more than {} blocks", blocks_);
+      // Takes blocks alternately from both ends, so that consecutive blocks of a sequence are not
+      // adjacent in memory.
+      const int32_t n = used_blocks_++;
+      table.push_back(n % 2 == 0 ? n / 2 : blocks_ - 1 - n / 2);
+    }
   }
   return state;
 }
@@ -80,8 +88,11 @@ StepRunner::Batch StepRunner::MakeBatch(std::span<const Chunk> chunks) {
     part.row_count = static_cast<int32_t>(chunk.tokens.size());
     part.context = state.context;
     part.first_block = static_cast<int32_t>(tables.size());
+    part.table_blocks = static_cast<int32_t>(state.blocks.back().size());
     rows.push_back(part);
-    tables.insert(tables.end(), state.blocks.begin(), state.blocks.end());
+    for (const std::vector<int32_t>& table : state.blocks) {
+      tables.insert(tables.end(), table.begin(), table.end());
+    }
     for (size_t i = 0; i < chunk.tokens.size(); ++i) {
       const bool last = i + 1 == chunk.tokens.size();
       if (chunk.want == WantLogits::kAll || (last && chunk.want == WantLogits::kLast)) {

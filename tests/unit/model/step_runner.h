@@ -40,6 +40,7 @@ struct RunnerOptions {
   CpuIsa isa = BestCpuIsa();
   RankGroups groups = {};  // the runner is one rank of these groups
   ExchangeMode exchange = ExchangeMode::kGather;
+  bool cache_groups = true;  // where the backend has them
 };
 
 // Runs a decoder step by step, for tests. Uses the CPU backend unless a RunnerDevice is given, and
@@ -69,13 +70,13 @@ class StepRunner final {
   Decoder& decoder() { return *decoder_; }
   // The arena of this rank's shard. Blocks that were never used are zeros.
   KvView kv() const {
-    return MakeView(layout_, decoder_->plan().kv_shard, arena_->data(), blocks_);
+    return MakeView(layout_, decoder_->plan().kv_shard, places_, arena_->data(), blocks_);
   }
 
  private:
   struct Sequence {
     int32_t context = 0;
-    std::vector<int32_t> blocks;
+    std::vector<std::vector<int32_t>> blocks;  // by cache group
   };
 
   // A step as input of kernels.
@@ -99,6 +100,7 @@ class StepRunner final {
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Buffer> arena_;
   KvLayout layout_;
+  std::vector<KvLayerPlace> places_;
   int32_t blocks_ = 0;
   int32_t used_blocks_ = 0;
   std::vector<Sequence> sequences_;

@@ -1,0 +1,97 @@
+#include "common/engine/kv_room.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace baton {
+
+KvRoom::KvRoom(std::span<const int32_t> windows,
+               int32_t block_tokens,
+               int32_t blocks,
+               int32_t max_step_tokens)
+    : windows_(windows.begin(), windows.end()), block_tokens_(block_tokens), blocks_(blocks) {
+  constexpr int32_t kLeastChunkBlocks = 3;  // Scheduler::ChunkOf needs a budget of three tokens
+  // In a model with groups without a window, chunks take at most this part of what windows leave:
+  // the rest is for longer sequences.
+  constexpr int64_t kChunkPart = 4;
+  int64_t in_windows = 0;
+  int64_t sliding = 0;
+  for (const int32_t window : windows_) {
+    if (window == 0) continue;
+    in_windows += WindowBlocks(window);
+    ++sliding;
+  }
+  const bool ends = sliding < std::ssize(windows_);
+  const int64_t room = (blocks - in_windows) / (std::ssize(windows_) * (ends ? kChunkPart : 1));
+  slides_ = sliding > 0 && room >= kLeastChunkBlocks;
+  chunk_tokens_ =
+      slides_ ? static_cast<int32_t>(std::min<int64_t>(max_step_tokens, room * block_tokens))
+              : max_step_tokens;
+  max_tokens_ = slides_ && !ends ? std::numeric_limits<int64_t>::max() : MostTokens();
+}
+
+// By bisection, because the blocks of a sequence grow with its tokens.
+int64_t KvRoom::MostTokens() const {
+  int64_t fits = 0;
+  int64_t too_many = int64_t{blocks_} + 1;  // blocks of tokens
+  while (fits + 1 < too_many) {
+    const int64_t middle = (fits + too_many) / 2;
+    (ByChunks(middle * block_tokens_) <= blocks_ ? fits : too_many) = middle;
+  }
+  return fits * block_tokens_ + 1;
+}
+
+int32_t KvRoom::BlocksFor(int64_t tokens) const {
+  return static_cast<int32_t>((tokens + block_tokens_ - 1) / block_tokens_);
+}
+
+template <class OfWindow>
+int32_t KvRoom::Sum(int64_t tokens, const OfWindow& of_window) const {
+  const int32_t all = BlocksFor(tokens);
+  int32_t sum = 0;
+  for (const int32_t window : windows_) {
+    sum += slides_ && window > 0 ? std::min(all, of_window(window)) : all;
+  }
+  return sum;
+}
+
+int32_t KvRoom::All(int64_t tokens) const {
+  return BlocksFor(tokens) * static_cast<int32_t>(windows_.size());
+}
+
+int32_t KvRoom::ByChunks(int64_t tokens) const {
+  return Sum(tokens,
+             [&](int32_t window) { return WindowBlocks(window) + BlocksFor(chunk_tokens_); });
+}
+
+int32_t KvRoom::ByChunksThenDecodes(int64_t tokens, int64_t prompt) const {
+  return Sum(tokens, [&](int32_t window) {
+    const int32_t at_chunk = WindowBlocks(window) + BlocksFor(chunk_tokens_);
+    return std::max(std::min(BlocksFor(prompt), at_chunk), WindowBlocks(window));
+  });
+}
+
+int32_t KvRoom::ReceivedThenDecodes(int64_t tokens, int64_t prompt) const {
+  // The first blocks are released after the first step. A second step may be planned before that.
+  return Sum(tokens, [&](int32_t window) {
+    return std::max(BlocksFor(prompt + 2), WindowBlocks(window));
+  });
+}
+
+std::vector<int32_t> KvRoom::FirstSizes(int64_t tokens, int32_t cached) const {
+  const int32_t all = BlocksFor(tokens);
+  std::vector<int32_t> sizes(windows_.size(), all);
+  if (!slides_) return sizes;
+  const int32_t chunk = cached + BlocksFor(chunk_tokens_);
+  for (size_t group = 0; group < sizes.size(); ++group) {
+    if (windows_[group] > 0) sizes[group] = std::min(all, chunk);
+  }
+  return sizes;
+}
+
+int32_t KvRoom::FirstRead(int32_t group, int32_t next) const {
+  const int32_t window = windows_[group];
+  return window == 0 || next < window ? 0 : (next - window + 1) / block_tokens_;
+}
+
+}  // namespace baton

@@ -1,0 +1,62 @@
+#include "common/engine/kv_room.h"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+constexpr int32_t kBlockTokens = 4;
+
+TEST(KvRoomTest, WithoutAWindowASequenceHoldsEachBlock) {
+  const KvRoom room(std::vector<int32_t>{0}, kBlockTokens, 20, 64);
+  EXPECT_FALSE(room.slides());
+  EXPECT_EQ(room.chunk_tokens(), 64);
+  EXPECT_EQ(room.max_tokens(), 81);
+  EXPECT_EQ(room.All(33), 9);
+  EXPECT_EQ(room.ByChunks(33), 9);
+  EXPECT_EQ(room.FirstRead(0, 70), 0);
+}
+
+TEST(KvRoomTest, AWindowInAllLayersBoundsASequence) {
+  // A window of 10 tokens takes 4 blocks; a chunk may take the other 16.
+  const KvRoom room(std::vector<int32_t>{10}, kBlockTokens, 20, 32);
+  EXPECT_TRUE(room.slides());
+  EXPECT_EQ(room.chunk_tokens(), 32);
+  EXPECT_EQ(room.max_tokens(), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(room.All(1000), 250);
+  EXPECT_EQ(room.ByChunks(1000), 4 + 8);
+  EXPECT_EQ(room.ByChunksThenDecodes(1000, 9), 4);
+  EXPECT_EQ(room.ReceivedThenDecodes(1000, 40), 11) << "two steps before the first release";
+  EXPECT_EQ(room.FirstRead(0, 9), 0);
+  EXPECT_EQ(room.FirstRead(0, 21), 3);
+  EXPECT_FALSE(KvRoom(std::vector<int32_t>{10}, kBlockTokens, 6, 32).slides());
+}
+
+TEST(KvRoomTest, GroupsWithAWindowLeaveTheArenaToTheOthers) {
+  const KvRoom room(std::vector<int32_t>{0, 10, 10}, kBlockTokens, 200, 16);
+  EXPECT_TRUE(room.slides());
+  EXPECT_EQ(room.chunk_tokens(), 16);
+  EXPECT_EQ(room.All(400), 300);
+  EXPECT_EQ(room.ByChunks(400), 100 + 2 * (4 + 4));
+  EXPECT_EQ(room.FirstSizes(400, 20), (std::vector<int32_t>{100, 24, 24}));
+  // 184 blocks are left to the group without a window.
+  EXPECT_EQ(room.max_tokens(), 184 * kBlockTokens + 1);
+  EXPECT_LE(room.ByChunks(room.max_tokens() - 1), 200);
+  EXPECT_GT(room.ByChunks(room.max_tokens()), 200);
+}
+
+// Every size of arena leaves room for windows and chunks, and for the longest sequence.
+TEST(KvRoomTest, TheLongestSequenceFits) {
+  for (int32_t blocks = 1; blocks < 300; ++blocks) {
+    const KvRoom room(std::vector<int32_t>{0, 7, 20}, kBlockTokens, blocks, 64);
+    EXPECT_LE(room.ByChunks(room.max_tokens() - 1), blocks);
+    EXPECT_GE(room.chunk_tokens(), 3);
+    // Longer than without windows.
+    EXPECT_GE(room.max_tokens(), blocks / 3 * kBlockTokens + 1);
+  }
+}
+
+}  // namespace
+}  // namespace baton
