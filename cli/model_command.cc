@@ -1,10 +1,16 @@
+#include <algorithm>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
 #include "cli/format.h"
 #include "cli/report.h"
+#include "common/engine/arena.h"
+#include "common/engine/kv_room.h"
+#include "common/kvcache/layout.h"
 #include "common/model/describe_model.h"
 #include "common/model/open_model.h"
 
@@ -14,7 +20,32 @@ namespace {
 struct InspectFlags {
   std::string path;
   bool tensors = false;
+  int32_t tokens = 8192;
+  int32_t kv_memory_mib = 0;
 };
+
+// How many sequences of `tokens` tokens decode at a time with KV in `memory_mib` MiB at 16 bits.
+std::string SequencesText(const ModelSpec& spec, int32_t tokens, int32_t memory_mib) {
+  DenseKv kv = {.layers = spec.layer_count(),
+                .kv_heads = spec.kv_heads,
+                .head_dim = spec.head_dim,
+                .dtype = DType::kF16};
+  for (const LayerSpec& layer : spec.layers) kv.windows.push_back(layer.window);
+  const KvLayout layout = DenseLayout(kv);
+  std::vector<int32_t> windows;
+  for (const KvCacheGroup& group : layout.groups) windows.push_back(group.sliding_window);
+  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+  const auto blocks = static_cast<int32_t>(
+      std::min<size_t>((size_t{1} << 20) * memory_mib / block_bytes, kMaxArenaBlocks));
+  const KvRoom room(windows, layout.block_tokens, blocks, /*max_step_tokens=*/1);
+  const int32_t each = room.ByChunksThenDecodes(tokens, 0);
+  return fmt::format("{} of {} tokens in {} MiB at 16 bits: {} blocks, {} for each",
+                     blocks / each,
+                     tokens,
+                     memory_mib,
+                     blocks,
+                     each);
+}
 
 std::string ShapeText(const TensorInfo& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.shape, ", "));
@@ -26,6 +57,9 @@ Status Inspect(const InspectFlags& flags) {
   const ModelDescription description = DescribeModel(model);
   std::vector<std::vector<std::string>> lines;
   for (const auto& line : description.lines) lines.push_back({line.label, line.value});
+  if (flags.kv_memory_mib > 0) {
+    lines.push_back({"sequences", SequencesText(model.spec, flags.tokens, flags.kv_memory_mib)});
+  }
   fmt::print("{}", FormatTable(lines));
   if (!flags.tensors) return OkStatus();
   std::vector<std::vector<std::string>> rows = {{"TENSOR", "TYPE", "SHAPE"}};
@@ -45,6 +79,11 @@ void AddModelCommand(CLI::App& app, int& exit_status) {
   CLI::App* inspect = model->add_subcommand("inspect", "Show the contents of a model");
   inspect->add_option("path", flags->path, "a GGUF file or Hugging Face directory")->required();
   inspect->add_flag("--tensors", flags->tensors, "also list the tensors");
+  inspect->add_option("--kv-memory-mib", flags->kv_memory_mib)
+      ->description("show how many sequences have room in a KV arena of this size")
+      ->check(CLI::Range(1, 1 << 24));
+  inspect->add_option("--tokens", flags->tokens, "tokens of each of these sequences")
+      ->check(CLI::Range(1, 1 << 24));
   inspect->callback([flags, &exit_status] { exit_status = Report(Inspect(*flags)); });
 }
 

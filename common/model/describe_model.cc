@@ -64,6 +64,25 @@ std::string FeedForwardText(const ModelSpec& spec) {
   return text;
 }
 
+// The KV of the layers with each window, at 16 bits.
+std::string WindowsText(const ModelSpec& spec) {
+  std::map<int32_t, int32_t> layers;  // by window
+  for (const LayerSpec& layer : spec.layers) ++layers[layer.window];
+  std::vector<std::string> parts;
+  for (const auto& [window, count] : layers) {
+    const size_t token_bytes = spec.KvBytesPerToken(2) / spec.layers.size() * count;
+    parts.push_back(
+        window == 0 ? fmt::format("{} layers with {} bytes per token", count, token_bytes)
+                    : fmt::format("{} layers with {} bytes per token of a window of {}, {:.1f} MiB "
+                                  "per sequence",
+                                  count,
+                                  token_bytes,
+                                  window,
+                                  static_cast<double>(token_bytes * window) / kMiB));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
 // The number of tensors of each type: "61 f32, 210 q4_1".
 std::string TypesText(const std::vector<TensorInfo>& tensors) {
   std::map<std::string_view, size_t> counts;
@@ -175,6 +194,9 @@ ModelDescription DescribeModel(const OpenedModel& model) {
                    fmt::format("{} bytes at 16 bits, {} at 32 bits",
                                spec.KvBytesPerToken(2),
                                spec.KvBytesPerToken(4))});
+  const bool has_windows =
+      std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.window > 0; });
+  if (has_windows) lines.push_back({"KV at 16 bits", WindowsText(spec)});
   if (description.tensors.empty()) {
     lines.push_back({"tensors", "random (dummy)"});
     return description;

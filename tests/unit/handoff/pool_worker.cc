@@ -124,8 +124,9 @@ void PoolWorker::Deliver() {
   if (!outcomes.empty()) scheduler_.StoreBlocks();
   for (const RequestKey& key : outcomes.started) prefill_.OnStarted(key, events_.now());
   for (const Outcomes::Chunk& chunk : outcomes.chunks) {
-    prefill_.OnChunk({chunk.id, chunk.epoch, chunk.first_index, chunk.blocks, chunk.last},
-                     events_.now());
+    prefill_.OnChunk(
+        {chunk.id, chunk.epoch, chunk.first_index, chunk.groups, chunk.blocks, chunk.last},
+        events_.now());
   }
   for (const KvReservation& reservation : outcomes.reservations) {
     world_.Progress();

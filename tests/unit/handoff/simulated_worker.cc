@@ -163,7 +163,7 @@ void SimulatedWorker::Compute(const RequestKey& key, uint32_t index) {
     blocks.push_back(SourceBlock(key.first, index + static_cast<uint32_t>(blocks.size())));
   }
   const auto view = [key, index](const std::vector<BlockId>& kept) {
-    return KvChunk{key.first, key.second, static_cast<int32_t>(index), kept};
+    return KvChunk{key.first, key.second, static_cast<int32_t>(index), 1, kept};
   };
   if (events_.Chance(0.5)) {
     request.leased = true;

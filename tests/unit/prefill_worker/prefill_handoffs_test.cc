@@ -135,6 +135,25 @@ TEST(PrefillHandoffsTest, ALateRefusalOfAnEarlierSessionIsIgnored) {
   EXPECT_TRUE(handoffs.TakeActions().empty());
 }
 
+// A worker that is offered the KV later gets the blocks of all chunks, in the order of the prompt.
+TEST(PrefillHandoffsTest, ChunksHaveABlockOfEachCacheGroup) {
+  PrefillHandoffs handoffs({});
+  ASSERT_TRUE(handoffs.OnDispatch(kRouter, Dispatch(false)).ok());
+  handoffs.OnStarted(kKey, kNow);
+  std::vector<BlockId> all;
+  for (const int32_t first : {0, 2}) {
+    std::vector<BlockId> blocks;
+    for (uint32_t i = 0; i < 4; ++i) blocks.emplace_back(static_cast<uint32_t>(10 * first) + i);
+    all.insert(all.end(), blocks.begin(), blocks.end());
+    handoffs.OnChunk({kKey.first, kKey.second, first, 2, blocks, false}, kNow);
+  }
+  handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
+  const std::vector<PrefillAction> actions = handoffs.TakeActions();
+  ASSERT_TRUE(std::holds_alternative<SendBlocks>(actions.back()));
+  EXPECT_EQ(std::get<SendBlocks>(actions.back()).blocks, all);
+  EXPECT_EQ(std::get<SendBlocks>(actions.back()).first_index, 0u);
+}
+
 // The sender needs to know how long the hand-off is worth waiting for.
 TEST(PrefillHandoffsTest, ASealTellsWhatThePromptHasCost) {
   for (const bool pinned : {false, true}) {
