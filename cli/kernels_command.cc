@@ -11,9 +11,11 @@
 #include "cli/report.h"
 #include "common/kernel_report/device_choice.h"
 #include "common/kernel_report/kernel_report.h"
+#include "common/model/op_variants.h"
 #include "common/model/open_model.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/table/kernel_table.h"
+#include "kernels/cuda/table/variant_check.h"
 
 namespace baton {
 namespace {
@@ -82,6 +84,7 @@ Status CheckGpu(const std::vector<KernelUse>& uses,
 }
 
 Status ShowGpu(const ModelSpec& spec, const KernelsFlags& flags) {
+  BATON_RETURN_IF_ERROR(cuda::CheckVariants(VariantsOf(spec)));
   const bool named = !flags.architecture.empty();
   BATON_ASSIGN_OR_RETURN(const ReportedGpu gpu,
                          named ? TypicalGpu(flags.architecture, flags.portable)

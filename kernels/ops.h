@@ -10,7 +10,10 @@
 #include "common/base/status.h"
 #include "kernels/device.h"
 #include "kernels/exchange.h"
+#include "kernels/expert_args.h"
+#include "kernels/family_ops.h"
 #include "kernels/kv_view.h"
+#include "kernels/model_shape.h"
 #include "kernels/sampling.h"
 #include "kernels/step_input.h"
 #include "kernels/tensor.h"
@@ -29,6 +32,7 @@ struct RopeArgs {
   // [K of every kv head | V of every kv head], for KV in FP8: the numbers of a head are stored
   // divided by its scale. Null: all scales are 1.
   const Vector* kv_scales = nullptr;
+  bool norm_after_rope = false;  // the norms follow the rotation (OpVariant::kHeadNormAfterRope)
 };
 
 struct AttentionArgs {
@@ -41,33 +45,10 @@ struct AttentionArgs {
   bool only_logit_rows = false;
 };
 
-// The experts of one mixture-of-experts layer. Row r of `router` scores expert r.
-struct ExpertArgs {
-  const Matrix* router = nullptr;                    // [experts][hidden]
-  std::span<const std::unique_ptr<Matrix>> gate_up;  // per held expert [2·intermediate][hidden]
-  std::span<const std::unique_ptr<Matrix>> down;     // per held expert [hidden][intermediate]
-  int32_t experts_per_token = 0;
-  bool normalize = true;  // chosen experts' softmax weights are scaled to sum to 1
-  // Tensor rank r holds experts rank_ends[r − 1] … rank_ends[r] − 1 (from 0 on for rank 0). Empty:
-  // every rank holds all experts.
-  std::span<const int32_t> rank_ends = {};
-};
-
 // Sizes of steps whose first run is slow, because algorithms are chosen or graphs captured.
 struct WarmUpSizes {
   std::vector<int32_t> prompt_rows;  // steps with one prompt of this many tokens
   std::vector<int32_t> decode_rows;  // steps with this many decoding sequences
-};
-
-// The sizes of a model by which a backend decides whether it can run the model.
-struct ModelShape {
-  HeadShape heads;
-  int32_t hidden = 0;
-  int32_t vocabulary = 0;
-  int32_t experts = 0;  // 0: no layer has experts
-  int32_t experts_per_token = 0;
-  int32_t expert_width = 0;  // intermediate size of one expert
-  bool fp8_kv = false;       // the KV cache is in FP8 (E4M3)
 };
 
 // The operations of a step on one device. A step is BeginStep, ops in order, IssueStep, AwaitStep.
@@ -94,7 +75,8 @@ class Ops {
   // Whether the KV cache may be in FP8 (E4M3).
   virtual bool supports_fp8_kv() const { return false; }
   // Checks whether this backend can run a model, before its weights are loaded. Errors:
-  // Unimplemented, naming the size that is out of bounds, its value and what would be right.
+  // Unimplemented, naming the size that is out of bounds, its value and what would be right, or the
+  // variants of ops that the backend does not have.
   virtual Status CheckModel(const ModelShape& shape) const = 0;
   // The rows for which activation buffers must have room when a step has at most `rows` rows. A
   // backend may write padding rows behind the rows of the step.
@@ -113,6 +95,9 @@ class Ops {
 
   // The exchanges with the other ranks of the group; null when this rank is the only one.
   virtual Exchange* exchange() { return nullptr; }
+  // The ops that only some model families need; null when the backend has none of them. CheckModel
+  // refuses models that need more than it has.
+  virtual FamilyOps* family_ops() { return nullptr; }
 
   // Loads a weight. Several parts are stacked along their rows (q, k and v become one matrix).
   // Parts may have different types, but must have the same columns (HostMatrix::SameColumns). The

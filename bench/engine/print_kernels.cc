@@ -4,8 +4,10 @@
 #include <vector>
 
 #include "common/kernel_report/device_choice.h"
+#include "common/model/op_variants.h"
 #include "common/model/open_model.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/table/variant_check.h"
 
 namespace baton {
 
@@ -16,6 +18,7 @@ Status PrintKernels(const KernelsSetup& setup, const KernelReportOptions& option
     BATON_ASSIGN_OR_RETURN(const CpuIsa isa, ParseCpuIsa(setup.cpu_isa));
     uses = {ReportCpuKernels(isa, options.max_rows)};
   } else {
+    BATON_RETURN_IF_ERROR(cuda::CheckVariants(VariantsOf(spec)));
     BATON_ASSIGN_OR_RETURN(const ReportedGpu gpu, FindGpu(setup.device, setup.portable));
     uses = ReportKernels(spec, gpu.limits, options);
   }

@@ -40,7 +40,8 @@ struct KernelUse {
 };
 
 // The uses on a GPU, for each op of a step with logits that differs in shape or types, in the order
-// of the step. Ranges of rows end where the choice changes.
+// of the step. Ranges of rows end where the choice changes. The CUDA backend must have the model's
+// variants of ops (cuda::CheckVariants).
 std::vector<KernelUse> ReportKernels(const ModelSpec& spec,
                                      const cuda::DecodeLimits& limits,
                                      const KernelReportOptions& options);

@@ -60,6 +60,8 @@ class JsonFields final : public ConfigFields {
   ~JsonFields() override;
 
   bool Has(std::string_view key) const override;
+  // Whether the key is present and null.
+  bool IsNull(std::string_view key) const;
   // The object under `key`. NotFound when the key is absent; InvalidArgument for another type.
   StatusOr<std::unique_ptr<JsonFields>> Object(std::string_view key) const;
   // The list of strings under `key`. Errors as Object.

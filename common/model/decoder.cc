@@ -8,6 +8,7 @@
 #include "common/model/decoder_graphs.h"
 #include "common/model/decoder_weights.h"
 #include "common/model/fingerprint.h"
+#include "common/model/op_variants.h"
 #include "kernels/graph/run_graph.h"
 
 namespace baton {
@@ -40,7 +41,8 @@ class Decoder::Impl {
                                          .experts = experts ? spec_.moe.experts : 0,
                                          .experts_per_token = spec_.moe.experts_per_token,
                                          .expert_width = spec_.moe.intermediate,
-                                         .fp8_kv = limits_.fp8_kv});
+                                         .fp8_kv = limits_.fp8_kv,
+                                         .variants = VariantsOf(spec_)});
     if (!runs.ok())
       return Annotate(runs, fmt::format("the model cannot run on {}", ops_.device().name()));
     fingerprint_ = Fingerprint(spec_, source);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,19 +27,27 @@ class DecoderValues {
     const int64_t head_dim = spec.head_dim;
     const int64_t q_cols = (gathers ? spec.heads : plan.heads.q_heads) * head_dim;
     const int64_t qkv_cols = (plan.heads.q_heads + 2 * plan.heads.kv_heads) * head_dim;
-    const int64_t inner =
-        !gathers && plan.slice.intermediate ? plan.slice.intermediate->size() : spec.intermediate;
+    const auto width = [gathers](int64_t whole, const std::optional<IndexRange>& held) {
+      return !gathers && held ? held->size() : whole;
+    };
+    const int64_t inner = width(spec.intermediate, plan.slice.intermediate);
+    const int64_t shared_inner =
+        width(spec.moe.shared_intermediate, plan.slice.shared_intermediate);
     residual = {"residual", DType::kF32, RowCount::kStep, spec.hidden};
     normed = {"normed", dtype, RowCount::kStep, spec.hidden};
     qkv = {"qkv", dtype, RowCount::kStep, qkv_cols};
+    squares = {"squares", DType::kF32, RowCount::kStep, spec.heads + spec.kv_heads};
     attention = {"attention", dtype, RowCount::kStep, q_cols};
     delta = {"delta", dtype, RowCount::kStep, spec.hidden};
     feed_forward = {"feed_forward", dtype, RowCount::kStep, inner};
+    shared = {"shared", dtype, RowCount::kStep, shared_inner};
+    gate = {"gate", dtype, RowCount::kStep, 1};
     logits = {"logits", DType::kF32, RowCount::kLogits, spec.vocab};
     signal = {"signal", DType::kF32, RowCount::kOne, 1};
   }
 
-  Value residual, normed, qkv, attention, delta, feed_forward, logits, signal;
+  Value residual, normed, qkv, squares, attention, delta, feed_forward, shared, gate, logits,
+      signal;
 };
 
 // Builds the graph of one rank's stage, layer by layer.
@@ -85,16 +94,28 @@ class StageBuilder {
     return graph::Columns{ends};
   }
 
-  ValueId Norm(ValueId x, const Vector& weight) {
+  ValueId Norm(ValueId x, const Vector& weight, float epsilon) {
     const ValueId out = New(values_.normed);
-    graph_.Append(
-        graph::NormOp{.x = x, .weight = &weight, .epsilon = spec_.norm_epsilon, .out = out});
+    if (spec_.norm == NormKind::kRms) {
+      graph_.Append(graph::NormOp{.x = x, .weight = &weight, .epsilon = epsilon, .out = out});
+    } else {
+      graph_.Append(graph::LayerNormOp{.x = x, .weight = &weight, .epsilon = epsilon, .out = out});
+    }
     return out;
+  }
+
+  // The norm of the residual, or the residual itself where the model has no norm. The graph keeps
+  // the residual divided by the residual scale, so that what a layer adds needs no factor. A norm
+  // of it is the same, when its epsilon is divided, too.
+  ValueId InputNorm(const Vector* weight) {
+    const float scale = spec_.residual_scale;
+    if (weight == nullptr) return residual_;
+    return Norm(residual_, *weight, spec_.norm_epsilon / (scale * scale));
   }
 
   // Adds what attention or the feed-forward computed, through a norm if the model has `post_norm`.
   void AddToResidual(ValueId delta, const Vector* post_norm) {
-    if (post_norm != nullptr) delta = Norm(delta, *post_norm);
+    if (post_norm != nullptr) delta = Norm(delta, *post_norm, spec_.norm_epsilon);
     const ValueId sum = New(values_.residual);
     graph_.Append(graph::AddOp{.residual = residual_, .delta = delta, .out = sum});
     residual_ = sum;
@@ -112,31 +133,81 @@ class StageBuilder {
           graph::EmbedOp{.table = weights_.embedding.get(),
                          .first_token = parts ? static_cast<int32_t>(plan_.slice.vocab->begin) : 0,
                          .out = residual_});
+      ScaleEmbedding();
     }
-    normed_ = Norm(residual_, *weights_.layers[0].attention_norm);
+    normed_ = InputNorm(weights_.layers[0].attention_norm.get());
+  }
+
+  void ScaleEmbedding() {
+    const float factor = spec_.embedding_scale / spec_.residual_scale;
+    if (factor == 1) return;
+    const ValueId scaled = New(values_.residual);
+    graph_.Append(graph::ScaleOp{.x = residual_, .factor = factor, .out = scaled});
+    residual_ = scaled;
   }
 
   // Computes q, k and v of every row and writes k and v into the KV cache. Returns q, k and v.
   ValueId WriteKv(int32_t layer) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-    const ValueId qkv = New(values_.qkv);
+    ValueId qkv = New(values_.qkv);
     graph_.Append(graph::MatMulOp{
         .x = normed_, .weight = weights.qkv.get(), .bias = weights.qkv_bias.get(), .out = qkv});
+    if (weights.qk_norm != nullptr) qkv = NormQk(qkv, *weights.qk_norm);
+    const bool rotary = spec_.layers[static_cast<size_t>(NumberOf(layer))].rotary;
+    const Vector* const frequencies = rotary ? weights_.inverse_frequencies.get() : nullptr;
     const ValueId rotated = New(values_.qkv);
-    graph_.Append(
-        graph::RopeAndWriteKvOp{.qkv = qkv,
-                                .heads = plan_.heads,
-                                .args = {.inverse_frequencies = weights_.inverse_frequencies.get(),
-                                         .magnitude = weights_.rope_magnitude,
-                                         .pairing = spec_.rope.pairing,
-                                         .q_norm = weights.q_norm.get(),
-                                         .k_norm = weights.k_norm.get(),
-                                         .norm_epsilon = spec_.norm_epsilon,
-                                         .kv_scales = weights.kv_scales.get()},
-                                .layer = layer,
-                                .out = rotated});
+    graph_.Append(graph::RopeAndWriteKvOp{
+        .qkv = qkv,
+        .heads = plan_.heads,
+        .args = {.inverse_frequencies = frequencies,
+                 .magnitude = weights_.rope_magnitude,
+                 .pairing = spec_.rope.pairing,
+                 .q_norm = weights.q_norm.get(),
+                 .k_norm = weights.k_norm.get(),
+                 .norm_epsilon = spec_.norm_epsilon,
+                 .kv_scales = weights.kv_scales.get(),
+                 .norm_after_rope = spec_.qk_norm == QkNorm::kHeadAfterRope},
+        .layer = layer,
+        .out = rotated});
     graph_.Append(graph::KvWrittenOp{NumberOf(layer)});
     return rotated;
+  }
+
+  // The norms of q and k whose weights are [q | k] of all heads.
+  ValueId NormQk(ValueId qkv, const Vector& weight) {
+    const ValueId normed = New(values_.qkv);
+    if (spec_.qk_norm == QkNorm::kHeadLayer) {
+      graph_.Append(graph::HeadLayerNormOp{.qkv = qkv,
+                                           .heads = plan_.heads,
+                                           .weight = &weight,
+                                           .epsilon = spec_.norm_epsilon,
+                                           .out = normed});
+      return normed;
+    }
+    const HeadPlace place = PlaceOfHeads();
+    const ValueId squares =
+        New(values_.squares, plan_.tensor_parallel() ? Share(graph::Summand{}) : graph::Whole{});
+    graph_.Append(
+        graph::HeadSquaresOp{.qkv = qkv, .heads = plan_.heads, .place = place, .out = squares});
+    graph_.Append(graph::ProjectionNormOp{.qkv = qkv,
+                                          .squares = squares,
+                                          .heads = plan_.heads,
+                                          .place = place,
+                                          .weight = &weight,
+                                          .epsilon = spec_.norm_epsilon,
+                                          .out = normed});
+    return normed;
+  }
+
+  // Of the ranks with a copy of a KV head, the one with the first of its query heads owns it.
+  HeadPlace PlaceOfHeads() const {
+    const IndexRange q = plan_.slice.heads.value_or(IndexRange{0, spec_.heads});
+    const IndexRange kv = plan_.slice.kv_heads.value_or(IndexRange{0, spec_.kv_heads});
+    const int64_t group = spec_.heads / spec_.kv_heads;
+    return {.model = spec_.head_shape(),
+            .first_q_head = static_cast<int32_t>(q.begin),
+            .first_kv_head = static_cast<int32_t>(kv.begin),
+            .owns_kv_heads = q.begin % group == 0};
   }
 
   // Attention of all rows. After the attention of the last layer, the step has only logit rows.
@@ -146,19 +217,25 @@ class StageBuilder {
         .qkv = qkv,
         .args = {.heads = plan_.heads,
                  .layer = layer,
-                 .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
+                 .scale = spec_.attention_scale != 0
+                              ? spec_.attention_scale
+                              : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
                  .window = spec_.layers[static_cast<size_t>(NumberOf(layer))].window,
                  .kv_scales = weights_.layers[static_cast<size_t>(layer)].kv_scales.get(),
                  .only_logit_rows = last},
         .out = attention});
     if (!last) return attention;
     rows_ = RowCount::kLogits;
-    const ValueId rows = New(values_.attention, Gathered(plan_.ends.attention));
-    graph_.Append(graph::GatherRowsOp{.x = attention, .out = rows});
-    const ValueId residual = New(values_.residual);
-    graph_.Append(graph::GatherRowsOp{.x = residual_, .out = residual});
-    residual_ = residual;
+    const ValueId rows = GatherRows(attention, values_.attention, Gathered(plan_.ends.attention));
+    residual_ = GatherRows(residual_, values_.residual);
+    if (spec_.residual == ResidualForm::kParallel) normed_ = GatherRows(normed_, values_.normed);
     return rows;
+  }
+
+  ValueId GatherRows(ValueId x, const Value& kind, Share share = graph::Whole{}) {
+    const ValueId out = New(kind, std::move(share));
+    graph_.Append(graph::GatherRowsOp{.x = x, .out = out});
+    return out;
   }
 
   // W x for attention output and down.
@@ -175,37 +252,80 @@ class StageBuilder {
   // The rest of a layer after attention, and the norm after the layer.
   void FinishLayer(int32_t layer, ValueId attention) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-    AddToResidual(
-        Project(attention, *weights.attention_output, weights.attention_output_bias.get()),
-        weights.attention_post_norm.get());
-    const ValueId normed = Norm(residual_, *weights.feed_forward_norm);
-    AddToResidual(FeedForward(layer, normed), weights.feed_forward_post_norm.get());
+    const Vector* const norm = weights.feed_forward_norm.get();
+    const ValueId attended =
+        Project(attention, *weights.attention_output, weights.attention_output_bias.get());
+    // In parallel, the feed-forward network reads what attention reads: the residual before it.
+    ValueId input = normed_;
+    if (spec_.residual == ResidualForm::kParallelTwoNorms) input = InputNorm(norm);
+    AddToResidual(attended, weights.attention_post_norm.get());
+    if (!spec_.parallel()) input = InputNorm(norm);
+    AddFeedForward(layer, input);
     const auto next = static_cast<size_t>(layer) + 1;
-    const Vector& norm = next == weights_.layers.size() ? *weights_.next_norm
-                                                        : *weights_.layers[next].attention_norm;
-    normed_ = Norm(residual_, norm);
+    normed_ =
+        InputNorm(next == weights_.layers.size() ? weights_.next_norm.get()
+                                                 : weights_.layers[next].attention_norm.get());
   }
 
-  ValueId FeedForward(int32_t layer, ValueId normed) {
+  void AddFeedForward(int32_t layer, ValueId input) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-    if (spec_.layers[static_cast<size_t>(NumberOf(layer))].moe) {
-      const ValueId out = New(values_.delta);
-      graph_.Append(graph::ExpertsOp{.x = normed,
-                                     .args = {.router = weights.router.get(),
-                                              .gate_up = weights.expert_gate_up,
-                                              .down = weights.expert_down,
-                                              .experts_per_token = spec_.moe.experts_per_token,
-                                              .normalize = spec_.moe.normalize,
-                                              .rank_ends = plan_.expert_ends},
-                                     .out = out});
+    const Vector* const post_norm = weights.feed_forward_post_norm.get();
+    if (!spec_.layers[static_cast<size_t>(NumberOf(layer))].moe) {
+      const ValueId inner = New(values_.feed_forward, Gathered(plan_.ends.feed_forward));
+      AddToResidual(Project(Inner(input, *weights.gate_up, weights.gate_up_bias.get(), inner),
+                            *weights.down,
+                            weights.down_bias.get()),
+                    post_norm);
+      return;
+    }
+    AddToResidual(Experts(weights, input), post_norm);
+    if (weights.shared_down != nullptr) AddToResidual(SharedExpert(weights, input), post_norm);
+  }
+
+  // The inside of a feed-forward network: writes `out`, or what replaces it.
+  ValueId Inner(ValueId x, const Matrix& gate_up, const Vector* bias, ValueId out) {
+    if (spec_.gated()) {
+      graph_.Append(graph::GatedMatMulOp{.x = x, .gate_up = &gate_up, .bias = bias, .out = out});
       return out;
     }
-    const ValueId inner = New(values_.feed_forward, Gathered(plan_.ends.feed_forward));
-    graph_.Append(graph::GatedMatMulOp{.x = normed,
-                                       .gate_up = weights.gate_up.get(),
-                                       .bias = weights.gate_up_bias.get(),
-                                       .out = inner});
-    return Project(inner, *weights.down, weights.down_bias.get());
+    graph_.Append(graph::MatMulOp{.x = x, .weight = &gate_up, .bias = bias, .out = out});
+    const Activation activation =
+        spec_.feed_forward == FeedForward::kGelu ? Activation::kGelu : Activation::kGeluTanh;
+    const ValueId activated = graph_.Add(graph_.value(out));
+    graph_.Append(graph::ActivateOp{.x = out, .activation = activation, .out = activated});
+    return activated;
+  }
+
+  ValueId Experts(const LayerWeights& weights, ValueId input) {
+    const MoeSpec& moe = spec_.moe;
+    const ValueId out = New(values_.delta);
+    graph_.Append(graph::ExpertsOp{.x = input,
+                                   .args = {.router = weights.router.get(),
+                                            .gate_up = weights.expert_gate_up,
+                                            .down = weights.expert_down,
+                                            .experts_per_token = moe.experts_per_token,
+                                            .normalize = moe.normalize,
+                                            .rank_ends = plan_.expert_ends,
+                                            .routing = {.score = moe.score,
+                                                        .scale = moe.scale,
+                                                        .selection_bias = weights.router_bias.get(),
+                                                        .groups = moe.groups,
+                                                        .groups_per_token = moe.groups_per_token}},
+                                   .out = out});
+    return out;
+  }
+
+  // The network of all tokens beside the experts.
+  ValueId SharedExpert(const LayerWeights& weights, ValueId input) {
+    const ValueId inner = New(values_.shared, Gathered(plan_.ends.shared));
+    const ValueId out = Project(
+        Inner(input, *weights.shared_gate_up, nullptr, inner), *weights.shared_down, nullptr);
+    if (weights.shared_gate == nullptr) return out;
+    const ValueId gate = New(values_.gate);
+    graph_.Append(graph::MatMulOp{.x = input, .weight = weights.shared_gate.get(), .out = gate});
+    const ValueId gated = graph_.Add(graph_.value(out));
+    graph_.Append(graph::SigmoidGateOp{.x = out, .gate = gate, .out = gated});
+    return gated;
   }
 
   // Hands the residual to the next stage, or computes the logits and hands them to the leader.
@@ -226,7 +346,10 @@ class StageBuilder {
     const ValueId logits =
         New(values_.logits,
             plan_.tensor_parallel() ? Share(graph::Columns{plan_.ends.vocab}) : graph::Whole{});
-    graph_.Append(graph::MatMulOp{.x = normed_, .weight = &weights_.output_head(), .out = logits});
+    graph_.Append(graph::MatMulOp{.x = normed_,
+                                  .weight = &weights_.output_head(),
+                                  .bias = weights_.head_bias.get(),
+                                  .out = logits});
     graph_.set_result(logits);
     if (answers) graph_.Append(graph::SendOp{.x = logits, .stage = 0});
   }

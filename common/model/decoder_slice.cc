@@ -40,6 +40,7 @@ Status DecoderSlice::Validate(const ModelSpec& spec) const {
       resolve(layers, spec.layer_count(), "layers"),
       resolve(hidden, spec.hidden, "hidden rows"),
       resolve(intermediate, spec.intermediate, "intermediate rows"),
+      resolve(shared_intermediate, spec.moe.shared_intermediate, "rows of the shared expert"),
       resolve(experts, spec.moe.experts, "experts"),
       resolve(expert_intermediate, spec.moe.intermediate, "intermediate rows of experts"),
       resolve(vocab, spec.vocab, "vocabulary rows"),

@@ -17,11 +17,12 @@ namespace baton {
 struct DecoderSlice {
   std::optional<IndexRange> layers =
       {};  // the embedding is before the first, the head after the last
-  std::optional<IndexRange> heads = {};         // query heads: rows of q
-  std::optional<IndexRange> kv_heads = {};      // rows of k and v
-  std::optional<IndexRange> hidden = {};        // rows of attention output and of down
-  std::optional<IndexRange> intermediate = {};  // dense layers: rows of gate and up
-  std::optional<IndexRange> experts = {};       // the experts that are loaded
+  std::optional<IndexRange> heads = {};                // query heads: rows of q
+  std::optional<IndexRange> kv_heads = {};             // rows of k and v
+  std::optional<IndexRange> hidden = {};               // rows of attention output and of down
+  std::optional<IndexRange> intermediate = {};         // dense layers: rows of gate and up
+  std::optional<IndexRange> shared_intermediate = {};  // of the shared expert: the same
+  std::optional<IndexRange> experts = {};              // the experts that are loaded
   // Of each loaded expert: rows of gate and up, columns of down.
   std::optional<IndexRange> expert_intermediate = {};
   std::optional<IndexRange> vocab = {};  // rows of the embedding and of the output head

@@ -75,8 +75,20 @@ class Loader {
     return Count(std::move(loaded));
   }
 
-  // Loads the parts as one vector, concatenated.
-  StatusOr<std::unique_ptr<Vector>> LoadVectors(std::initializer_list<Part> parts) {
+  // Loads the norm of the residual of this kind; `bias` is the kind of its bias.
+  StatusOr<std::unique_ptr<Vector>> LoadNorm(WeightKind kind,
+                                             WeightKind bias,
+                                             int32_t layer = -1,
+                                             float factor = 1) {
+    const Extent hidden{spec_.hidden};
+    const Part weight{{kind, layer, -1}, hidden};
+    if (spec_.norm != NormKind::kLayerWithBias) return LoadVectors({weight}, factor);
+    return LoadVectors({weight, {{bias, layer, -1}, hidden}}, factor);
+  }
+
+  // Loads the parts as one vector, concatenated. All numbers are multiplied by `factor`.
+  StatusOr<std::unique_ptr<Vector>> LoadVectors(std::initializer_list<Part> parts,
+                                                float factor = 1) {
     std::vector<float> values;
     for (const Part& part : parts) {
       ids_.push_back(part.id);
@@ -89,6 +101,7 @@ class Loader {
                              source_.GetVector(part.id, part.rows.size, part.rows.range));
       values.insert(values.end(), more.begin(), more.end());
     }
+    for (float& value : values) value *= factor;
     return LoadVector(values);
   }
 
@@ -162,8 +175,6 @@ Status LoadAttention(Loader& loader,
                   RowsOfHeads(slice.kv_heads, spec.head_dim)};
   const Extent hidden{spec.hidden};
   const Extent head_dim{spec.head_dim};
-  BATON_ASSIGN_OR_RETURN(to.attention_norm,
-                         loader.LoadVectors({{id(WeightKind::kAttentionNorm), hidden}}));
   BATON_ASSIGN_OR_RETURN(
       to.qkv,
       loader.LoadStacked(
@@ -175,9 +186,13 @@ Status LoadAttention(Loader& loader,
                                                {id(WeightKind::kKeyBias), kv},
                                                {id(WeightKind::kValueBias), kv}}));
   }
-  if (spec.qk_norm) {
+  if (spec.qk_norm == QkNorm::kHead || spec.qk_norm == QkNorm::kHeadAfterRope) {
     BATON_ASSIGN_OR_RETURN(to.q_norm, loader.LoadVectors({{id(WeightKind::kQueryNorm), head_dim}}));
     BATON_ASSIGN_OR_RETURN(to.k_norm, loader.LoadVectors({{id(WeightKind::kKeyNorm), head_dim}}));
+  } else if (spec.qk_norm != QkNorm::kNone) {
+    BATON_ASSIGN_OR_RETURN(
+        to.qk_norm,
+        loader.LoadVectors({{id(WeightKind::kQueryNorm), q}, {id(WeightKind::kKeyNorm), kv}}));
   }
   const Extent outputs{spec.hidden, slice.hidden};
   const Extent inputs{q.size, slice.hidden ? std::nullopt : q.range};
@@ -199,14 +214,45 @@ Status LoadDense(Loader& loader,
   const Extent inner{spec.intermediate, slice.intermediate};
   const Extent outputs{spec.hidden, slice.hidden};
   const Extent inputs{inner.size, slice.hidden ? std::nullopt : inner.range};
-  BATON_ASSIGN_OR_RETURN(to.gate_up,
-                         loader.LoadGateUp(id(WeightKind::kGate), id(WeightKind::kUp), inner));
+  const Extent hidden{spec.hidden};
+  if (spec.gated()) {
+    BATON_ASSIGN_OR_RETURN(to.gate_up,
+                           loader.LoadGateUp(id(WeightKind::kGate), id(WeightKind::kUp), inner));
+  } else {
+    BATON_ASSIGN_OR_RETURN(to.gate_up, loader.LoadStacked({{id(WeightKind::kUp), inner}}, hidden));
+  }
   BATON_ASSIGN_OR_RETURN(to.down, loader.LoadStacked({{id(WeightKind::kDown), outputs}}, inputs));
   if (!spec.mlp_bias) return OkStatus();
-  BATON_ASSIGN_OR_RETURN(
-      to.gate_up_bias,
-      loader.LoadVectors({{id(WeightKind::kGateBias), inner}, {id(WeightKind::kUpBias), inner}}));
+  const Part up_bias{id(WeightKind::kUpBias), inner};
+  if (spec.gated()) {
+    BATON_ASSIGN_OR_RETURN(to.gate_up_bias,
+                           loader.LoadVectors({{id(WeightKind::kGateBias), inner}, up_bias}));
+  } else {
+    BATON_ASSIGN_OR_RETURN(to.gate_up_bias, loader.LoadVectors({up_bias}));
+  }
   BATON_ASSIGN_OR_RETURN(to.down_bias, loader.LoadVectors({{id(WeightKind::kDownBias), outputs}}));
+  return OkStatus();
+}
+
+// The feed-forward network of all tokens beside the experts.
+Status LoadShared(Loader& loader,
+                  const ModelSpec& spec,
+                  const DecoderSlice& slice,
+                  int32_t layer,
+                  LayerWeights& to) {
+  const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
+  const Extent inner{spec.moe.shared_intermediate, slice.shared_intermediate};
+  const Extent outputs{spec.hidden, slice.hidden};
+  const Extent inputs{inner.size, slice.hidden ? std::nullopt : inner.range};
+  BATON_ASSIGN_OR_RETURN(
+      to.shared_gate_up,
+      loader.LoadGateUp(id(WeightKind::kSharedGate), id(WeightKind::kSharedUp), inner));
+  BATON_ASSIGN_OR_RETURN(to.shared_down,
+                         loader.LoadStacked({{id(WeightKind::kSharedDown), outputs}}, inputs));
+  if (!spec.moe.shared_gate) return OkStatus();
+  BATON_ASSIGN_OR_RETURN(
+      to.shared_gate,
+      loader.LoadStacked({{id(WeightKind::kSharedExpertGate), {1}}}, {spec.hidden}));
   return OkStatus();
 }
 
@@ -220,6 +266,11 @@ Status LoadExperts(Loader& loader,
   BATON_ASSIGN_OR_RETURN(
       to.router,
       loader.LoadStacked({{{WeightKind::kRouter, layer, -1}, {spec.moe.experts}}}, hidden));
+  if (spec.moe.selection_bias) {
+    BATON_ASSIGN_OR_RETURN(
+        to.router_bias,
+        loader.LoadVectors({{{WeightKind::kRouterBias, layer, -1}, {spec.moe.experts}}}));
+  }
   const IndexRange experts = slice.experts.value_or(IndexRange{0, spec.moe.experts});
   for (auto expert = static_cast<int32_t>(experts.begin); expert < experts.end; ++expert) {
     const auto id = [&](WeightKind kind) { return WeightId{kind, layer, expert}; };
@@ -231,7 +282,7 @@ Status LoadExperts(Loader& loader,
     to.expert_gate_up.push_back(std::move(gate_up));
     to.expert_down.push_back(std::move(down));
   }
-  return OkStatus();
+  return spec.moe.shared_intermediate > 0 ? LoadShared(loader, spec, slice, layer, to) : OkStatus();
 }
 
 Status LoadLayer(Loader& loader,
@@ -245,11 +296,18 @@ Status LoadLayer(Loader& loader,
     BATON_ASSIGN_OR_RETURN(to.kv_scales,
                            loader.LoadKvScales(layer, weights.rope_magnitude, slice.kv_heads));
   }
+  if (spec.input_norms()) {
+    BATON_ASSIGN_OR_RETURN(
+        to.attention_norm,
+        loader.LoadNorm(WeightKind::kAttentionNorm, WeightKind::kAttentionNormBias, layer));
+  }
   BATON_RETURN_IF_ERROR(LoadAttention(loader, spec, slice, layer, to));
-  BATON_ASSIGN_OR_RETURN(
-      to.feed_forward_norm,
-      loader.LoadVectors({{{WeightKind::kFeedForwardNorm, layer, -1}, {spec.hidden}}}));
-  if (spec.post_norms) {
+  if (spec.feed_forward_norms()) {
+    BATON_ASSIGN_OR_RETURN(
+        to.feed_forward_norm,
+        loader.LoadNorm(WeightKind::kFeedForwardNorm, WeightKind::kFeedForwardNormBias, layer));
+  }
+  if (spec.post_norms()) {
     BATON_ASSIGN_OR_RETURN(
         to.attention_post_norm,
         loader.LoadVectors({{{WeightKind::kAttentionPostNorm, layer, -1}, {spec.hidden}}}));
@@ -287,10 +345,21 @@ StatusOr<DecoderWeights> LoadSlice(Loader& loader,
     BATON_RETURN_IF_ERROR(LoadLayer(loader, spec, options, layer, weights));
     advance();
   }
-  const WeightId next_norm =
-      last ? WeightId{WeightKind::kOutputNorm}
-           : WeightId{WeightKind::kAttentionNorm, static_cast<int32_t>(layers.end), -1};
-  BATON_ASSIGN_OR_RETURN(weights.next_norm, loader.LoadVectors({{next_norm, hidden}}));
+  if (last) {
+    BATON_ASSIGN_OR_RETURN(
+        weights.next_norm,
+        loader.LoadNorm(
+            WeightKind::kOutputNorm, WeightKind::kOutputNormBias, -1, spec.logit_scale));
+  } else if (spec.input_norms()) {
+    BATON_ASSIGN_OR_RETURN(weights.next_norm,
+                           loader.LoadNorm(WeightKind::kAttentionNorm,
+                                           WeightKind::kAttentionNormBias,
+                                           static_cast<int32_t>(layers.end)));
+  }
+  if (last && spec.head_bias) {
+    BATON_ASSIGN_OR_RETURN(weights.head_bias,
+                           loader.LoadVectors({{{WeightKind::kHeadBias}, vocab}}));
+  }
   if (last && !spec.embedding_is_head()) {
     BATON_ASSIGN_OR_RETURN(weights.head,
                            loader.LoadStacked({{{WeightKind::kHead}, vocab}}, hidden));
@@ -329,6 +398,9 @@ bool MayUseFp8(const ModelSpec& spec, const WeightId& id, const Bf16Layers& bf16
     case WeightKind::kExpertGate:
     case WeightKind::kExpertUp:
     case WeightKind::kExpertDown:
+    case WeightKind::kSharedGate:
+    case WeightKind::kSharedUp:
+    case WeightKind::kSharedDown:
       return id.layer >= bf16.first_mlps && id.layer < spec.layer_count() - bf16.last_mlps;
     default:
       return false;

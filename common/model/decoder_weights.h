@@ -15,7 +15,8 @@
 namespace baton {
 
 // Packed weights of one transformer layer. Dense layers have gate_up and down; MoE layers have the
-// router and the expert fields. Biases and head norms are null where the model has none. In shapes,
+// router and the expert fields. Norms, biases and all else that the model does not have are null.
+// The norms of the residual have the weight, and behind it the bias, if any. In shapes,
 // heads, kv_heads, intermediate and vocab are numbers of the loaded slice, and the expert fields
 // have the loaded experts; hidden and the router's experts are those of the model. With
 // DecoderSlice::hidden, attention_output and down have its rows and all columns.
@@ -25,17 +26,22 @@ struct LayerWeights {
   std::unique_ptr<Vector> qkv_bias;
   std::unique_ptr<Vector> q_norm;
   std::unique_ptr<Vector> k_norm;
+  std::unique_ptr<Vector> qk_norm;           // [q | k] of all heads: kProjection, kHeadLayer
   std::unique_ptr<Vector> kv_scales;         // for an FP8 KV cache (kv_scales.h)
   std::unique_ptr<Matrix> attention_output;  // [hidden][heads · head_dim]
   std::unique_ptr<Vector> attention_output_bias;
   std::unique_ptr<Vector> attention_post_norm;
   std::unique_ptr<Vector> feed_forward_norm;
   std::unique_ptr<Vector> feed_forward_post_norm;
-  std::unique_ptr<Matrix> gate_up;  // [2 · intermediate][hidden]
+  std::unique_ptr<Matrix> gate_up;  // [2 · intermediate][hidden]; without a gate: half
   std::unique_ptr<Vector> gate_up_bias;
   std::unique_ptr<Matrix> down;  // [hidden][intermediate]
   std::unique_ptr<Vector> down_bias;
-  std::unique_ptr<Matrix> router;  // [experts][hidden]
+  std::unique_ptr<Matrix> router;       // [experts][hidden]
+  std::unique_ptr<Vector> router_bias;  // [experts]
+  std::unique_ptr<Matrix> shared_gate_up;
+  std::unique_ptr<Matrix> shared_down;
+  std::unique_ptr<Matrix> shared_gate;  // [1][hidden]
   std::vector<std::unique_ptr<Matrix>> expert_gate_up;
   std::vector<std::unique_ptr<Matrix>> expert_down;
 };
@@ -47,7 +53,9 @@ struct DecoderWeights {
   // [vocab][hidden]; null when the embedding is also the output head, or without the last layer.
   std::unique_ptr<Matrix> head;
   // The norm after the last loaded layer: the attention norm of the next layer, or the output norm.
+  // Null without such a norm. The output norm includes ModelSpec::logit_scale.
   std::unique_ptr<Vector> next_norm;
+  std::unique_ptr<Vector> head_bias;
   std::unique_ptr<Vector> inverse_frequencies;
   float rope_magnitude = 1;
   std::vector<LayerWeights> layers;  // the loaded ones

@@ -20,7 +20,7 @@ constexpr double kMiB = 1024.0 * 1024.0;
 std::string AttentionText(const ModelSpec& spec) {
   std::string text = fmt::format(
       "{} heads, {} KV heads, head dimension {}", spec.heads, spec.kv_heads, spec.head_dim);
-  if (spec.qk_norm) text += ", q and k normalised";
+  if (spec.qk_norm != QkNorm::kNone) text += ", q and k normalised";
   if (spec.qkv_bias) text += ", q, k and v biases";
   if (spec.o_bias) text += ", output bias";
   const auto sliding = std::count_if(

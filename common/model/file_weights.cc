@@ -30,13 +30,13 @@ std::string NameForErrors(const FileTensor& tensor) {
 
 }  // namespace
 
-FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf, NamingScheme scheme)
-    : scheme_(scheme), where_(gguf->path()), gguf_(std::move(gguf)) {
+FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf, const Naming& naming)
+    : naming_(naming), where_(gguf->path()), gguf_(std::move(gguf)) {
   for (const FileTensor& tensor : gguf_->tensors()) Add(tensor);
 }
 
-FileWeights::FileWeights(std::string directory, SafetensorsDirectory opened, NamingScheme scheme)
-    : scheme_(scheme), where_(std::move(directory)), safetensors_(std::move(opened.files)) {
+FileWeights::FileWeights(std::string directory, SafetensorsDirectory opened, const Naming& naming)
+    : naming_(naming), where_(std::move(directory)), safetensors_(std::move(opened.files)) {
   for (const FileTensor* tensor : opened.tensors) Add(*tensor);
 }
 
@@ -47,14 +47,17 @@ void FileWeights::Add(const FileTensor& tensor) {
 }
 
 FileWeights::Found FileWeights::Lookup(const WeightId& id) const {
-  const TensorName name = NameOf(id, scheme_);
+  const TensorName name = NameOf(id, naming_);
   if (const auto found = by_name_.find(name.tensor); found != by_name_.end()) {
     const FileTensor& tensor = *found->second;
     const bool is_stack = name.stacked && tensor.shape.size() == 3;
     return {.tensor = &tensor,
             .stacked = name.stacked,
-            .part = is_stack ? id.expert : name.part,
-            .parts = is_stack ? tensor.shape.front() : name.parts};
+            .slice = is_stack ? id.expert : 0,
+            .slices = is_stack ? tensor.shape.front() : 1,
+            .part = name.part,
+            .size = name.size,
+            .parts = name.parts};
   }
   const auto slice = name.stacked ? by_name_.find(name.slice) : by_name_.end();
   return {.tensor = slice == by_name_.end() ? nullptr : slice->second};
@@ -66,7 +69,7 @@ StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
     return MakeStatus(StatusCode::kNotFound,
                       "{}: tensor {} is missing{}",
                       where_,
-                      NameOf(id, scheme_).tensor,
+                      NameOf(id, naming_).tensor,
                       id.kind == WeightKind::kHead
                           ? "; if the embedding is also the output head, config.json needs "
                             "tie_word_embeddings: true"
@@ -74,13 +77,14 @@ StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
   }
   const FileTensor& tensor = *found.tensor;
   if (!tensor.other_type.empty()) {
-    return MakeStatus(
-        StatusCode::kUnimplemented,
-        "{}: tensor {} is of {}, which is not supported; supported are {}",
-        tensor.file,
-        tensor.name,
-        tensor.other_type,
-        IsGguf(scheme_) ? "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K" : "F32 F16 BF16");
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: tensor {} is of {}, which is not supported; supported are {}",
+                      tensor.file,
+                      tensor.name,
+                      tensor.other_type,
+                      IsGguf(naming_.scheme)
+                          ? "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K"
+                          : "F32 F16 BF16");
   }
   read_.insert(&tensor);
   return found;
@@ -92,22 +96,23 @@ StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
                                             const MatrixSlice& slice) const {
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
-  const int64_t tensor_rows = found.stacked ? rows : rows * found.parts;
-  std::vector<int64_t> wanted = {tensor_rows, cols};
-  if (found.stacked && tensor.shape.size() == 3) wanted.insert(wanted.begin(), found.parts);
-  const bool fits =
-      tensor.shape == wanted && found.part < found.parts && (!found.stacked || wanted.size() == 3);
+  const int64_t slice_rows = rows / found.size * found.parts;
+  std::vector<int64_t> wanted = {slice_rows, cols};
+  if (found.stacked && tensor.shape.size() == 3) wanted.insert(wanted.begin(), found.slices);
+  const bool fits = tensor.shape == wanted && found.slice < found.slices &&
+                    (!found.stacked || wanted.size() == 3) && rows % found.size == 0;
   if (!fits) {
     return InvalidArgument(
         "{}: tensor {} has shape {}; expected {}{}",
         tensor.file,
         tensor.name,
         ShapeText(tensor.shape),
-        ShapeText(std::vector<int64_t>{tensor_rows, cols}),
+        ShapeText(std::vector<int64_t>{slice_rows, cols}),
         found.stacked ? fmt::format(" for each of more than {} experts", id.expert) : "");
   }
   HostMatrix matrix{tensor.dtype, rows, cols, tensor.bytes.data()};
-  matrix.data += found.part * rows * RowBytes(tensor.dtype, cols);
+  const int64_t first_row = found.slice * slice_rows + found.part * (rows / found.size);
+  matrix.data += first_row * RowBytes(tensor.dtype, cols);
   return SliceOf(matrix, slice, NameForErrors(tensor));
 }
 
@@ -115,6 +120,12 @@ StatusOr<const FileTensor*> FileWeights::FindVector(const WeightId& id, int64_t 
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
   if (tensor.shape == std::vector<int64_t>{size}) return found.tensor;
+  // Norms of heads with weights of their own are [heads][head_dim].
+  const bool of_heads = id.kind == WeightKind::kQueryNorm || id.kind == WeightKind::kKeyNorm;
+  if (of_heads && tensor.shape.size() == 2 && tensor.shape[1] > 0 &&
+      tensor.shape[0] == size / tensor.shape[1] && size % tensor.shape[1] == 0) {
+    return found.tensor;
+  }
   return InvalidArgument("{}: tensor {} has shape {}; expected [{}]",
                          tensor.file,
                          tensor.name,
@@ -147,8 +158,8 @@ void FileWeights::Release(const WeightId& id) const {
 }
 
 bool FileWeights::HasDifferent(const WeightId& a, const WeightId& b) const {
-  const auto first = by_name_.find(NameOf(a, scheme_).tensor);
-  const auto second = by_name_.find(NameOf(b, scheme_).tensor);
+  const auto first = by_name_.find(NameOf(a, naming_).tensor);
+  const auto second = by_name_.find(NameOf(b, naming_).tensor);
   if (first == by_name_.end() || second == by_name_.end()) return false;
   const FileTensor& x = *first->second;
   const FileTensor& y = *second->second;
@@ -176,10 +187,12 @@ Hash128 FileWeights::HashPieces(const WeightId& id, const PieceShare& share) con
   std::string name = found.tensor->name;
   std::span<const std::byte> bytes = found.tensor->bytes;
   if (found.stacked || found.parts > 1) {
-    if (found.part >= found.parts) return {};
-    const size_t length = bytes.size() / static_cast<size_t>(found.parts);
-    bytes = bytes.subspan(length * static_cast<size_t>(found.part), length);
-    name += fmt::format("[{}]", found.part);
+    if (found.slice >= found.slices) return {};
+    const auto parts = static_cast<size_t>(found.slices * found.parts);
+    const auto first = static_cast<size_t>(found.slice * found.parts + found.part);
+    const size_t length = bytes.size() / parts;
+    bytes = bytes.subspan(length * first, length * static_cast<size_t>(found.size));
+    name += fmt::format("[{}]", first);
   }
   return HashOfPieces(name, bytes, share);
 }

@@ -20,10 +20,10 @@ namespace baton {
 // files.
 class FileWeights final : public WeightSource {
  public:
-  // `scheme` is the naming scheme of the model family.
-  FileWeights(std::unique_ptr<GgufFile> gguf, NamingScheme scheme);
+  // `naming` is that of the model.
+  FileWeights(std::unique_ptr<GgufFile> gguf, const Naming& naming);
   // `directory` is named in errors about a tensor that is in none of the files.
-  FileWeights(std::string directory, SafetensorsDirectory opened, NamingScheme scheme);
+  FileWeights(std::string directory, SafetensorsDirectory opened, const Naming& naming);
 
   StatusOr<HostMatrix> GetMatrix(const WeightId& id,
                                  int64_t rows,
@@ -45,8 +45,12 @@ class FileWeights final : public WeightSource {
   struct Found {
     const FileTensor* tensor = nullptr;
     bool stacked = false;  // TensorName::stacked, and not the name of a slice
-    // The weight is part `part` of `parts` equal parts of the tensor's bytes.
+    // The weight is in slice `slice` of `slices` equal slices of the tensor's bytes, and is parts
+    // part … part + size − 1 of `parts` equal parts of the slice.
+    int64_t slice = 0;
+    int64_t slices = 1;
     int64_t part = 0;
+    int64_t size = 1;
     int64_t parts = 1;
   };
   // As Find, but the tensor may be of any type, and does not count as read. Null: missing.
@@ -57,7 +61,7 @@ class FileWeights final : public WeightSource {
   // Gives the pages of `bytes`, a tensor's, back to the system.
   void Drop(std::span<const std::byte> bytes) const;
 
-  NamingScheme scheme_;
+  const Naming naming_;
   std::string where_;
   std::unique_ptr<GgufFile> gguf_;
   std::vector<std::unique_ptr<SafetensorsFile>> safetensors_;

@@ -180,10 +180,9 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   spec.qkv_bias = HasTensor(gguf, WeightKind::kQueryBias, 0);
   spec.o_bias = HasTensor(gguf, WeightKind::kAttentionOutputBias, 0);
   spec.mlp_bias = HasTensor(gguf, WeightKind::kGateBias, 0);
-  spec.qk_norm = HasTensor(gguf, WeightKind::kQueryNorm, 0);
+  if (HasTensor(gguf, WeightKind::kQueryNorm, 0)) spec.qk_norm = QkNorm::kHead;
   spec.rope.file_factors = HasTensor(gguf, WeightKind::kRopeFactors, -1);
-
-  spec.post_norms = spec.family == ModelFamily::kGlm4;
+  if (spec.family == ModelFamily::kGlm4) spec.residual = ResidualForm::kPreAndPostNorm;
 
   BATON_RETURN_IF_ERROR(CheckText(fields, gguf, architecture.name));
   BATON_RETURN_IF_ERROR(ReadRope(fields, spec));

@@ -1,7 +1,6 @@
 #include "common/model/hf_config.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -9,6 +8,9 @@
 #include "common/base/mapped_file.h"
 #include "common/kvcache/layout.h"
 #include "common/model/config_fields.h"
+#include "common/model/hf_experts.h"
+#include "common/model/hf_families.h"
+#include "common/model/hf_rope.h"
 
 namespace baton {
 namespace {
@@ -16,38 +18,23 @@ namespace {
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
 
-struct FamilyName {
-  std::string_view architecture;
-  ModelFamily family;
-};
-
-constexpr FamilyName kFamilies[] = {
-    {"LlamaForCausalLM", ModelFamily::kLlama},
-    {"MistralForCausalLM", ModelFamily::kMistral},
-    {"MixtralForCausalLM", ModelFamily::kMixtral},
-    {"Qwen2ForCausalLM", ModelFamily::kQwen2},
-    {"Qwen3ForCausalLM", ModelFamily::kQwen3},
-    {"Qwen3MoeForCausalLM", ModelFamily::kQwen3Moe},
-    {"Glm4ForCausalLM", ModelFamily::kGlm4},
-};
-
 // Uses `architectures`, or `model_type` when the config has no architectures.
-StatusOr<ModelFamily> ReadFamily(JsonFields& fields) {
+StatusOr<HfFamily> ReadFamily(JsonFields& fields) {
   std::string found = fmt::format("model_type {}", fields.TextOr("model_type", "(none)"));
   if (fields.Has("architectures")) {
     BATON_ASSIGN_OR_RETURN(const std::vector<std::string> names, fields.Texts("architectures"));
-    for (const FamilyName& row : kFamilies) {
-      if (!names.empty() && names.front() == row.architecture) return row.family;
+    for (const HfFamily& row : HfFamilies()) {
+      if (!names.empty() && names.front() == row.architecture) return row;
     }
     found = fmt::format("architecture {}", names.empty() ? "(none)" : names.front());
   } else {
-    for (const FamilyName& row : kFamilies) {
-      if (fields.TextOr("model_type", "") == Name(row.family)) return row.family;
+    for (const HfFamily& row : HfFamilies()) {
+      if (fields.TextOr("model_type", "") == Name(row.family)) return row;
     }
   }
   BATON_RETURN_IF_ERROR(fields.status());
   std::string supported;
-  for (const FamilyName& row : kFamilies) supported += fmt::format(" {}", row.architecture);
+  for (const HfFamily& row : HfFamilies()) supported += fmt::format(" {}", row.architecture);
   return MakeStatus(StatusCode::kUnimplemented,
                     "{}: {} is not supported; supported are{}",
                     fields.file(),
@@ -55,111 +42,144 @@ StatusOr<ModelFamily> ReadFamily(JsonFields& fields) {
                     supported);
 }
 
-Status RefuseWhatWeLack(JsonFields& fields) {
-  const std::string activation = fields.TextOr("hidden_act", "silu");
+// The activation of the feed-forward network.
+StatusOr<FeedForward> ReadFeedForward(ModelFamily family, JsonFields& fields) {
+  const bool gated = family != ModelFamily::kPhi && family != ModelFamily::kGptNeox;
+  const std::string_view usual = gated ? "silu" : family == ModelFamily::kPhi ? "gelu_new" : "gelu";
+  const std::string activation = fields.TextOr("hidden_act", usual);
   BATON_RETURN_IF_ERROR(fields.status());
-  if (activation != "silu") {
+  if (gated && activation == "silu") return FeedForward::kSiluGated;
+  if (!gated && activation == "gelu") return FeedForward::kGelu;
+  if (!gated && (activation == "gelu_new" || activation == "gelu_pytorch_tanh")) {
+    return FeedForward::kGeluTanh;
+  }
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "{}: hidden_act is {}; only {} supported",
+                    fields.file(),
+                    activation,
+                    gated ? "silu is" : "gelu, gelu_new and gelu_pytorch_tanh are");
+}
+
+// Features that no family of ours may have, or not in this way.
+Status RefuseWhatWeLack(ModelFamily family, JsonFields& fields) {
+  for (const std::string_view key :
+       {"quantization_config", "shared_expert_intermediate_size", "num_shared_experts"}) {
+    const bool shared = key == "shared_expert_intermediate_size";
+    if (!fields.Has(key) || (shared && family == ModelFamily::kQwen2Moe)) continue;
+    return MakeStatus(StatusCode::kUnimplemented, "{}: {} is not supported", fields.file(), key);
+  }
+  const bool layer_norms = family == ModelFamily::kPhi || family == ModelFamily::kStableLm;
+  if (layer_norms && fields.BoolOr("qk_layernorm", false)) {
     return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: hidden_act is {}; only silu is supported",
-                      fields.file(),
-                      activation);
+                      "{}: qk_layernorm is true; only false is supported",
+                      fields.file());
   }
-  constexpr std::string_view kUnsupported[] = {
-      "quantization_config", "shared_expert_intermediate_size", "num_shared_experts"};
-  for (const std::string_view key : kUnsupported) {
-    if (fields.Has(key)) {
-      return MakeStatus(StatusCode::kUnimplemented, "{}: {} is not supported", fields.file(), key);
-    }
-  }
-  return OkStatus();
+  if (family != ModelFamily::kMiniMaxM2) return fields.status();
+  const std::string norms = fields.TextOr("qk_norm_type", "per_layer");
+  if (norms == "per_layer" && fields.BoolOr("use_qk_norm", true)) return fields.status();
+  BATON_RETURN_IF_ERROR(fields.status());
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "{}: qk_norm_type is {}, with use_qk_norm {}; only per_layer with true is "
+                    "supported",
+                    fields.file(),
+                    norms,
+                    fields.BoolOr("use_qk_norm", true));
 }
 
-// arXiv:2309.00071, with DeepSeek's `mscale` and `mscale_all_dim` when the config has them.
-double YarnAttentionFactor(JsonFields& rope, double factor) {
-  if (rope.Has("attention_factor")) return rope.Number("attention_factor", 1e-3, 1e3);
-  const auto magnitude = [factor](double scale) {
-    return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
-  };
-  if (rope.Has("mscale") && rope.Has("mscale_all_dim")) {
-    return magnitude(rope.Number("mscale", 1e-3, 1e3)) /
-           magnitude(rope.Number("mscale_all_dim", 1e-3, 1e3));
-  }
-  return magnitude(1.0);
+bool ReadBias(const BiasKey& bias, JsonFields& fields) {
+  return bias.key.empty() ? bias.value : fields.BoolOr(bias.key, bias.value);
 }
 
-// `rope` holds the scaling keys: rope_parameters, or the older rope_scaling.
-Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
-  RopeSpec& to = spec.rope;
-  const std::string kind = rope.TextOr("rope_type", rope.TextOr("type", "default"));
-  BATON_RETURN_IF_ERROR(rope.status());
-  if (kind == "default") return OkStatus();
-  const int32_t trained = spec.context_length;
-  if (kind == "linear") {
-    to.scaling = RopeScaling::kLinear;
-    to.factor = rope.Number("factor", 1, 1e6);
-    spec.context_length =
-        static_cast<int32_t>(std::min<double>(kMaxContext, spec.context_length * to.factor));
-  } else if (kind == "llama3") {
-    to.scaling = RopeScaling::kLlama3;
-    to.factor = rope.Number("factor", 1, 1e6);
-    to.low_frequency_factor = rope.Number("low_freq_factor", 1e-6, 1e6);
-    to.high_frequency_factor = rope.Number("high_freq_factor", 1e-6, 1e6);
-    to.original_context = rope.Int("original_max_position_embeddings", 1, kMaxContext);
-  } else if (kind == "yarn") {
-    to.scaling = RopeScaling::kYarn;
-    to.original_context = rope.IntOr("original_max_position_embeddings", trained, 1, kMaxContext);
-    const double ratio = std::max(1.0, static_cast<double>(trained) / to.original_context);
-    to.factor = rope.NumberOr("factor", ratio, 1, 1e6);
-    to.beta_fast = rope.NumberOr("beta_fast", to.beta_fast, 1e-6, 1e6);
-    to.beta_slow = rope.NumberOr("beta_slow", to.beta_slow, 1e-6, 1e6);
-    to.attention_factor = YarnAttentionFactor(rope, to.factor);
-    to.truncate = rope.BoolOr("truncate", true);
-    const double stretched = to.original_context * to.factor;
-    spec.context_length =
-        static_cast<int32_t>(std::min<double>(kMaxContext, std::max<double>(trained, stretched)));
-  } else {
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: rope_type {} is not supported; default, linear, llama3 and yarn are",
-                      rope.file(),
-                      kind);
+// The blocks whose form the configuration decides.
+Status ReadBlocks(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
+  spec.norm = family.norm;
+  spec.residual = family.residual;
+  spec.qk_norm = family.qk_norm;
+  spec.qkv_bias = ReadBias(family.qkv_bias, fields);
+  spec.o_bias = ReadBias(family.o_bias, fields);
+  spec.mlp_bias = ReadBias(family.mlp_bias, fields);
+  spec.head_bias = family.head_bias;
+  switch (family.family) {
+    case ModelFamily::kGlm4Moe:
+      if (fields.BoolOr("use_qk_norm", false)) spec.qk_norm = QkNorm::kHead;
+      break;
+    case ModelFamily::kCohere:
+      if (fields.BoolOr("use_qk_norm", false)) spec.qk_norm = QkNorm::kHeadLayer;
+      break;
+    case ModelFamily::kStableLm:
+      if (fields.BoolOr("use_parallel_residual", false)) spec.residual = ResidualForm::kParallel;
+      break;
+    case ModelFamily::kGptNeox:
+      if (!fields.BoolOr("use_parallel_residual", true)) spec.residual = ResidualForm::kPreNorm;
+      break;
+    default:
+      break;
   }
-  return rope.status();
-}
-
-Status ReadRope(JsonFields& fields, ModelSpec& spec) {
-  const double default_theta = spec.family == ModelFamily::kMixtral ? 1e6 : 1e4;
-  spec.rope.theta = fields.NumberOr("rope_theta", default_theta, 1, 1e12);
-  const bool glm4 = spec.family == ModelFamily::kGlm4;
-  if (glm4) spec.rope.pairing = RopePairing::kAdjacent;
-  double rotated = fields.NumberOr("partial_rotary_factor", glm4 ? 0.5 : 1, 0, 1);
-  const bool current = fields.Has("rope_parameters");
-  if (current || fields.Has("rope_scaling")) {
-    BATON_ASSIGN_OR_RETURN(const auto rope,
-                           fields.Object(current ? "rope_parameters" : "rope_scaling"));
-    spec.rope.theta = rope->NumberOr("rope_theta", spec.rope.theta, 1, 1e12);
-    rotated = rope->NumberOr("partial_rotary_factor", rotated, 0, 1);
-    BATON_RETURN_IF_ERROR(ReadScaling(*rope, spec));
-  }
-  spec.rope.rotary_dim = static_cast<int32_t>(spec.head_dim * rotated);
   return fields.status();
 }
 
-// The rules of transformers: Mistral, Mixtral and Qwen 3 MoE have the window in every layer, Qwen 2
-// and 3 from layer max_window_layers on. layer_types overrides both when it is present.
+// The factors of Granite and of Cohere.
+Status ReadScales(JsonFields& fields, ModelSpec& spec) {
+  constexpr double kLeast = 1e-6;
+  const auto scale = [&fields](std::string_view key, double fallback) {
+    return static_cast<float>(fields.NumberOr(key, fallback, kLeast, ModelSpec::kMaxScale));
+  };
+  if (spec.family == ModelFamily::kGranite || spec.family == ModelFamily::kGraniteMoe) {
+    spec.embedding_scale = scale("embedding_multiplier", 1);
+    spec.residual_scale = scale("residual_multiplier", 1);
+    spec.attention_scale = scale("attention_multiplier", 1);
+    spec.logit_scale = 1 / scale("logits_scaling", 1);
+  } else if (spec.family == ModelFamily::kCohere) {
+    spec.logit_scale = scale("logit_scale", 0.0625);
+  }
+  return fields.status();
+}
+
+// The sliding window of the family's rules; 0: none.
+int32_t ReadWindow(JsonFields& fields, ModelFamily family) {
+  const auto window = [&fields](int32_t fallback) {
+    if (fields.IsNull("sliding_window")) return 0;
+    return fields.IntOr("sliding_window", fallback, 1, kMaxContext);
+  };
+  switch (family) {
+    case ModelFamily::kMistral:
+    case ModelFamily::kMixtral:
+    case ModelFamily::kPhi3:
+      return window(0);
+    case ModelFamily::kDots1:
+    case ModelFamily::kExaone4:
+      return window(4096);
+    case ModelFamily::kQwen2:
+    case ModelFamily::kQwen3:
+    case ModelFamily::kQwen2Moe:
+    case ModelFamily::kQwen3Moe:
+    case ModelFamily::kSmolLm3:
+      return fields.BoolOr("use_sliding_window", false) ? window(4096) : 0;
+    default:
+      return 0;
+  }
+}
+
+// The first layer with the window, for the families that state it.
+int32_t ReadFirstWindow(JsonFields& fields, ModelFamily family) {
+  const bool states = family == ModelFamily::kQwen2 || family == ModelFamily::kQwen3 ||
+                      family == ModelFamily::kQwen2Moe || family == ModelFamily::kDots1;
+  if (!states) return 0;
+  return fields.IntOr("max_window_layers", family == ModelFamily::kDots1 ? 62 : 28, 0, kMaxLayers);
+}
+
+// The rules of transformers: Mistral, Mixtral, Phi-3 and Qwen 3 MoE have the window in every layer,
+// other Qwen models and dots.llm1 from layer max_window_layers on, EXAONE 4 in all but each fourth
+// layer. layer_types overrides the rule when it is present.
 Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
-  const bool mistral = spec.family == ModelFamily::kMistral || spec.family == ModelFamily::kMixtral;
-  const bool qwen = spec.family == ModelFamily::kQwen2 || spec.family == ModelFamily::kQwen3 ||
-                    spec.family == ModelFamily::kQwen3Moe;
-  int32_t window = 0;
-  if (mistral) window = fields.IntOr("sliding_window", 0, 1, kMaxContext);
-  if (qwen && fields.BoolOr("use_sliding_window", false)) {
-    window = fields.IntOr("sliding_window", 4096, 1, kMaxContext);
+  const int32_t window = ReadWindow(fields, spec.family);
+  int32_t pattern = 0;  // each layer of this number has no window
+  if (spec.family == ModelFamily::kExaone4 && window > 0) {
+    pattern = fields.IntOr("sliding_window_pattern", 4, 1, kMaxLayers);
   }
-  int32_t first = 0;
-  if (spec.family == ModelFamily::kQwen2 || spec.family == ModelFamily::kQwen3) {
-    first = fields.IntOr("max_window_layers", 28, 0, kMaxLayers);
+  for (int32_t i = ReadFirstWindow(fields, spec.family); i < spec.layer_count(); ++i) {
+    if (pattern == 0 || (i + 1) % pattern != 0) spec.layers[i].window = window;
   }
-  for (int32_t i = first; i < spec.layer_count(); ++i) spec.layers[i].window = window;
 
   if (!fields.Has("layer_types")) return fields.status();
   BATON_ASSIGN_OR_RETURN(const std::vector<std::string> types, fields.Texts("layer_types"));
@@ -186,25 +206,33 @@ Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
   return fields.status();
 }
 
-Status ReadMoe(JsonFields& fields, ModelSpec& spec) {
-  // transformers 5 writes num_local_experts; published Qwen checkpoints have num_experts.
-  const std::string_view experts = fields.Has("num_experts") ? "num_experts" : "num_local_experts";
-  spec.moe.experts = fields.Int(experts, 1, ModelSpec::kMaxExperts);
-  spec.moe.experts_per_token = fields.Int("num_experts_per_tok", 1, ModelSpec::kMaxExperts);
-  if (spec.family == ModelFamily::kMixtral) {
-    spec.moe.intermediate = std::exchange(spec.intermediate, 0);
-    for (LayerSpec& layer : spec.layers) layer.moe = true;
-    return fields.status();
+// Which layers rotate q and k. Those of SmolLM3 that do not, have the sliding window, if any; those
+// of EXAONE 4 that have no window do not, if others have one.
+Status ReadRotaryLayers(JsonFields& fields, ModelSpec& spec) {
+  if (spec.family == ModelFamily::kExaone4) {
+    const bool windows =
+        std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.window > 0; });
+    for (LayerSpec& layer : spec.layers) layer.rotary = !windows || layer.window > 0;
   }
-  spec.moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
-  spec.moe.normalize = fields.BoolOr("norm_topk_prob", false);
-  const int32_t step = fields.IntOr("decoder_sparse_step", 1, 1, kMaxLayers);
-  const std::vector<int32_t> dense = fields.IntsOr("mlp_only_layers", 0, kMaxLayers);
-  for (int32_t i = 0; i < spec.layer_count(); ++i) {
-    const bool listed = std::find(dense.begin(), dense.end(), i) != dense.end();
-    spec.layers[i].moe = !listed && (i + 1) % step == 0;
+  if (spec.family != ModelFamily::kSmolLm3) return fields.status();
+  const int32_t interval = fields.IntOr("no_rope_layer_interval", 4, 1, kMaxLayers);
+  std::vector<int32_t> rotated = fields.IntsOr("no_rope_layers", 0, 1);
+  BATON_RETURN_IF_ERROR(fields.status());
+  if (!fields.Has("no_rope_layers")) {
+    for (int32_t i = 0; i < spec.layer_count(); ++i) rotated.push_back((i + 1) % interval != 0);
   }
-  return fields.status();
+  if (rotated.size() != spec.layers.size()) {
+    return InvalidArgument("{}: no_rope_layers has {} entries for {} layers",
+                           fields.file(),
+                           rotated.size(),
+                           spec.layers.size());
+  }
+  for (size_t i = 0; i < rotated.size(); ++i) {
+    LayerSpec& layer = spec.layers[i];
+    layer.rotary = rotated[i] == 1;
+    if (layer.rotary && !fields.Has("layer_types")) layer.window = 0;
+  }
+  return OkStatus();
 }
 
 void AddEndTokens(ConfigFields& fields, ModelSpec& spec) {
@@ -215,50 +243,48 @@ void AddEndTokens(ConfigFields& fields, ModelSpec& spec) {
   }
 }
 
-StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
-  ModelSpec spec;
-  BATON_ASSIGN_OR_RETURN(spec.family, ReadFamily(fields));
-  BATON_RETURN_IF_ERROR(RefuseWhatWeLack(fields));
+// The sizes of the model.
+Status ReadSizes(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
   spec.hidden = fields.Int("hidden_size", 1, ModelSpec::kMaxHidden);
   spec.heads = fields.Int("num_attention_heads", 1, ModelSpec::kMaxHeads);
   spec.kv_heads = fields.IntOr("num_key_value_heads", spec.heads, 1, ModelSpec::kMaxHeads);
   BATON_RETURN_IF_ERROR(fields.status());
-  if (!fields.Has("head_dim") && spec.family != ModelFamily::kGlm4 &&
-      spec.hidden % spec.heads != 0) {
+  if (!fields.Has("head_dim") && family.head_dim == 0 && spec.hidden % spec.heads != 0) {
     return InvalidArgument("{}: hidden_size {} is not a multiple of num_attention_heads {}",
                            fields.file(),
                            spec.hidden,
                            spec.heads);
   }
-  const bool mixtral = spec.family == ModelFamily::kMixtral;
-  const bool glm4 = spec.family == ModelFamily::kGlm4;
-  spec.head_dim =
-      fields.IntOr("head_dim", glm4 ? 128 : spec.hidden / spec.heads, 1, ModelSpec::kMaxHeadDim);
+  spec.head_dim = fields.IntOr("head_dim",
+                               family.head_dim > 0 ? family.head_dim : spec.hidden / spec.heads,
+                               1,
+                               ModelSpec::kMaxHeadDim);
   spec.intermediate = fields.Int("intermediate_size", 1, ModelSpec::kMaxIntermediate);
   spec.vocab = fields.Int("vocab_size", 1, ModelSpec::kMaxVocabulary);
   spec.context_length = fields.Int("max_position_embeddings", 1, kMaxContext);
-  const double epsilon = mixtral ? 1e-5 : glm4 ? 1.5625e-7 : 1e-6;
-  spec.norm_epsilon = static_cast<float>(fields.NumberOr("rms_norm_eps", epsilon, 0, 1));
-  spec.tied_head = fields.BoolOr("tie_word_embeddings", false);
+  spec.norm_epsilon = static_cast<float>(fields.NumberOr(family.epsilon_key, family.epsilon, 0, 1));
+  spec.tied_head = fields.BoolOr("tie_word_embeddings", family.tied_head);
   spec.layers.resize(fields.Int("num_hidden_layers", 1, kMaxLayers));
+  return fields.status();
+}
 
-  const bool qwen3 = spec.family == ModelFamily::kQwen3 || spec.family == ModelFamily::kQwen3Moe;
-  const bool attention_bias = fields.BoolOr("attention_bias", false);
-  const bool may_have_bias = qwen3 || spec.family == ModelFamily::kLlama;
-  spec.qk_norm = qwen3;
-  spec.qkv_bias = spec.family == ModelFamily::kQwen2 || ((may_have_bias || glm4) && attention_bias);
-  spec.o_bias = may_have_bias && attention_bias;
-  spec.post_norms = glm4;
-  spec.mlp_bias = spec.family == ModelFamily::kLlama && fields.BoolOr("mlp_bias", false);
+StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
+  ModelSpec spec;
+  BATON_ASSIGN_OR_RETURN(const HfFamily family, ReadFamily(fields));
+  spec.family = family.family;
+  BATON_ASSIGN_OR_RETURN(spec.feed_forward, ReadFeedForward(spec.family, fields));
+  BATON_RETURN_IF_ERROR(RefuseWhatWeLack(spec.family, fields));
+  BATON_RETURN_IF_ERROR(ReadSizes(family, fields, spec));
+  BATON_RETURN_IF_ERROR(ReadBlocks(family, fields, spec));
+  BATON_RETURN_IF_ERROR(ReadScales(fields, spec));
   if (fields.Has("bos_token_id"))
     spec.bos = fields.Int("bos_token_id", 0, ModelSpec::kMaxVocabulary);
   AddEndTokens(fields, spec);
   BATON_RETURN_IF_ERROR(fields.status());
-  BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
+  BATON_RETURN_IF_ERROR(ReadRope(family, fields, spec));
   BATON_RETURN_IF_ERROR(ReadWindows(fields, spec));
-  if (mixtral || spec.family == ModelFamily::kQwen3Moe) {
-    BATON_RETURN_IF_ERROR(ReadMoe(fields, spec));
-  }
+  BATON_RETURN_IF_ERROR(ReadRotaryLayers(fields, spec));
+  if (HasExperts(spec.family)) BATON_RETURN_IF_ERROR(ReadExperts(fields, spec));
   return spec;
 }
 

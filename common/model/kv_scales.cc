@@ -62,7 +62,7 @@ StatusOr<std::vector<float>> ComputeKvScales(const ModelSpec& spec,
   };
   BATON_ASSIGN_OR_RETURN(auto keys, largest(WeightKind::kKey, WeightKind::kKeyBias));
   BATON_ASSIGN_OR_RETURN(const auto values, largest(WeightKind::kValue, WeightKind::kValueBias));
-  if (spec.qk_norm) {
+  if (spec.qk_norm != QkNorm::kNone) {
     BATON_ASSIGN_OR_RETURN(const auto k_norm,
                            source.GetVector(id(WeightKind::kKeyNorm), spec.head_dim));
     for (size_t i = 0; i < keys.size(); ++i) {

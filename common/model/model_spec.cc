@@ -1,5 +1,6 @@
 #include "common/model/model_spec.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -22,6 +23,14 @@ class SpecChecker {
             value,
             low,
             high);
+  }
+
+  void Scale(std::string_view field, double value) {
+    Require(value > 0 && value <= ModelSpec::kMaxScale,
+            "{} is {}; it must be above 0 and at most {}",
+            field,
+            value,
+            ModelSpec::kMaxScale);
   }
 
   template <class... Args>
@@ -67,27 +76,31 @@ void CheckRope(const RopeSpec& rope, int32_t head_dim, SpecChecker& check) {
   }
 }
 
-}  // namespace
-
-std::string_view Name(ModelFamily family) {
-  switch (family) {
-    case ModelFamily::kLlama:
-      return "llama";
-    case ModelFamily::kMistral:
-      return "mistral";
-    case ModelFamily::kMixtral:
-      return "mixtral";
-    case ModelFamily::kQwen2:
-      return "qwen2";
-    case ModelFamily::kQwen3:
-      return "qwen3";
-    case ModelFamily::kQwen3Moe:
-      return "qwen3_moe";
-    case ModelFamily::kGlm4:
-      return "glm4";
-  }
-  BATON_CHECK(false, "model family {}", static_cast<int>(family));
+void CheckMoe(const MoeSpec& moe, SpecChecker& check) {
+  check.Range("number of experts", moe.experts, 1, ModelSpec::kMaxExperts);
+  check.Range("experts per token", moe.experts_per_token, 1, moe.experts);
+  check.Range("feed-forward size of an expert", moe.intermediate, 1, ModelSpec::kMaxIntermediate);
+  check.Range("feed-forward size of the shared expert",
+              moe.shared_intermediate,
+              0,
+              ModelSpec::kMaxIntermediate);
+  check.Range("number of expert groups", moe.groups, 1, moe.experts);
+  check.Range("expert groups per token", moe.groups_per_token, 1, moe.groups);
+  check.Require(moe.groups > 0 && moe.experts % moe.groups == 0,
+                "number of experts {} must be a multiple of the number of expert groups {}",
+                moe.experts,
+                moe.groups);
+  const int64_t reachable = int64_t{moe.groups_per_token} * (moe.experts / std::max(1, moe.groups));
+  check.Require(moe.experts_per_token <= reachable,
+                "experts per token {} are more than {} of {} groups of {} experts have",
+                moe.experts_per_token,
+                moe.groups_per_token,
+                moe.groups,
+                moe.experts);
+  check.Scale("scale of the experts", moe.scale);
 }
+
+}  // namespace
 
 std::string_view Name(RopeScaling scaling) {
   switch (scaling) {
@@ -137,15 +150,48 @@ Status ModelSpec::Validate(std::string_view file) const {
     (layer.moe ? any_moe : any_dense) = true;
   }
   if (any_dense) check.Range("feed-forward size", intermediate, 1, kMaxIntermediate);
-  if (any_moe) {
-    check.Range("number of experts", moe.experts, 1, kMaxExperts);
-    check.Range("experts per token", moe.experts_per_token, 1, moe.experts);
-    check.Range("feed-forward size of an expert", moe.intermediate, 1, kMaxIntermediate);
-  }
+  if (any_moe) CheckMoe(moe, check);
+  check.Scale("embedding scale", embedding_scale);
+  check.Scale("residual scale", residual_scale);
+  check.Scale("logit scale", logit_scale);
+  if (attention_scale != 0) check.Scale("attention scale", attention_scale);
+  check.Require(input_norms() || residual_scale == 1,
+                "residual scale {} must be 1 in layers without input norms",
+                residual_scale);
+  check.Require(gated() || !any_moe, "experts must have gated feed-forward networks");
   for (const TokenId token : eos) check.Range("end-of-sequence token", token, 0, vocab - 1);
   if (bos) check.Range("begin-of-sequence token", *bos, 0, vocab - 1);
   return check.status();
 }
+
+namespace {
+
+// Writes the values that differ from those of Llama.
+template <class Add>
+void AddVariants(const Add& add, const ModelSpec& spec) {
+  const auto add_if = [&add](bool differs, std::string_view name, const auto& value) {
+    if (differs) add(name, value);
+  };
+  const bool post_norms = spec.residual == ResidualForm::kPreAndPostNorm;
+  add_if(spec.norm != NormKind::kRms, "norm", Name(spec.norm));
+  add_if(spec.residual != ResidualForm::kPreNorm && !post_norms, "residual", Name(spec.residual));
+  add_if(spec.qk_norm > QkNorm::kHead, "qk_norm.kind", Name(spec.qk_norm));
+  add_if(!spec.gated(), "feed_forward", Name(spec.feed_forward));
+  add_if(spec.embedding_scale != 1, "embedding_scale", spec.embedding_scale);
+  add_if(spec.residual_scale != 1, "residual_scale", spec.residual_scale);
+  add_if(spec.attention_scale != 0, "attention_scale", spec.attention_scale);
+  add_if(spec.logit_scale != 1, "logit_scale", spec.logit_scale);
+  add_if(spec.head_bias, "head_bias", true);
+  const MoeSpec& moe = spec.moe;
+  add_if(moe.score == RouterScore::kSigmoid, "moe.score", "sigmoid");
+  add_if(moe.selection_bias, "moe.selection_bias", true);
+  add_if(moe.groups != 1, "moe.groups", fmt::format("{} of {}", moe.groups_per_token, moe.groups));
+  add_if(moe.scale != 1, "moe.scale", moe.scale);
+  add_if(moe.shared_intermediate != 0, "moe.shared_intermediate", moe.shared_intermediate);
+  add_if(moe.shared_gate, "moe.shared_gate", true);
+}
+
+}  // namespace
 
 std::string ModelSpec::ToString() const {
   std::string text;
@@ -173,19 +219,23 @@ std::string ModelSpec::ToString() const {
   add("rope.attention_factor", rope.attention_factor);
   add("rope.truncate", rope.truncate);
   add("rope.file_factors", rope.file_factors);
-  add("qk_norm", qk_norm);
+  add("qk_norm", qk_norm != QkNorm::kNone);
   add("qkv_bias", qkv_bias);
   add("o_bias", o_bias);
   add("mlp_bias", mlp_bias);
-  // Other families have the fingerprints that they had before there were such norms.
-  if (post_norms) add("post_norms", post_norms);
+  // What only some families have is left out elsewhere, so that the others keep the fingerprints
+  // that they had before.
+  if (residual == ResidualForm::kPreAndPostNorm) add("post_norms", true);
+  AddVariants(add, *this);
   add("tied_head", tied_head);
   add("moe.experts", moe.experts);
   add("moe.experts_per_token", moe.experts_per_token);
   add("moe.intermediate", moe.intermediate);
   add("moe.normalize", moe.normalize);
   for (const LayerSpec& layer : layers) {
-    add("layer", fmt::format("window {} moe {}", layer.window, layer.moe));
+    add("layer",
+        fmt::format(
+            "window {} moe {}{}", layer.window, layer.moe, layer.rotary ? "" : " without rope"));
   }
   return text;
 }

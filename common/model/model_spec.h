@@ -9,15 +9,11 @@
 
 #include "common/base/ids.h"
 #include "common/base/status.h"
+#include "common/model/block_spec.h"
+#include "common/model/model_family.h"
 #include "kernels/ops.h"
 
 namespace baton {
-
-// Llama 2 and 3.x and SmolLM2 are kLlama; Qwen 2.5 is kQwen2; GLM-4 and GLM-Z1 of 2025 are kGlm4.
-enum class ModelFamily : uint8_t { kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe, kGlm4 };
-
-// The name in config.json, for example "llama" or "qwen3_moe".
-std::string_view Name(ModelFamily family);
 
 enum class RopeScaling : uint8_t {
   kNone,
@@ -45,18 +41,6 @@ struct RopeSpec {
   bool file_factors = false;    // the weight file has a tensor that divides each frequency
 };
 
-struct MoeSpec {
-  int32_t experts = 0;
-  int32_t experts_per_token = 0;
-  int32_t intermediate = 0;  // feed-forward size of one expert
-  bool normalize = true;     // the chosen experts' weights sum to 1
-};
-
-struct LayerSpec {
-  int32_t window = 0;  // sliding attention window in tokens; 0 = full attention
-  bool moe = false;    // experts instead of one feed-forward network
-};
-
 // The shape of a decoder-only transformer: everything Decoder needs besides the weights. Plain
 // data.
 struct ModelSpec {
@@ -68,6 +52,7 @@ struct ModelSpec {
   static constexpr int32_t kMaxVocabulary = 1 << 24;
   static constexpr int32_t kMaxContext = 1 << 28;  // also limits sliding windows
   static constexpr int32_t kMaxExperts = 1024;
+  static constexpr double kMaxScale = 1e6;
 
   ModelFamily family = ModelFamily::kLlama;
   int32_t hidden = 0;
@@ -79,12 +64,19 @@ struct ModelSpec {
   int32_t context_length = 0;
   float norm_epsilon = 1e-5f;
   RopeSpec rope;
-  bool qk_norm = false;     // RMS norm of each q and k head (Qwen 3)
-  bool qkv_bias = false;    // attention input biases (Qwen 2)
-  bool o_bias = false;      // attention output bias
-  bool post_norms = false;  // norms of what attention and the feed-forward add (GLM-4)
-  bool mlp_bias = false;    // feed-forward biases
-  bool tied_head = false;   // the model's files say that the output head is the embedding table
+  NormKind norm = NormKind::kRms;
+  ResidualForm residual = ResidualForm::kPreNorm;
+  QkNorm qk_norm = QkNorm::kNone;
+  FeedForward feed_forward = FeedForward::kSiluGated;
+  float embedding_scale = 1;  // multiplies embeddings
+  float residual_scale = 1;   // multiplies what attention and the feed-forward network add
+  float attention_scale = 0;  // multiplies q · k; 0 = 1/√head_dim
+  float logit_scale = 1;      // multiplies logits
+  bool qkv_bias = false;      // attention input biases (Qwen 2)
+  bool o_bias = false;        // attention output bias
+  bool mlp_bias = false;      // feed-forward biases
+  bool head_bias = false;     // of the output head
+  bool tied_head = false;     // the model's files say that the output head is the embedding table
   // The files tie the head, but have another head of its own (FindOwnHead), which is used. Not in
   // ToString, because only who has the weights knows it; hashes of the weights tell it.
   bool own_head = false;
@@ -93,6 +85,16 @@ struct ModelSpec {
   std::vector<TokenId> eos;  // tokens that end a generation, as the model's files name them
   std::optional<TokenId> bos;
 
+  bool input_norms() const { return residual != ResidualForm::kPostNorm; }
+  bool post_norms() const {
+    return residual == ResidualForm::kPreAndPostNorm || residual == ResidualForm::kPostNorm;
+  }
+  bool parallel() const {
+    return residual == ResidualForm::kParallel || residual == ResidualForm::kParallelTwoNorms;
+  }
+  // Whether the feed-forward network has an input norm that attention does not have.
+  bool feed_forward_norms() const { return input_norms() && residual != ResidualForm::kParallel; }
+  bool gated() const { return feed_forward == FeedForward::kSiluGated; }
   bool embedding_is_head() const { return tied_head && !own_head; }
   int32_t layer_count() const { return static_cast<int32_t>(layers.size()); }
   // The largest sliding window; 0 when a layer has none, so that all KV is read.

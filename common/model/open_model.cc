@@ -41,7 +41,7 @@ StatusOr<OpenedModel> OpenGguf(const std::string& path, const OpenOptions& optio
   if (options.format == LoadFormat::kDummy) {
     model.weights = std::make_unique<DummyWeights>(options.dummy_seed);
   } else {
-    model.weights = std::make_unique<FileWeights>(std::move(gguf), GgufNames(model.spec.family));
+    model.weights = std::make_unique<FileWeights>(std::move(gguf), GgufNames(model.spec));
   }
   return model;
 }
@@ -56,7 +56,7 @@ StatusOr<OpenedModel> OpenDirectory(const std::string& path, const OpenOptions& 
   }
   BATON_ASSIGN_OR_RETURN(SafetensorsDirectory opened, OpenSafetensorsDirectory(path));
   model.weights =
-      std::make_unique<FileWeights>(path, std::move(opened), HuggingFaceNames(model.spec.family));
+      std::make_unique<FileWeights>(path, std::move(opened), HuggingFaceNames(model.spec));
   return model;
 }
 

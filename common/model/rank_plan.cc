@@ -48,15 +48,23 @@ bool HasExperts(const ModelSpec& spec) {
   return std::ranges::any_of(spec.layers, &LayerSpec::moe);
 }
 
+int32_t SharedWidth(const ModelSpec& spec) {
+  return HasExperts(spec) ? spec.moe.shared_intermediate : 0;
+}
+
+// Whether the ranks can divide a feed-forward network of this width.
+bool CanDivideWidth(int32_t width, int32_t ranks, ExchangeMode mode) {
+  return ranks <= width && (mode == ExchangeMode::kGather || width % ranks == 0);
+}
+
 bool CanDivide(const ModelSpec& spec, int32_t ranks, ExchangeMode mode) {
   const bool whole_kv_heads = spec.kv_heads % ranks == 0;
   const bool copied_kv_heads = ranks % spec.kv_heads == 0 && spec.heads % ranks == 0;
   if (!whole_kv_heads && !copied_kv_heads) return false;
   if (ranks > spec.vocab || ranks > spec.hidden) return false;
-  if (HasDense(spec)) {
-    if (ranks > spec.intermediate) return false;
-    if (mode == ExchangeMode::kReduce && spec.intermediate % ranks != 0) return false;
-  }
+  if (HasDense(spec) && !CanDivideWidth(spec.intermediate, ranks, mode)) return false;
+  const int32_t shared = SharedWidth(spec);
+  if (shared > 0 && !CanDivideWidth(shared, ranks, mode)) return false;
   return !HasExperts(spec) || ranks <= ExpertParts(spec.moe.experts);
 }
 
@@ -76,6 +84,7 @@ Status CheckDegrees(const ModelSpec& spec, const RankPlace& place, ExchangeMode 
   std::string sizes = fmt::format("{} heads and {} KV heads", spec.heads, spec.kv_heads);
   if (HasDense(spec)) sizes += fmt::format(", intermediate size {}", spec.intermediate);
   if (HasExperts(spec)) sizes += fmt::format(", {} experts", spec.moe.experts);
+  if (SharedWidth(spec) > 0) sizes += fmt::format(", a shared expert of {}", SharedWidth(spec));
   return InvalidArgument("tensor_parallel is {}; for a model with {} it must be one of {}",
                          place.tensor_parallel,
                          sizes,
@@ -102,13 +111,21 @@ void DivideTensors(const ModelSpec& spec, RankPlan& plan) {
     plan.ends.hidden = Divide(spec.hidden, ranks);
     plan.slice.hidden = RangeOf(plan.ends.hidden, rank);
   }
-  if (HasDense(spec)) {
-    std::vector<int64_t> ends = Divide(spec.intermediate, ranks);
+  // Returns the rank's range of a feed-forward network, whose columns are gathered at `gathered`.
+  const auto divide_width = [&](int32_t width, std::vector<int64_t>& gathered) {
+    std::vector<int64_t> ends = Divide(width, ranks);
     if (plan.mode == ExchangeMode::kReduce) {
-      for (int32_t r = 1; r <= ranks; ++r) ends[r - 1] = int64_t{spec.intermediate} * r / ranks;
+      for (int32_t r = 1; r <= ranks; ++r) ends[r - 1] = int64_t{width} * r / ranks;
     }
-    plan.slice.intermediate = RangeOf(ends, rank);
-    if (plan.mode == ExchangeMode::kGather) plan.ends.feed_forward = std::move(ends);
+    const IndexRange range = RangeOf(ends, rank);
+    if (plan.mode == ExchangeMode::kGather) gathered = std::move(ends);
+    return range;
+  };
+  if (HasDense(spec)) {
+    plan.slice.intermediate = divide_width(spec.intermediate, plan.ends.feed_forward);
+  }
+  if (SharedWidth(spec) > 0) {
+    plan.slice.shared_intermediate = divide_width(SharedWidth(spec), plan.ends.shared);
   }
   if (HasExperts(spec)) {
     plan.expert_ends = DivideExperts(spec.moe.experts, ranks);
@@ -155,9 +172,11 @@ LayerCosts DecodeCosts(const ModelSpec& spec) {
   const double attention = hidden * spec.head_dim * (2.0 * spec.heads + 2.0 * spec.kv_heads);
   LayerCosts costs;
   for (const LayerSpec& layer : spec.layers) {
-    const double width = layer.moe ? double{1} * spec.moe.experts_per_token * spec.moe.intermediate
-                                   : spec.intermediate;
-    costs.layers.push_back(attention + 3 * hidden * width);
+    const MoeSpec& moe = spec.moe;
+    const double width =
+        layer.moe ? double{1} * moe.experts_per_token * moe.intermediate + moe.shared_intermediate
+                  : spec.intermediate;
+    costs.layers.push_back(attention + (spec.gated() ? 3 : 2) * hidden * width);
   }
   costs.last = hidden * spec.vocab;
   return costs;

@@ -18,6 +18,7 @@ struct ColumnEnds {
   std::vector<int64_t> attention;     // of heads · head_dim
   std::vector<int64_t> hidden;        // outputs of attention output and of down
   std::vector<int64_t> feed_forward;  // of the intermediate size
+  std::vector<int64_t> shared;        // of the intermediate size of the shared expert
   std::vector<int64_t> vocab;
 };
 

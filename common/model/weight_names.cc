@@ -1,6 +1,7 @@
 #include "common/model/weight_names.h"
 
 #include <iterator>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -18,9 +19,12 @@ struct Names {
 constexpr Names kNames[] = {
     {"model.embed_tokens.weight", "token_embd.weight"},
     {"model.norm.weight", "output_norm.weight"},
+    {"model.norm.bias", "output_norm.bias"},
     {"lm_head.weight", "output.weight"},
+    {"lm_head.bias", "output.bias"},
     {"rope_freqs.weight", "rope_freqs.weight"},
     {"model.layers.{0}.input_layernorm.weight", "blk.{0}.attn_norm.weight"},
+    {"model.layers.{0}.input_layernorm.bias", "blk.{0}.attn_norm.bias"},
     {"model.layers.{0}.self_attn.q_proj.weight", "blk.{0}.attn_q.weight"},
     {"model.layers.{0}.self_attn.k_proj.weight", "blk.{0}.attn_k.weight"},
     {"model.layers.{0}.self_attn.v_proj.weight", "blk.{0}.attn_v.weight"},
@@ -32,6 +36,7 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.self_attn.q_norm.weight", "blk.{0}.attn_q_norm.weight"},
     {"model.layers.{0}.self_attn.k_norm.weight", "blk.{0}.attn_k_norm.weight"},
     {"model.layers.{0}.post_attention_layernorm.weight", "blk.{0}.ffn_norm.weight"},
+    {"model.layers.{0}.post_attention_layernorm.bias", "blk.{0}.ffn_norm.bias"},
     {"model.layers.{0}.post_self_attn_layernorm.weight", "blk.{0}.post_attention_norm.weight"},
     {"model.layers.{0}.post_mlp_layernorm.weight", "blk.{0}.post_ffw_norm.weight"},
     {"model.layers.{0}.mlp.gate_proj.weight", "blk.{0}.ffn_gate.weight"},
@@ -41,24 +46,108 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.mlp.up_proj.bias", "blk.{0}.ffn_up.bias"},
     {"model.layers.{0}.mlp.down_proj.bias", "blk.{0}.ffn_down.bias"},
     {"model.layers.{0}.mlp.gate.weight", "blk.{0}.ffn_gate_inp.weight"},
+    {"model.layers.{0}.mlp.gate.e_score_correction_bias", "blk.{0}.exp_probs_b.bias"},
+    {"model.layers.{0}.mlp.shared_experts.gate_proj.weight", "blk.{0}.ffn_gate_shexp.weight"},
+    {"model.layers.{0}.mlp.shared_experts.up_proj.weight", "blk.{0}.ffn_up_shexp.weight"},
+    {"model.layers.{0}.mlp.shared_experts.down_proj.weight", "blk.{0}.ffn_down_shexp.weight"},
+    {"model.layers.{0}.mlp.shared_expert_gate.weight", "blk.{0}.ffn_gate_inp_shexp.weight"},
     {"model.layers.{0}.mlp.experts.{1}.gate_proj.weight", "blk.{0}.ffn_gate_exps.weight"},
     {"model.layers.{0}.mlp.experts.{1}.up_proj.weight", "blk.{0}.ffn_up_exps.weight"},
     {"model.layers.{0}.mlp.experts.{1}.down_proj.weight", "blk.{0}.ffn_down_exps.weight"},
 };
 static_assert(std::size(kNames) == static_cast<size_t>(WeightKind::kExpertDown) + 1);
 
-// In the order of WeightKind, from kRouter on.
-constexpr std::string_view kMixtralNames[] = {
-    "model.layers.{0}.block_sparse_moe.gate.weight",
-    "model.layers.{0}.block_sparse_moe.experts.{1}.w1.weight",
-    "model.layers.{0}.block_sparse_moe.experts.{1}.w3.weight",
-    "model.layers.{0}.block_sparse_moe.experts.{1}.w2.weight",
+// A name that a scheme has in place of that of Hugging Face or GGUF.
+struct OwnName {
+  NamingScheme scheme;
+  WeightKind kind;
+  std::string_view name;
+  // What the tensor holds besides the weight, one behind the other.
+  enum class Joined : uint8_t { kNothing, kGateUp, kQkv, kExperts, kExpertsGateUp };
+  Joined joined = Joined::kNothing;
 };
-static_assert(std::size(kMixtralNames) ==
-              std::size(kNames) - static_cast<size_t>(WeightKind::kRouter));
 
-constexpr Names kGateUpNames = {"model.layers.{0}.mlp.gate_up_proj.weight",
-                                "blk.{0}.ffn_up.weight"};
+constexpr auto kQkv = OwnName::Joined::kQkv;
+constexpr auto kGateUp = OwnName::Joined::kGateUp;
+
+constexpr OwnName kOwnNames[] = {
+    {NamingScheme::kMixtral, WeightKind::kRouter, "model.layers.{0}.block_sparse_moe.gate.weight"},
+    {NamingScheme::kMixtral,
+     WeightKind::kExpertGate,
+     "model.layers.{0}.block_sparse_moe.experts.{1}.w1.weight"},
+    {NamingScheme::kMixtral,
+     WeightKind::kExpertUp,
+     "model.layers.{0}.block_sparse_moe.experts.{1}.w3.weight"},
+    {NamingScheme::kMixtral,
+     WeightKind::kExpertDown,
+     "model.layers.{0}.block_sparse_moe.experts.{1}.w2.weight"},
+    {NamingScheme::kMiniMax, WeightKind::kRouter, "model.layers.{0}.block_sparse_moe.gate.weight"},
+    {NamingScheme::kMiniMax,
+     WeightKind::kRouterBias,
+     "model.layers.{0}.block_sparse_moe.e_score_correction_bias"},
+    {NamingScheme::kMiniMax,
+     WeightKind::kExpertGate,
+     "model.layers.{0}.block_sparse_moe.experts.{1}.w1.weight"},
+    {NamingScheme::kMiniMax,
+     WeightKind::kExpertUp,
+     "model.layers.{0}.block_sparse_moe.experts.{1}.w3.weight"},
+    {NamingScheme::kMiniMax,
+     WeightKind::kExpertDown,
+     "model.layers.{0}.block_sparse_moe.experts.{1}.w2.weight"},
+    {NamingScheme::kGateUp, WeightKind::kGate, "model.layers.{0}.mlp.gate_up_proj.weight", kGateUp},
+    {NamingScheme::kGateUp, WeightKind::kUp, "model.layers.{0}.mlp.gate_up_proj.weight", kGateUp},
+    {NamingScheme::kGgufGateUp, WeightKind::kGate, "blk.{0}.ffn_up.weight", kGateUp},
+    {NamingScheme::kGgufGateUp, WeightKind::kUp, "blk.{0}.ffn_up.weight", kGateUp},
+    {NamingScheme::kPostNorm,
+     WeightKind::kAttentionPostNorm,
+     "model.layers.{0}.post_attention_layernorm.weight"},
+    {NamingScheme::kPostNorm,
+     WeightKind::kFeedForwardPostNorm,
+     "model.layers.{0}.post_feedforward_layernorm.weight"},
+    {NamingScheme::kGraniteMoe,
+     WeightKind::kRouter,
+     "model.layers.{0}.block_sparse_moe.router.layer.weight"},
+    {NamingScheme::kGraniteMoe,
+     WeightKind::kExpertGate,
+     "model.layers.{0}.block_sparse_moe.input_linear.weight",
+     OwnName::Joined::kExpertsGateUp},
+    {NamingScheme::kGraniteMoe,
+     WeightKind::kExpertUp,
+     "model.layers.{0}.block_sparse_moe.input_linear.weight",
+     OwnName::Joined::kExpertsGateUp},
+    {NamingScheme::kGraniteMoe,
+     WeightKind::kExpertDown,
+     "model.layers.{0}.block_sparse_moe.output_linear.weight",
+     OwnName::Joined::kExperts},
+    {NamingScheme::kPhi3, WeightKind::kGate, "model.layers.{0}.mlp.gate_up_proj.weight", kGateUp},
+    {NamingScheme::kPhi3, WeightKind::kUp, "model.layers.{0}.mlp.gate_up_proj.weight", kGateUp},
+    {NamingScheme::kPhi3, WeightKind::kQuery, "model.layers.{0}.self_attn.qkv_proj.weight", kQkv},
+    {NamingScheme::kPhi3, WeightKind::kKey, "model.layers.{0}.self_attn.qkv_proj.weight", kQkv},
+    {NamingScheme::kPhi3, WeightKind::kValue, "model.layers.{0}.self_attn.qkv_proj.weight", kQkv},
+    {NamingScheme::kQwen2Moe,
+     WeightKind::kSharedGate,
+     "model.layers.{0}.mlp.shared_expert.gate_proj.weight"},
+    {NamingScheme::kQwen2Moe,
+     WeightKind::kSharedUp,
+     "model.layers.{0}.mlp.shared_expert.up_proj.weight"},
+    {NamingScheme::kQwen2Moe,
+     WeightKind::kSharedDown,
+     "model.layers.{0}.mlp.shared_expert.down_proj.weight"},
+    {NamingScheme::kHunyuan,
+     WeightKind::kQueryNorm,
+     "model.layers.{0}.self_attn.query_layernorm.weight"},
+    {NamingScheme::kHunyuan,
+     WeightKind::kKeyNorm,
+     "model.layers.{0}.self_attn.key_layernorm.weight"},
+    {NamingScheme::kPhi, WeightKind::kOutputNorm, "model.final_layernorm.weight"},
+    {NamingScheme::kPhi, WeightKind::kOutputNormBias, "model.final_layernorm.bias"},
+    {NamingScheme::kPhi, WeightKind::kAttentionOutput, "model.layers.{0}.self_attn.dense.weight"},
+    {NamingScheme::kPhi, WeightKind::kAttentionOutputBias, "model.layers.{0}.self_attn.dense.bias"},
+    {NamingScheme::kPhi, WeightKind::kUp, "model.layers.{0}.mlp.fc1.weight"},
+    {NamingScheme::kPhi, WeightKind::kUpBias, "model.layers.{0}.mlp.fc1.bias"},
+    {NamingScheme::kPhi, WeightKind::kDown, "model.layers.{0}.mlp.fc2.weight"},
+    {NamingScheme::kPhi, WeightKind::kDownBias, "model.layers.{0}.mlp.fc2.bias"},
+};
 
 // In the order of WeightKind, from kExpertGate on.
 constexpr std::string_view kGgufSlices[] = {
@@ -67,48 +156,83 @@ constexpr std::string_view kGgufSlices[] = {
     "blk.{0}.ffn_down.{1}.weight",
 };
 
-std::string_view PatternOf(WeightKind kind, NamingScheme scheme) {
+OwnName FindName(WeightKind kind, NamingScheme scheme) {
+  for (const OwnName& own : kOwnNames) {
+    if (own.scheme == scheme && own.kind == kind) return own;
+  }
   const auto index = static_cast<size_t>(kind);
   BATON_CHECK(index < std::size(kNames), "weight kind {}", index);
-  if (IsGguf(scheme)) return kNames[index].gguf;
-  if (scheme == NamingScheme::kMixtral && kind >= WeightKind::kRouter) {
-    return kMixtralNames[index - static_cast<size_t>(WeightKind::kRouter)];
+  const bool gguf = IsGguf(scheme);
+  const bool stacked = gguf && kind >= WeightKind::kExpertGate;
+  return {scheme,
+          kind,
+          gguf ? kNames[index].gguf : kNames[index].hugging_face,
+          stacked ? OwnName::Joined::kExperts : OwnName::Joined::kNothing};
+}
+
+// Sets the parts of the rows of the tensor that the weight has.
+void SetParts(OwnName::Joined joined, WeightKind kind, const Naming& naming, TensorName& name) {
+  using enum OwnName::Joined;
+  if (joined == kGateUp || joined == kExpertsGateUp) {
+    name.part = kind == WeightKind::kGate || kind == WeightKind::kExpertGate ? 0 : 1;
+    name.parts = 2;
+  } else if (joined == kQkv) {
+    name.parts = naming.heads + 2 * naming.kv_heads;
+    name.size = kind == WeightKind::kQuery ? naming.heads : naming.kv_heads;
+    if (kind != WeightKind::kQuery) name.part = naming.heads;
+    if (kind == WeightKind::kValue) name.part += naming.kv_heads;
   }
-  return kNames[index].hugging_face;
 }
 
 }  // namespace
 
-NamingScheme HuggingFaceNames(ModelFamily family) {
-  switch (family) {
-    case ModelFamily::kMixtral:
-      return NamingScheme::kMixtral;
-    case ModelFamily::kGlm4:
-      return NamingScheme::kGateUp;
-    default:
-      return NamingScheme::kHuggingFace;
-  }
+Naming HuggingFaceNames(const ModelSpec& spec) {
+  const auto scheme = [&spec] {
+    switch (spec.family) {
+      case ModelFamily::kMixtral:
+        return NamingScheme::kMixtral;
+      case ModelFamily::kGlm4:
+        return NamingScheme::kGateUp;
+      case ModelFamily::kOlmo2:
+      case ModelFamily::kExaone4:
+        return NamingScheme::kPostNorm;
+      case ModelFamily::kGraniteMoe:
+        return NamingScheme::kGraniteMoe;
+      case ModelFamily::kPhi3:
+        return NamingScheme::kPhi3;
+      case ModelFamily::kQwen2Moe:
+        return NamingScheme::kQwen2Moe;
+      case ModelFamily::kMiniMaxM2:
+        return NamingScheme::kMiniMax;
+      case ModelFamily::kHunyuan:
+        return NamingScheme::kHunyuan;
+      case ModelFamily::kPhi:
+        return NamingScheme::kPhi;
+      case ModelFamily::kGptNeox:
+        return NamingScheme::kGptNeox;
+      default:
+        return NamingScheme::kHuggingFace;
+    }
+  };
+  return {scheme(), spec};
 }
 
-NamingScheme GgufNames(ModelFamily family) {
-  return family == ModelFamily::kGlm4 ? NamingScheme::kGgufGateUp : NamingScheme::kGguf;
+Naming GgufNames(const ModelSpec& spec) {
+  const bool joined = spec.family == ModelFamily::kGlm4;
+  return {joined ? NamingScheme::kGgufGateUp : NamingScheme::kGguf, spec};
 }
 
-TensorName NameOf(const WeightId& id, NamingScheme scheme) {
+TensorName NameOf(const WeightId& id, const Naming& naming) {
   const auto fill = [&](std::string_view pattern) {
     return fmt::format(fmt::runtime(pattern), id.layer, id.expert);
   };
+  const OwnName found = FindName(id.kind, naming.scheme);
   TensorName name;
-  const bool joins = scheme == NamingScheme::kGateUp || scheme == NamingScheme::kGgufGateUp;
-  if (joins && (id.kind == WeightKind::kGate || id.kind == WeightKind::kUp)) {
-    name.tensor = fill(IsGguf(scheme) ? kGateUpNames.gguf : kGateUpNames.hugging_face);
-    name.part = id.kind == WeightKind::kGate ? 0 : 1;
-    name.parts = 2;
-    return name;
-  }
-  name.tensor = fill(PatternOf(id.kind, scheme));
-  name.stacked = IsGguf(scheme) && id.kind >= WeightKind::kExpertGate;
-  if (name.stacked) {
+  name.tensor = fill(found.name);
+  name.stacked =
+      found.joined == OwnName::Joined::kExperts || found.joined == OwnName::Joined::kExpertsGateUp;
+  SetParts(found.joined, id.kind, naming, name);
+  if (IsGguf(naming.scheme) && name.stacked) {
     const auto first = static_cast<size_t>(WeightKind::kExpertGate);
     name.slice = fill(kGgufSlices[static_cast<size_t>(id.kind) - first]);
   }

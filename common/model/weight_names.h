@@ -1,40 +1,67 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "common/model/model_spec.h"
 #include "common/model/weight_source.h"
 
 namespace baton {
 
-// The tensor names of a kind of checkpoint. kMixtral: the Hugging Face names with Mixtral's names
-// for the router and the experts. kGateUp, kGgufGateUp: those of Hugging Face and of GGUF, with
-// gate and up in one tensor.
-enum class NamingScheme : uint8_t { kHuggingFace, kMixtral, kGateUp, kGguf, kGgufGateUp };
+// The tensor names of a kind of checkpoint: those of Hugging Face or of GGUF, and where a family
+// names some weights otherwise or joins them in one tensor, a scheme of its own.
+enum class NamingScheme : uint8_t {
+  kHuggingFace,
+  kMixtral,
+  kGateUp,  // gate and up are one tensor
+  kPostNorm,
+  kGraniteMoe,
+  kPhi3,
+  kQwen2Moe,
+  kMiniMax,
+  kHunyuan,
+  kPhi,
+  kGptNeox,
+  kGguf,
+  kGgufGateUp,
+};
+
+// A scheme, and the heads by which a tensor of q, k and v is divided.
+struct Naming {
+  NamingScheme scheme = NamingScheme::kHuggingFace;
+  int32_t heads = 1;
+  int32_t kv_heads = 1;
+
+  Naming() = default;
+  Naming(NamingScheme names) : scheme(names) {}  // NOLINT(google-explicit-constructor)
+  Naming(NamingScheme names, const ModelSpec& spec)
+      : scheme(names), heads(spec.heads), kv_heads(spec.kv_heads) {}
+};
 
 constexpr bool IsGguf(NamingScheme scheme) {
   return scheme == NamingScheme::kGguf || scheme == NamingScheme::kGgufGateUp;
 }
 
-// The scheme of a Hugging Face directory.
-NamingScheme HuggingFaceNames(ModelFamily family);
-// The scheme of a GGUF file.
-NamingScheme GgufNames(ModelFamily family);
+// The names in a Hugging Face directory.
+Naming HuggingFaceNames(const ModelSpec& spec);
+// The names in a GGUF file.
+Naming GgufNames(const ModelSpec& spec);
 
 struct TensorName {
   std::string tensor;
-  // The weight is slice [expert] of a tensor with an additional outermost dimension (GGUF experts).
+  // The weight is slice [expert] of a tensor with an additional outermost dimension (experts).
   bool stacked = false;
   // When stacked: the name of the slice in files from before April 2024, where it is a separate
-  // tensor.
+  // tensor. Empty: there are no such files.
   std::string slice;
-  // The weight has the rows of part `part` of `parts` equal parts of the tensor.
+  // The weight has parts part … part + size − 1 of `parts` equal parts of the rows of the tensor,
+  // or of the slice.
   int32_t part = 0;
+  int32_t size = 1;
   int32_t parts = 1;
 };
 
 // For example "model.layers.3.self_attn.q_proj.weight" or "blk.3.attn_q.weight".
-TensorName NameOf(const WeightId& id, NamingScheme scheme);
+TensorName NameOf(const WeightId& id, const Naming& naming);
 
 }  // namespace baton

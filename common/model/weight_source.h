@@ -15,12 +15,15 @@ namespace baton {
 
 // The role of a weight, independent of its name in a file. Matrices are [outputs][inputs].
 enum class WeightKind : uint8_t {
-  kEmbedding,    // [vocab][hidden]
-  kOutputNorm,   // [hidden]
-  kHead,         // [vocab][hidden]
-  kRopeFactors,  // [rotary_dim / 2]: divisors of the rope frequencies
+  kEmbedding,       // [vocab][hidden]
+  kOutputNorm,      // [hidden]
+  kOutputNormBias,  // [hidden]
+  kHead,            // [vocab][hidden]
+  kHeadBias,        // [vocab]
+  kRopeFactors,     // [rotary_dim / 2]: divisors of the rope frequencies
   // One per layer:
   kAttentionNorm,
+  kAttentionNormBias,
   kQuery,
   kKey,
   kValue,
@@ -32,6 +35,7 @@ enum class WeightKind : uint8_t {
   kQueryNorm,
   kKeyNorm,
   kFeedForwardNorm,
+  kFeedForwardNormBias,
   kAttentionPostNorm,
   kFeedForwardPostNorm,
   kGate,
@@ -40,7 +44,12 @@ enum class WeightKind : uint8_t {
   kGateBias,
   kUpBias,
   kDownBias,
-  kRouter,  // [experts][hidden]
+  kRouter,      // [experts][hidden]
+  kRouterBias,  // [experts]: RouterArgs::selection_bias
+  kSharedGate,  // the feed-forward network of all tokens beside the experts
+  kSharedUp,
+  kSharedDown,
+  kSharedExpertGate,  // [1][hidden]
   // One per layer and expert:
   kExpertGate,
   kExpertUp,

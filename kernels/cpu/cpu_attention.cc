@@ -75,18 +75,22 @@ void CpuOps::RotateRow(float* row,
   rotate.adjacent = args.pairing == RopePairing::kAdjacent;
   for (int32_t head = 0; head < heads.q_heads + heads.kv_heads; ++head) {
     float* x = row + int64_t{head} * heads.head_dim;
-    const Vector* norm = head < heads.q_heads ? args.q_norm : args.k_norm;
-    if (norm != nullptr) {
+    const auto normalise = [&] {
+      const Vector* norm = head < heads.q_heads ? args.q_norm : args.k_norm;
+      if (norm == nullptr) return;
       RmsNormArgs norm_args;
       norm_args.x = norm_args.out = x;
       norm_args.weight = static_cast<const HostVector*>(norm)->data();
       norm_args.epsilon = args.norm_epsilon;
       norm_args.size = heads.head_dim;
       kernels_.rms_norm(norm_args);
+    };
+    if (!args.norm_after_rope) normalise();
+    if (angles.half > 0) {
+      rotate.x = x;
+      kernels_.rotate(rotate);
     }
-    if (angles.half == 0) continue;
-    rotate.x = x;
-    kernels_.rotate(rotate);
+    if (args.norm_after_rope) normalise();
   }
 }
 

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,20 +19,10 @@ struct Turn {
   float weight;
 };
 
-// Computes the softmax over all scores of a row and adds the row to its best experts_per_token
-// experts (the lower index on ties).
-void Route(const KernelTable& kernels,
-           std::span<float> scores,
-           int64_t row,
-           const ExpertArgs& args,
-           std::vector<std::vector<Turn>>& turns) {
-  const int64_t best = kernels.arg_max(scores.data(), static_cast<int64_t>(scores.size()));
-  const float maximum = best < 0 ? 0.0f : scores[static_cast<size_t>(best)];
-  const float sum =
-      kernels.exp_sum(scores.data(), static_cast<int64_t>(scores.size()), 1.0f, maximum);
+// Orders experts by `scores`, best first (the lower index on ties), up to number `count`.
+std::vector<int32_t> BestOf(std::span<const float> scores, size_t count) {
   std::vector<int32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto count = std::min(static_cast<size_t>(args.experts_per_token), scores.size());
   std::partial_sort(order.begin(),
                     order.begin() + static_cast<ptrdiff_t>(count),
                     order.end(),
@@ -39,11 +31,69 @@ void Route(const KernelTable& kernels,
                       const float y = scores[static_cast<size_t>(b)];
                       return x != y ? x > y : a < b;
                     });
-  float chosen = 0;
-  for (size_t i = 0; i < count; ++i) chosen += scores[static_cast<size_t>(order[i])];
-  for (size_t i = 0; i < count; ++i) {
-    const auto expert = static_cast<size_t>(order[i]);
-    turns[expert].push_back({row, scores[expert] / (args.normalize ? chosen : sum)});
+  order.resize(count);
+  return order;
+}
+
+// Excludes the experts of all but the best groups: their scores become −∞, because a score with a
+// selection bias may be below 0.
+void KeepBestGroups(const RouterArgs& routing, std::span<float> scores) {
+  const auto groups = static_cast<size_t>(routing.groups);
+  const size_t size = scores.size() / groups;
+  std::vector<float> group_scores;
+  for (size_t group = 0; group < groups; ++group) {
+    const auto of_group = scores.subspan(group * size, size);
+    float sum = 0;
+    for (const int32_t expert : BestOf(of_group, std::min<size_t>(2, size))) {
+      sum += of_group[static_cast<size_t>(expert)];
+    }
+    group_scores.push_back(sum);
+  }
+  const auto kept = BestOf(group_scores, static_cast<size_t>(routing.groups_per_token));
+  for (size_t group = 0; group < groups; ++group) {
+    if (std::ranges::find(kept, static_cast<int32_t>(group)) != kept.end()) continue;
+    std::ranges::fill(scores.subspan(group * size, size), -std::numeric_limits<float>::infinity());
+  }
+}
+
+// Replaces the logits of a row by scores. Returns what divides the weights of experts that are not
+// normalised.
+float Score(const KernelTable& kernels, RouterScore kind, std::span<float> logits) {
+  const auto count = static_cast<int64_t>(logits.size());
+  if (kind == RouterScore::kSoftmax) {
+    const int64_t best = kernels.arg_max(logits.data(), count);
+    const float maximum = best < 0 ? 0.0f : logits[static_cast<size_t>(best)];
+    return kernels.exp_sum(logits.data(), count, 1.0f, maximum);
+  }
+  kernels.exp_sum(logits.data(), count, -1.0f, 0.0f);
+  for (float& value : logits) value = 1.0f / (1.0f + value);
+  return 1.0f;
+}
+
+// Adds a row to the experts that its logits choose.
+void Route(const KernelTable& kernels,
+           std::span<float> logits,
+           int64_t row,
+           const ExpertArgs& args,
+           std::vector<std::vector<Turn>>& turns) {
+  const RouterArgs& routing = args.routing;
+  const float all = Score(kernels, routing.score, logits);
+  const std::span<const float> scores = logits;
+  std::vector<float> choices(scores.begin(), scores.end());
+  if (routing.selection_bias != nullptr) {
+    const float* const bias = static_cast<const HostVector*>(routing.selection_bias)->data();
+    for (size_t i = 0; i < choices.size(); ++i) choices[i] += bias[i];
+  }
+  if (routing.groups > 1) KeepBestGroups(routing, choices);
+  const auto count = std::min(static_cast<size_t>(args.experts_per_token), scores.size());
+  const std::vector<int32_t> order = BestOf(choices, count);
+  // A sum of sigmoids may be 0; DeepSeek-V3 adds this.
+  float chosen = routing.score == RouterScore::kSigmoid ? 1e-20f : 0.0f;
+  for (const int32_t expert : order) chosen += scores[static_cast<size_t>(expert)];
+  for (const int32_t number : order) {
+    const auto expert = static_cast<size_t>(number);
+    const float weight = scores[expert] / (args.normalize ? chosen : all);
+    turns[expert].push_back({row, weight * routing.scale});
   }
 }
 

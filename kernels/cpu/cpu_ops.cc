@@ -97,6 +97,7 @@ CpuOps::CpuOps(CpuDevice& device, const CpuOptions& options)
       pool_(options.threads),
       weights_(device),
       matmul_(kernels_, pool_),
+      family_ops_(kernels_, pool_),
       exchange_(options.groups, options.exchange),
       attention_scratch_(static_cast<size_t>(options.threads)),
       samplers_(static_cast<size_t>(options.threads), Sampler(kernels_)) {}

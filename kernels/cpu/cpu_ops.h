@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_exchange.h"
+#include "kernels/cpu/cpu_family_ops.h"
 #include "kernels/cpu/cpu_matmul.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/packed_matrix.h"
@@ -40,6 +41,7 @@ class CpuOps final : public Ops {
   KvNeeds kv_needs() const override;
   Status CheckModel(const ModelShape& shape) const override;
   Exchange* exchange() override { return exchange_.alone() ? nullptr : &exchange_; }
+  FamilyOps* family_ops() override { return &family_ops_; }
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
@@ -105,6 +107,7 @@ class CpuOps final : public Ops {
   ThreadPool pool_;
   WeightMemory weights_;
   CpuMatMul matmul_;
+  CpuFamilyOps family_ops_;
   CpuExchange exchange_;
 
   // State of the current step.

@@ -7,9 +7,10 @@
 namespace baton::graph {
 namespace {
 
-// Whether an op reads only what this rank has computed of its operand.
+// Whether an op reads only what this rank has computed of its operands.
 bool ReadsShare(const Op& op) {
-  return std::holds_alternative<GatherRowsOp>(op);
+  return std::holds_alternative<GatherRowsOp>(op) || std::holds_alternative<ActivateOp>(op) ||
+         std::holds_alternative<SigmoidGateOp>(op);
 }
 
 class Placer {

@@ -43,6 +43,22 @@ class Caller {
     ops_.Attention(All(op.qkv), op.args, Out(op.out));
   }
   void operator()(const GatherRowsOp& op) const { ops_.GatherLogitRows(Out(op.x), Out(op.out)); }
+  void operator()(const ScaleOp& op) const { family().Scale(All(op.out), op.factor); }
+  void operator()(const LayerNormOp& op) const {
+    family().LayerNorm(All(op.x), *op.weight, op.epsilon, Out(op.out));
+  }
+  void operator()(const ActivateOp& op) const { family().Activate(Out(op.out), op.activation); }
+  void operator()(const SigmoidGateOp& op) const { family().MulSigmoid(Out(op.out), All(op.gate)); }
+  void operator()(const HeadSquaresOp& op) const {
+    family().HeadSquares(All(op.qkv), op.heads, op.place, Out(op.out));
+  }
+  void operator()(const ProjectionNormOp& op) const {
+    family().NormProjections(
+        All(op.out), All(op.squares), op.heads, op.place, *op.weight, op.epsilon);
+  }
+  void operator()(const HeadLayerNormOp& op) const {
+    family().HeadLayerNorm(All(op.out), op.heads, *op.weight, op.epsilon);
+  }
   void operator()(const AllReduceOp& op) const { ops_.exchange()->AllReduce(All(op.out)); }
   void operator()(const GatherColumnsOp& op) const {
     const std::vector<int64_t>& ends = std::get<Columns>(graph_.value(op.x).share).ends;
@@ -63,6 +79,8 @@ class Caller {
   }
 
  private:
+  FamilyOps& family() const { return *ops_.family_ops(); }
+
   Tensor All(ValueId id) const { return TensorOf(graph_, id, run_); }
 
   // The columns that this rank computes.

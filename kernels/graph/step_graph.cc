@@ -104,6 +104,21 @@ std::optional<Replacement> ReplacementOf(const Op& op) {
                                [](const RopeAndWriteKvOp& o) -> Result {
                                  return Replacement{o.qkv, o.out};
                                },
+                               [](const ScaleOp& o) -> Result {
+                                 return Replacement{o.x, o.out};
+                               },
+                               [](const ActivateOp& o) -> Result {
+                                 return Replacement{o.x, o.out};
+                               },
+                               [](const SigmoidGateOp& o) -> Result {
+                                 return Replacement{o.x, o.out};
+                               },
+                               [](const ProjectionNormOp& o) -> Result {
+                                 return Replacement{o.qkv, o.out};
+                               },
+                               [](const HeadLayerNormOp& o) -> Result {
+                                 return Replacement{o.qkv, o.out};
+                               },
                                [](const AllReduceOp& o) -> Result {
                                  return Replacement{o.x, o.out};
                                },

@@ -186,6 +186,99 @@ struct GatherRowsOp {
   static constexpr Members<GatherRowsOp, 1> kWrites = {&GatherRowsOp::out};
 };
 
+// The ops of FamilyOps.
+
+// out = factor · x, in place.
+struct ScaleOp {
+  static constexpr std::string_view kName = "Scale";
+
+  ValueId x = 0;
+  float factor = 1;
+  ValueId out = 0;
+
+  static constexpr Members<ScaleOp, 1> kReads = {&ScaleOp::x};
+  static constexpr Members<ScaleOp, 1> kWrites = {&ScaleOp::out};
+};
+
+struct LayerNormOp {
+  static constexpr std::string_view kName = "LayerNorm";
+
+  ValueId x = 0;
+  const Vector* weight = nullptr;  // as for FamilyOps::LayerNorm
+  float epsilon = 0;
+  ValueId out = 0;
+
+  static constexpr Members<LayerNormOp, 1> kReads = {&LayerNormOp::x};
+  static constexpr Members<LayerNormOp, 1> kWrites = {&LayerNormOp::out};
+};
+
+// In place.
+struct ActivateOp {
+  static constexpr std::string_view kName = "Activate";
+
+  ValueId x = 0;
+  Activation activation = Activation::kGelu;
+  ValueId out = 0;
+
+  static constexpr Members<ActivateOp, 1> kReads = {&ActivateOp::x};
+  static constexpr Members<ActivateOp, 1> kWrites = {&ActivateOp::out};
+};
+
+// out = sigmoid(gate) · x, in place of x.
+struct SigmoidGateOp {
+  static constexpr std::string_view kName = "SigmoidGate";
+
+  ValueId x = 0;
+  ValueId gate = 0;
+  ValueId out = 0;
+
+  static constexpr Members<SigmoidGateOp, 2> kReads = {&SigmoidGateOp::x, &SigmoidGateOp::gate};
+  static constexpr Members<SigmoidGateOp, 1> kWrites = {&SigmoidGateOp::out};
+};
+
+struct HeadSquaresOp {
+  static constexpr std::string_view kName = "HeadSquares";
+
+  ValueId qkv = 0;
+  HeadShape heads = {};
+  HeadPlace place = {};
+  ValueId out = 0;
+
+  static constexpr Members<HeadSquaresOp, 1> kReads = {&HeadSquaresOp::qkv};
+  static constexpr Members<HeadSquaresOp, 1> kWrites = {&HeadSquaresOp::out};
+};
+
+// As FamilyOps::NormProjections, in place of `qkv`.
+struct ProjectionNormOp {
+  static constexpr std::string_view kName = "ProjectionNorm";
+
+  ValueId qkv = 0;
+  ValueId squares = 0;
+  HeadShape heads = {};
+  HeadPlace place = {};
+  const Vector* weight = nullptr;
+  float epsilon = 0;
+  ValueId out = 0;
+
+  static constexpr Members<ProjectionNormOp, 2> kReads = {&ProjectionNormOp::qkv,
+                                                          &ProjectionNormOp::squares};
+  static constexpr Members<ProjectionNormOp, 1> kWrites = {&ProjectionNormOp::out};
+};
+
+// In place of `qkv`.
+struct HeadLayerNormOp {
+  static constexpr std::string_view kName = "HeadLayerNorm";
+
+  ValueId qkv = 0;
+  HeadShape heads = {};
+  const Vector* weight = nullptr;
+  float epsilon = 0;
+  ValueId out = 0;
+
+  static constexpr Members<HeadLayerNormOp, 1> kReads = {&HeadLayerNormOp::qkv};
+  static constexpr Members<HeadLayerNormOp, 1> kWrites = {&HeadLayerNormOp::out};
+};
+
 // The exchanges between tensor ranks (PlaceExchanges), all in place.
 struct AllReduceOp {
   static constexpr std::string_view kName = "AllReduce";
@@ -265,6 +358,13 @@ using Op = std::variant<EmbedOp,
                         RopeAndWriteKvOp,
                         AttentionOp,
                         GatherRowsOp,
+                        ScaleOp,
+                        LayerNormOp,
+                        ActivateOp,
+                        SigmoidGateOp,
+                        HeadSquaresOp,
+                        ProjectionNormOp,
+                        HeadLayerNormOp,
                         AllReduceOp,
                         GatherColumnsOp,
                         BarrierOp,

@@ -21,6 +21,7 @@ class LateSampling final : public Ops {
   KvNeeds kv_needs() const override { return ops_->kv_needs(); }
   Status CheckModel(const ModelShape& shape) const override { return ops_->CheckModel(shape); }
   Exchange* exchange() override { return ops_->exchange(); }
+  FamilyOps* family_ops() override { return ops_->family_ops(); }
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override {
     return ops_->LoadMatrix(parts);
   }

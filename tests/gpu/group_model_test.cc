@@ -134,7 +134,7 @@ TEST_F(GpuGroup, IsCloseToOneGpuAndRepeatsItsBits) {
                     difference.median);
         // Where the ranks' parts are rounded, a plain implementation has logits that differ by up
         // to 0.09 (llama_gqa) and 0.14 (glm4, whose logits are twice as large).
-        const double bound = model.spec.post_norms ? 0.3 : 0.15;
+        const double bound = model.spec.post_norms() ? 0.3 : 0.15;
         EXPECT_LT(difference.median, bound);
         // Experts may be chosen otherwise where two scores are nearly equal.
         EXPECT_LT(difference.largest, model.spec.moe.experts > 0 ? 2 : bound);

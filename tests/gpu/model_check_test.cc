@@ -77,6 +77,16 @@ TEST(ModelCheckTest, NamesTheOpTheCardAndWhatIsNearest) {
   }
 }
 
+TEST(ModelCheckTest, NamesTheVariantsOfOpsThatItDoesNotHave) {
+  ModelShape shape = Good();
+  shape.variants = {OpVariant::kLayerNorm, OpVariant::kActivation};
+  const Status status = CheckModel(shape, Card(90), false);
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(Message(status),
+            "the CUDA backend does not have what the model needs: LayerNorm; GELU feed-forward "
+            "networks without a gate; the CPU backend does (engine.device: cpu)");
+}
+
 TEST(ModelCheckTest, ACardWithoutAnyKernelIsRefused) {
   EXPECT_THAT(std::string(Message(CheckModel(Good(), Card(75), false))),
               testing::HasSubstr("no kernel computes the GEMM of bf16 on sm_75; the nearest are "

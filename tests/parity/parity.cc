@@ -15,6 +15,8 @@ std::vector<Case> ResultCases() {
                            MatMulCases(),
                            RowCases(),
                            ExpertCases(),
+                           FamilyCases(),
+                           RoutingCases(),
                            AttentionCases(),
                            SamplingCases(),
                            WideSamplingCases()}) {

@@ -49,6 +49,9 @@ std::vector<Case> QuantizedKvIndependenceCases();
 std::vector<Case> MatMulCases();
 std::vector<Case> RowCases();
 std::vector<Case> ExpertCases();
+// For backends that have FamilyOps, or routers other than plain softmax; skipped on others.
+std::vector<Case> FamilyCases();
+std::vector<Case> RoutingCases();
 std::vector<Case> AttentionCases();
 std::vector<Case> SamplingCases();
 std::vector<Case> WideSamplingCases();

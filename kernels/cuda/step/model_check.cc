@@ -9,6 +9,7 @@
 #include "kernels/cuda/table/gemm_request.h"
 #include "kernels/cuda/table/kernel_table.h"
 #include "kernels/cuda/table/sampling_request.h"
+#include "kernels/cuda/table/variant_check.h"
 
 namespace baton::cuda {
 namespace {
@@ -33,6 +34,7 @@ KvView KvOf(const ModelShape& shape) {
 }  // namespace
 
 Status CheckModel(const ModelShape& shape, const DeviceProperties& device, bool deterministic) {
+  BATON_RETURN_IF_ERROR(CheckVariants(shape.variants));
   const AttentionHeads heads = {.q_heads = shape.heads.q_heads,
                                 .kv_heads = shape.heads.kv_heads,
                                 .head_dim = shape.heads.head_dim};

@@ -11,6 +11,7 @@
 #include "kernels/cuda/table/attention_request.h"
 #include "kernels/cuda/table/experts_request.h"
 #include "kernels/cuda/table/gemm_request.h"
+#include "kernels/cuda/table/variant_check.h"
 
 // What the kernel table chooses, as a user sees it: for shapes of models and cards of all
 // architectures, the kernels and the number of rows from which each is used.
@@ -349,6 +350,17 @@ TEST(KernelTable, LessSharedMemoryLeadsToAnotherKernel) {
   EXPECT_THAT(std::string(Message(CheckChoice(ExpertsRequest(experts, 1, false), small))),
               HasSubstr("experts/grouped_gemm: needs 101376 bytes of shared memory; a thread block "
                         "has 65536"));
+}
+
+TEST(VariantCheckTest, NamesWhatTheBackendLacks) {
+  EXPECT_TRUE(CheckVariants({}).ok());
+  const OpVariant variants[] = {OpVariant::kLayerNorm, OpVariant::kRouting};
+  const Status status = CheckVariants(variants);
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(Message(status),
+            "the CUDA backend does not have what the model needs: LayerNorm; a router with sigmoid "
+            "scores, a selection bias, groups or a scale; the CPU backend does (engine.device: "
+            "cpu)");
 }
 
 }  // namespace

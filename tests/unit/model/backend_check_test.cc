@@ -94,6 +94,17 @@ TEST(BackendCheck, ComesBeforeTheWeightsAndSaysAllThatABackendMayLimit) {
   }
 }
 
+TEST(BackendCheck, SaysWhatTheModelNeedsBesidesTheUsualOps) {
+  const auto model = OpenModel(BATON_TEST_DATA "/tiny/olmo2");
+  ASSERT_TRUE(model.ok()) << model.status();
+  RefusingOps ops;
+  EXPECT_FALSE(
+      Decoder::Load(model->spec, *model->weights, ops, {.max_rows = 8, .max_logit_rows = 8}).ok());
+  ASSERT_TRUE(ops.asked.has_value());
+  EXPECT_THAT(ops.asked->variants,
+              testing::ElementsAre(OpVariant::kProjectionNorm, OpVariant::kResidualGemm));
+}
+
 // A model whose files lack a weight, or have it in another shape or type, is refused before the
 // first weight is packed, however late it would be loaded, and on every rank.
 TEST(WeightCheck, ComesBeforeTheFirstWeightIsPacked) {

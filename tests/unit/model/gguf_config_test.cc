@@ -41,7 +41,7 @@ GgufWriter Gguf(const ModelSpec& spec) {
 TEST(GgufConfig, ReadsKeysAndTensors) {
   ModelSpec spec = Written();
   spec.family = ModelFamily::kQwen3;
-  spec.qk_norm = true;
+  spec.qk_norm = QkNorm::kHead;
   spec.tied_head = true;
   const auto bytes = Gguf(spec).Finish();
   const auto found = SpecOf(bytes);
@@ -99,7 +99,7 @@ TEST(GgufConfig, NamesWhatIsWrong) {
               HasSubstr("must be a multiple of the number of KV heads 3"));
   ModelSpec qwen = Written();
   qwen.family = ModelFamily::kQwen3;
-  qwen.qk_norm = true;
+  qwen.qk_norm = QkNorm::kHead;
   GgufWriter experts = Gguf(qwen);
   experts.SetUint32("qwen3.expert_count", 8);
   EXPECT_THAT(Message(SpecOf(experts.Finish()).status()),
@@ -118,7 +118,9 @@ TEST(GgufConfig, NamesWhatIsWrong) {
 }
 
 TEST(GgufConfig, GateAndUpOfGlm4AreOneTensor) {
-  const NamingScheme scheme = GgufNames(ModelFamily::kGlm4);
+  ModelSpec spec;
+  spec.family = ModelFamily::kGlm4;
+  const Naming scheme = GgufNames(spec);
   for (const auto& [kind, part] : {std::pair(WeightKind::kGate, 0), {WeightKind::kUp, 1}}) {
     const TensorName name = NameOf({kind, 3}, scheme);
     EXPECT_EQ(name.tensor, "blk.3.ffn_up.weight");

@@ -66,7 +66,7 @@ struct TensorWriter {
     to.AddTensor(NameOf(id, NamingScheme::kGguf).tensor, made.dtype, shape, made.bytes);
   }
   // Gate and up are tensors of their own, or one behind the other in one tensor.
-  void GateUp(int32_t layer, NamingScheme scheme, int64_t rows, int64_t cols) const {
+  void GateUp(int32_t layer, const Naming& scheme, int64_t rows, int64_t cols) const {
     const WeightId gate = {WeightKind::kGate, layer};
     const WeightId up = {WeightKind::kUp, layer};
     if (NameOf(up, scheme).parts == 1) {
@@ -114,13 +114,13 @@ void WriteAttention(const ModelSpec& spec, int32_t layer, const TensorWriter& wr
   write.Matrix({WeightKind::kKey, layer}, kv, spec.hidden);
   write.Matrix({WeightKind::kValue, layer}, kv, spec.hidden);
   write.Matrix({WeightKind::kAttentionOutput, layer}, spec.hidden, q);
-  if (spec.post_norms) write.Vector({WeightKind::kAttentionPostNorm, layer}, spec.hidden);
+  if (spec.post_norms()) write.Vector({WeightKind::kAttentionPostNorm, layer}, spec.hidden);
   if (spec.qkv_bias) {
     write.Vector({WeightKind::kQueryBias, layer}, q);
     write.Vector({WeightKind::kKeyBias, layer}, kv);
     write.Vector({WeightKind::kValueBias, layer}, kv);
   }
-  if (spec.qk_norm) {
+  if (spec.qk_norm != QkNorm::kNone) {
     write.Vector({WeightKind::kQueryNorm, layer}, spec.head_dim);
     write.Vector({WeightKind::kKeyNorm, layer}, spec.head_dim);
   }
@@ -128,7 +128,7 @@ void WriteAttention(const ModelSpec& spec, int32_t layer, const TensorWriter& wr
 
 void WriteFeedForward(const ModelSpec& spec, int32_t layer, const TensorWriter& write) {
   write.Vector({WeightKind::kFeedForwardNorm, layer}, spec.hidden);
-  if (spec.post_norms) write.Vector({WeightKind::kFeedForwardPostNorm, layer}, spec.hidden);
+  if (spec.post_norms()) write.Vector({WeightKind::kFeedForwardPostNorm, layer}, spec.hidden);
   if (spec.layers[layer].moe) {
     const MoeSpec& moe = spec.moe;
     write.Matrix({WeightKind::kRouter, layer}, moe.experts, spec.hidden);
@@ -137,7 +137,7 @@ void WriteFeedForward(const ModelSpec& spec, int32_t layer, const TensorWriter& 
     write.Experts(WeightKind::kExpertDown, layer, moe.experts, spec.hidden, moe.intermediate);
     return;
   }
-  write.GateUp(layer, GgufNames(spec.family), spec.intermediate, spec.hidden);
+  write.GateUp(layer, GgufNames(spec), spec.intermediate, spec.hidden);
   write.Matrix({WeightKind::kDown, layer}, spec.hidden, spec.intermediate);
 }
 
@@ -289,7 +289,7 @@ MatrixMaker Dequantized(const MatrixMaker& maker) {
 StatusOr<std::unique_ptr<WeightSource>> WeightsOf(const std::vector<std::byte>& bytes) {
   BATON_ASSIGN_OR_RETURN(auto gguf, GgufFile::Parse("test.gguf", bytes));
   BATON_ASSIGN_OR_RETURN(const ModelSpec spec, SpecFromGguf(*gguf));
-  return std::make_unique<FileWeights>(std::move(gguf), GgufNames(spec.family));
+  return std::make_unique<FileWeights>(std::move(gguf), GgufNames(spec));
 }
 
 StatusOr<ModelSpec> SpecOf(const std::vector<std::byte>& bytes) {

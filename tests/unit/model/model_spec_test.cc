@@ -114,7 +114,7 @@ TEST_F(HfConfig, KnowsTheFamiliesBiasesAndNorms) {
   EXPECT_TRUE(spec.qkv_bias);
   EXPECT_FALSE(spec.o_bias);
   spec = Good(BaseConfig("Qwen3ForCausalLM"));
-  EXPECT_TRUE(spec.qk_norm);
+  EXPECT_EQ(spec.qk_norm, QkNorm::kHead);
   EXPECT_FALSE(spec.qkv_bias);
   Json llama = BaseConfig("LlamaForCausalLM");
   llama["attention_bias"] = true;
@@ -174,7 +174,7 @@ TEST_F(HfConfig, ReadsGlm4) {
   const std::string folder = std::string(BATON_TEST_DATA) + "/tiny/glm4/";
   const auto written = SpecFromHfDirectory(folder);
   ASSERT_TRUE(written.ok()) << Message(written.status());
-  EXPECT_TRUE(written->post_norms && written->qkv_bias && !written->o_bias);
+  EXPECT_TRUE(written->post_norms() && written->qkv_bias && !written->o_bias);
   EXPECT_EQ(written->rope.rotary_dim, 8);
   EXPECT_EQ(Good(Json::parse(*ReadFile(folder + "config.published.json"))).ToString(),
             written->ToString());

@@ -62,6 +62,33 @@ std::vector<Shape> Shapes() {
   return shapes;
 }
 
+// The families with four or more heads, whose KV heads some ranks have copies of.
+std::vector<Shape> ShapesOfFewHeads() {
+  std::vector<Shape> shapes;
+  for (const char* family : {"granite",
+                             "granitemoe",
+                             "olmo2",
+                             "exaone4",
+                             "dots1",
+                             "glm4_moe",
+                             "qwen2_moe",
+                             "phi3",
+                             "smollm3",
+                             "minimax_m2",
+                             "cohere",
+                             "hunyuan_v1_dense",
+                             "stablelm",
+                             "phi"}) {
+    for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{1, 3}, Degrees{2, 2}}) {
+      shapes.push_back({family, degrees});
+    }
+  }
+  for (const Degrees& degrees : {Degrees{2, 1}, Degrees{6, 1}, Degrees{2, 3}}) {
+    shapes.push_back({"seed_oss", degrees});
+  }
+  return shapes;
+}
+
 class RankedFamily : public testing::TestWithParam<Shape> {};
 
 TEST_P(RankedFamily, HasTheBitsOfOneRank) {
@@ -77,6 +104,13 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RankedFamily, testing::ValuesIn(Shapes()), [](c
   return test.param.family + "_" + NameOf(test.param.degrees);
 });
 
+INSTANTIATE_TEST_SUITE_P(ShapesOfFewHeads,
+                         RankedFamily,
+                         testing::ValuesIn(ShapesOfFewHeads()),
+                         [](const auto& test) {
+                           return test.param.family + "_" + NameOf(test.param.degrees);
+                         });
+
 // Sizes that no degree divides, all biases and head norms, and random weights, which every rank
 // draws for itself.
 TEST(RankedDecoder, UnevenPartsAndRandomWeightsHaveTheBitsOfOneRank) {
@@ -86,7 +120,8 @@ TEST(RankedDecoder, UnevenPartsAndRandomWeightsHaveTheBitsOfOneRank) {
     spec.heads = 6;
     spec.kv_heads = 3;
     spec.vocab = 101;
-    spec.qk_norm = spec.qkv_bias = spec.o_bias = spec.mlp_bias = true;
+    spec.qk_norm = QkNorm::kHead;
+    spec.qkv_bias = spec.o_bias = spec.mlp_bias = true;
     if (spec.moe.experts > 0) spec.moe.experts = 7;
     for (const Degrees& degrees : {Degrees{3, 1}, Degrees{6, 1}, Degrees{3, 2}}) {
       SCOPED_TRACE(NameOf(degrees));
@@ -137,7 +172,17 @@ INSTANTIATE_TEST_SUITE_P(Types,
 
 // The layout of GPUs: sums over the ranks, whose bits differ from those of one rank.
 TEST(RankedDecoder, SumsOfPartialProductsAreCloseToOneRank) {
-  for (const char* family : {"glm4", "llama_gqa", "llama_mqa_tied", "qwen2", "qwen3_moe"}) {
+  for (const char* family : {"glm4",
+                             "llama_gqa",
+                             "llama_mqa_tied",
+                             "qwen2",
+                             "qwen3_moe",
+                             "granite",
+                             "olmo2",
+                             "dots1",
+                             "qwen2_moe",
+                             "cohere",
+                             "phi"}) {
     SCOPED_TRACE(family);
     const OpenedModel model = Open(family);
     ModelSpec spec = model.spec;

@@ -35,7 +35,8 @@ std::vector<std::vector<Chunk>> DisjointSteps(std::span<const TokenId> a,
 class RankedPipeline : public testing::TestWithParam<Degrees> {};
 
 TEST_P(RankedPipeline, StepsUnderWayHaveTheBitsOfOneRank) {
-  for (const char* family : {"glm4", "llama_gqa", "mistral_window", "qwen3_moe"}) {
+  for (const char* family :
+       {"glm4", "llama_gqa", "mistral_window", "qwen3_moe", "granite", "olmo2", "cohere"}) {
     SCOPED_TRACE(family);
     const OpenedModel model = Open(family);
     RankComparison comparison(model.spec, *model.weights, GetParam());

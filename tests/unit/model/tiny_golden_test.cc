@@ -99,7 +99,22 @@ const TinyCase kFamilies[] = {{"llama_gqa", "llama_gqa"},
                               {"mixtral", "mixtral"},
                               {"qwen2", "qwen2"},
                               {"qwen3_moe", "qwen3_moe"},
-                              {"glm4", "glm4"}};
+                              {"glm4", "glm4"},
+                              {"granite", "granite"},
+                              {"granitemoe", "granitemoe"},
+                              {"olmo2", "olmo2"},
+                              {"seed_oss", "seed_oss"},
+                              {"exaone4", "exaone4"},
+                              {"dots1", "dots1"},
+                              {"glm4_moe", "glm4_moe"},
+                              {"qwen2_moe", "qwen2_moe"},
+                              {"phi3", "phi3"},
+                              {"smollm3", "smollm3"},
+                              {"minimax_m2", "minimax_m2"},
+                              {"cohere", "cohere"},
+                              {"hunyuan_v1_dense", "hunyuan_v1_dense"},
+                              {"stablelm", "stablelm"},
+                              {"phi", "phi"}};
 
 INSTANTIATE_TEST_SUITE_P(
     Families,

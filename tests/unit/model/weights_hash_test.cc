@@ -79,7 +79,14 @@ Hash128 HashOf(const ModelSpec& spec, const WeightSource& weights, int tensor, i
 }
 
 TEST(WeightsHash, IsTheSameForEveryShapeOfAGroup) {
-  for (const std::string family : {"glm4", "llama_gqa", "llama_mqa_tied", "qwen3_moe"}) {
+  for (const std::string family : {"glm4",
+                                   "llama_gqa",
+                                   "llama_mqa_tied",
+                                   "qwen3_moe",
+                                   "phi3",
+                                   "granitemoe",
+                                   "cohere",
+                                   "qwen2_moe"}) {
     const auto model = OpenModel(BATON_TEST_DATA "/tiny/" + family);
     ASSERT_TRUE(model.ok()) << model.status();
     const DummyWeights dummy(3);

@@ -32,6 +32,18 @@ class PassesOnCpuTest : public ::testing::Test {
 
   static ValueId New(StepGraph& graph) { return graph.Add({.name = "value", .cols = kCols}); }
 
+  // An op that only some families need: LayerNorm of the residual, or an op in place of x.
+  void AppendFamilyOp(
+      StepGraph& graph, uint64_t kind, ValueId residual, ValueId x, ValueId out) const {
+    if (kind == 4) {
+      graph.Append(LayerNormOp{.x = residual, .weight = weight_.get(), .out = out});
+    } else if (kind == 5) {
+      graph.Append(ScaleOp{.x = x, .factor = 0.5f, .out = out});
+    } else {
+      graph.Append(ActivateOp{.x = x, .activation = Activation::kGeluTanh, .out = out});
+    }
+  }
+
   // A graph of `count` random ops, which reads values that no op has replaced.
   StepGraph RandomGraph(uint64_t seed, int count) const {
     std::mt19937_64 random(seed);
@@ -48,7 +60,15 @@ class PassesOnCpuTest : public ::testing::Test {
         residual = out;
         continue;
       }
-      if (const auto kind = random() % 4; kind < 2) {
+      const auto kind = random() % 7;
+      if (kind > 3) {
+        AppendFamilyOp(graph, kind, residual, x, out);
+        for (ValueId& other : others) {
+          if (other == x && kind != 4) other = out;  // which has replaced x
+        }
+        continue;
+      }
+      if (kind < 2) {
         graph.Append(NormOp{.x = residual, .weight = weight_.get(), .epsilon = 1e-5f, .out = out});
       } else if (kind == 2) {
         graph.Append(MatMulOp{.x = x, .weight = matrix_.get(), .out = out});

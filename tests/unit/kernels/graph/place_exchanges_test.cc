@@ -59,6 +59,37 @@ TEST(PlaceExchangesTest, GathersColumnsWhereAnOpReadsAllOfThem) {
             "v5:residual = Add v6 v8\n");
 }
 
+// The gate of a shared expert and the activation of a network without a gate work on what a rank
+// has; only what follows needs all columns.
+TEST(PlaceExchangesTest, OpsInPlaceKeepTheColumnsOfARank) {
+  StepGraph graph;
+  const Columns halves = {{4, 8}};
+  const auto add = [&](std::string_view name, Share share = Whole{}) {
+    return graph.Add({.name = name, .cols = 8, .share = std::move(share)});
+  };
+  const ValueId x = add("x");
+  const ValueId gate = add("gate");
+  graph.Append(EmbedOp{.out = x});
+  graph.Append(MatMulOp{.x = x, .out = gate});
+  const ValueId inner = add("inner", halves);
+  const ValueId activated = add("inner", halves);
+  const ValueId gated = add("inner", halves);
+  graph.Append(MatMulOp{.x = x, .out = inner});
+  graph.Append(ActivateOp{.x = inner, .out = activated});
+  graph.Append(SigmoidGateOp{.x = activated, .gate = gate, .out = gated});
+  graph.Append(MatMulOp{.x = gated, .out = add("delta")});
+  PlaceExchanges(graph);
+  EXPECT_TRUE(Check(graph).ok()) << Check(graph);
+  EXPECT_EQ(ToString(graph),
+            "v0:x = Embed\n"
+            "v1:gate = MatMul v0\n"
+            "v2:inner = MatMul v0\n"
+            "v3:inner = Activate v2\n"
+            "v4:inner = SigmoidGate v3 v1\n"
+            "v6:inner = GatherColumns v4\n"
+            "v5:delta = MatMul v6\n");
+}
+
 TEST(PlaceExchangesTest, AddsUpSummands) {
   EXPECT_EQ(ToString(Layer(Whole{}, Summand{}).Build(false)),
             "v0:residual = Embed\n"

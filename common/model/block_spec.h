@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/expert_args.h"
+
+// What the blocks of a transformer are made of. A model family is a choice of these values.
+namespace baton {
+
+enum class NormKind : uint8_t {
+  kRms,
+  kLayer,          // LayerNorm (arXiv:1607.06450) without a bias
+  kLayerWithBias,  // LayerNorm with one
+};
+
+// How attention and the feed-forward network are added to the residual x. n, m and p are norms.
+enum class ResidualForm : uint8_t {
+  kPreNorm,           // x + f(n(x)), one after the other
+  kPreAndPostNorm,    // x + p(f(n(x)))
+  kPostNorm,          // x + p(f(x))
+  kParallel,          // x + attention(n(x)) + feed_forward(n(x))
+  kParallelTwoNorms,  // x + attention(n(x)) + feed_forward(m(x))
+};
+
+// The norms of q and k. Those of heads come before the rotary embedding, unless stated.
+enum class QkNorm : uint8_t {
+  kNone,
+  kHead,           // RMS norm of each head
+  kHeadAfterRope,  // the same, after the rotary embedding
+  kProjection,     // RMS norm of all heads together
+  kHeadLayer,      // LayerNorm of each head, with weights of its own
+};
+
+enum class FeedForward : uint8_t {
+  kSiluGated,  // down(silu(gate x) · up x)
+  kGelu,       // down(gelu(up x)), exact
+  kGeluTanh,   // the same with the approximation by tanh
+};
+
+std::string_view Name(NormKind norm);
+std::string_view Name(ResidualForm form);
+std::string_view Name(QkNorm norm);
+std::string_view Name(FeedForward kind);
+
+struct MoeSpec {
+  int32_t experts = 0;
+  int32_t experts_per_token = 0;
+  int32_t intermediate = 0;  // feed-forward size of one expert
+  bool normalize = true;     // the chosen experts' weights sum to 1
+  RouterScore score = RouterScore::kSoftmax;
+  bool selection_bias = false;  // RouterArgs::selection_bias
+  int32_t groups = 1;           // RouterArgs::groups
+  int32_t groups_per_token = 1;
+  float scale = 1;                  // multiplies the chosen experts' weights
+  int32_t shared_intermediate = 0;  // size of the network of all tokens beside the experts; or 0
+  bool shared_gate = false;         // its output is multiplied by a sigmoid of the input
+};
+
+struct LayerSpec {
+  int32_t window = 0;  // sliding attention window in tokens; 0 = full attention
+  bool moe = false;    // experts instead of one feed-forward network
+  bool rotary = true;  // q and k are rotated
+};
+
+}  // namespace baton

@@ -1,0 +1,106 @@
+#include "common/model/hf_rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+namespace baton {
+namespace {
+
+constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
+constexpr double kMaxTheta = 1e12;
+
+// arXiv:2309.00071, with DeepSeek's `mscale` and `mscale_all_dim` when the config has them.
+double YarnAttentionFactor(JsonFields& rope, double factor) {
+  if (rope.Has("attention_factor")) return rope.Number("attention_factor", 1e-3, 1e3);
+  const auto magnitude = [factor](double scale) {
+    return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+  };
+  if (rope.Has("mscale") && rope.Has("mscale_all_dim")) {
+    return magnitude(rope.Number("mscale", 1e-3, 1e3)) /
+           magnitude(rope.Number("mscale_all_dim", 1e-3, 1e3));
+  }
+  return magnitude(1.0);
+}
+
+// Hunyuan's `dynamic` scaling: a theta that depends on neither the context nor the position.
+Status ReadAlpha(JsonFields& rope, ModelSpec& spec) {
+  const double alpha = rope.Number("alpha", 1, 1e6);
+  if (spec.head_dim <= 2) {
+    rope.Fail(InvalidArgument("{}: head dimension {} is too small for rope scaling with alpha",
+                              rope.file(),
+                              spec.head_dim));
+  }
+  BATON_RETURN_IF_ERROR(rope.status());
+  const double dim = spec.head_dim;
+  spec.rope.theta *= std::pow(alpha, dim / (dim - 2));
+  return OkStatus();
+}
+
+// `rope` holds the scaling keys: rope_parameters, or the older rope_scaling.
+Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
+  RopeSpec& to = spec.rope;
+  const std::string kind = rope.TextOr("rope_type", rope.TextOr("type", "default"));
+  BATON_RETURN_IF_ERROR(rope.status());
+  if (kind == "default") return OkStatus();
+  if (kind == "dynamic" && rope.Has("alpha")) return ReadAlpha(rope, spec);
+  const int32_t trained = spec.context_length;
+  if (kind == "linear") {
+    to.scaling = RopeScaling::kLinear;
+    to.factor = rope.Number("factor", 1, 1e6);
+    spec.context_length =
+        static_cast<int32_t>(std::min<double>(kMaxContext, spec.context_length * to.factor));
+  } else if (kind == "llama3") {
+    to.scaling = RopeScaling::kLlama3;
+    to.factor = rope.Number("factor", 1, 1e6);
+    to.low_frequency_factor = rope.Number("low_freq_factor", 1e-6, 1e6);
+    to.high_frequency_factor = rope.Number("high_freq_factor", 1e-6, 1e6);
+    to.original_context = rope.Int("original_max_position_embeddings", 1, kMaxContext);
+  } else if (kind == "yarn" && spec.family != ModelFamily::kPhi3) {  // Phi-3 means longrope
+    to.scaling = RopeScaling::kYarn;
+    to.original_context = rope.IntOr("original_max_position_embeddings", trained, 1, kMaxContext);
+    const double ratio = std::max(1.0, static_cast<double>(trained) / to.original_context);
+    to.factor = rope.NumberOr("factor", ratio, 1, 1e6);
+    to.beta_fast = rope.NumberOr("beta_fast", to.beta_fast, 1e-6, 1e6);
+    to.beta_slow = rope.NumberOr("beta_slow", to.beta_slow, 1e-6, 1e6);
+    to.attention_factor = YarnAttentionFactor(rope, to.factor);
+    to.truncate = rope.BoolOr("truncate", true);
+    const double stretched = to.original_context * to.factor;
+    spec.context_length =
+        static_cast<int32_t>(std::min<double>(kMaxContext, std::max<double>(trained, stretched)));
+  } else {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: rope_type {} is not supported; default, linear, llama3 and yarn are",
+                      rope.file(),
+                      kind);
+  }
+  return rope.status();
+}
+
+}  // namespace
+
+Status ReadRope(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
+  RopeSpec& to = spec.rope;
+  to.pairing = family.pairing;
+  // GPT-NeoX has keys of its own; MiniMax states the number of rotated dimensions.
+  const bool neox = family.family == ModelFamily::kGptNeox;
+  to.theta = fields.NumberOr(neox ? "rotary_emb_base" : "rope_theta", family.theta, 1, kMaxTheta);
+  double rotated =
+      fields.NumberOr(neox ? "rotary_pct" : "partial_rotary_factor", family.rotated, 0, 1);
+  const bool current = fields.Has("rope_parameters");
+  if (current || fields.Has("rope_scaling")) {
+    BATON_ASSIGN_OR_RETURN(const auto rope,
+                           fields.Object(current ? "rope_parameters" : "rope_scaling"));
+    to.theta = rope->NumberOr("rope_theta", to.theta, 1, kMaxTheta);
+    rotated = rope->NumberOr("partial_rotary_factor", rotated, 0, 1);
+    BATON_RETURN_IF_ERROR(ReadScaling(*rope, spec));
+  }
+  to.rotary_dim = static_cast<int32_t>(spec.head_dim * rotated);
+  if (family.family == ModelFamily::kMiniMaxM2) {
+    to.rotary_dim = fields.IntOr("rotary_dim", to.rotary_dim, 2, ModelSpec::kMaxHeadDim);
+  }
+  return fields.status();
+}
+
+}  // namespace baton

@@ -1,0 +1,27 @@
+#include "common/model/model_family.h"
+
+#include <iterator>
+
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+// In the order of ModelFamily.
+constexpr std::string_view kNames[] = {
+    "llama",  "mistral",          "mixtral",    "qwen2", "qwen3",    "qwen3_moe",
+    "glm4",   "granite",          "granitemoe", "olmo2", "seed_oss", "exaone4",
+    "dots1",  "glm4_moe",         "qwen2_moe",  "phi3",  "smollm3",  "minimax_m2",
+    "cohere", "hunyuan_v1_dense", "stablelm",   "phi",   "gpt_neox",
+};
+static_assert(std::size(kNames) == static_cast<size_t>(ModelFamily::kGptNeox) + 1);
+
+}  // namespace
+
+std::string_view Name(ModelFamily family) {
+  const auto index = static_cast<size_t>(family);
+  BATON_CHECK(index < std::size(kNames), "model family {}", index);
+  return kNames[index];
+}
+
+}  // namespace baton

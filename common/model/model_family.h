@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace baton {
+
+// Llama 2 and 3.x and SmolLM2 are kLlama; Qwen 2.5 is kQwen2; GLM-4 and GLM-Z1 of 2025 are kGlm4,
+// GLM-4.5 and later kGlm4Moe. Granite 3 is kGranite; Command R is kCohere; Pythia is kGptNeox.
+enum class ModelFamily : uint8_t {
+  kLlama,
+  kMistral,
+  kMixtral,
+  kQwen2,
+  kQwen3,
+  kQwen3Moe,
+  kGlm4,
+  kGranite,
+  kGraniteMoe,
+  kOlmo2,
+  kSeedOss,
+  kExaone4,
+  kDots1,
+  kGlm4Moe,
+  kQwen2Moe,
+  kPhi3,
+  kSmolLm3,
+  kMiniMaxM2,
+  kCohere,
+  kHunyuan,
+  kStableLm,
+  kPhi,
+  kGptNeox,
+};
+
+// The name in config.json (model_type), for example "llama" or "qwen3_moe".
+std::string_view Name(ModelFamily family);
+
+}  // namespace baton

@@ -1,0 +1,28 @@
+#include "common/model/op_variants.h"
+
+#include <algorithm>
+
+namespace baton {
+
+std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
+  std::vector<OpVariant> variants;
+  const auto add_if = [&](bool needed, OpVariant variant) {
+    if (needed) variants.push_back(variant);
+  };
+  const MoeSpec& moe = spec.moe;
+  const bool experts = std::ranges::any_of(spec.layers, &LayerSpec::moe);
+  add_if(spec.embedding_scale != spec.residual_scale, OpVariant::kScale);
+  add_if(spec.norm != NormKind::kRms, OpVariant::kLayerNorm);
+  add_if(!spec.gated(), OpVariant::kActivation);
+  add_if(experts && moe.shared_gate, OpVariant::kSigmoidGate);
+  add_if(spec.qk_norm == QkNorm::kProjection, OpVariant::kProjectionNorm);
+  add_if(spec.qk_norm == QkNorm::kHeadLayer, OpVariant::kHeadLayerNorm);
+  add_if(spec.qk_norm == QkNorm::kHeadAfterRope, OpVariant::kHeadNormAfterRope);
+  add_if(!spec.input_norms(), OpVariant::kResidualGemm);
+  add_if(experts && (moe.score != RouterScore::kSoftmax || moe.selection_bias || moe.groups > 1 ||
+                     moe.scale != 1),
+         OpVariant::kRouting);
+  return variants;
+}
+
+}  // namespace baton

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/tensor.h"
+
+namespace baton {
+
+// What an expert's logit becomes before experts are chosen.
+enum class RouterScore : uint8_t {
+  kSoftmax,  // over all experts
+  kSigmoid,
+};
+
+// How a row chooses its experts by the logits of the router. All in float32.
+struct RouterArgs {
+  RouterScore score = RouterScore::kSoftmax;
+  float scale = 1;  // multiplies the weights of the chosen experts
+  // [experts]: added to the scores when experts are chosen, but not to their weights. Null: none.
+  const Vector* selection_bias = nullptr;
+  // Experts in `groups` equal groups of consecutive ones: only experts of the best
+  // `groups_per_token` groups are chosen. A group is as good as the sum of its two best experts.
+  int32_t groups = 1;
+  int32_t groups_per_token = 1;
+};
+
+// The experts of one mixture-of-experts layer. Row r of `router` scores expert r.
+struct ExpertArgs {
+  const Matrix* router = nullptr;                    // [experts][hidden]
+  std::span<const std::unique_ptr<Matrix>> gate_up;  // per held expert [2·intermediate][hidden]
+  std::span<const std::unique_ptr<Matrix>> down;     // per held expert [hidden][intermediate]
+  int32_t experts_per_token = 0;
+  bool normalize = true;  // chosen experts' weights are scaled to sum to 1
+  // Tensor rank r holds experts rank_ends[r − 1] … rank_ends[r] − 1 (from 0 on for rank 0). Empty:
+  // every rank holds all experts.
+  std::span<const int32_t> rank_ends = {};
+  RouterArgs routing = {};
+};
+
+}  // namespace baton

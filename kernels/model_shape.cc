@@ -1,0 +1,31 @@
+#include "kernels/model_shape.h"
+
+#include "common/base/check.h"
+
+namespace baton {
+
+std::string_view Describe(OpVariant variant) {
+  switch (variant) {
+    case OpVariant::kScale:
+      return "scaled embeddings";
+    case OpVariant::kLayerNorm:
+      return "LayerNorm";
+    case OpVariant::kActivation:
+      return "GELU feed-forward networks without a gate";
+    case OpVariant::kSigmoidGate:
+      return "a gate for the shared expert";
+    case OpVariant::kProjectionNorm:
+      return "norms over all heads of q and k together";
+    case OpVariant::kHeadLayerNorm:
+      return "LayerNorm of the heads of q and k";
+    case OpVariant::kHeadNormAfterRope:
+      return "norms of q and k after the rotary embedding";
+    case OpVariant::kResidualGemm:
+      return "layers without input norms";
+    case OpVariant::kRouting:
+      return "a router with sigmoid scores, a selection bias, groups or a scale";
+  }
+  BATON_CHECK(false, "variant {}", static_cast<int>(variant));
+}
+
+}  // namespace baton

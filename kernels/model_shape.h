@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "kernels/step_input.h"
+
+namespace baton {
+
+// What only some model families need of a backend: ops (FamilyOps) and variants of ops. Not every
+// backend has each of them.
+enum class OpVariant : uint8_t {
+  kScale,              // FamilyOps::Scale
+  kLayerNorm,          // FamilyOps::LayerNorm
+  kActivation,         // FamilyOps::Activate: feed-forward networks without a gate
+  kSigmoidGate,        // FamilyOps::MulSigmoid
+  kProjectionNorm,     // FamilyOps::HeadSquares and NormProjections
+  kHeadLayerNorm,      // FamilyOps::HeadLayerNorm
+  kHeadNormAfterRope,  // RopeArgs::norm_after_rope
+  kResidualGemm,       // GEMMs of the residual itself, in layers without input norms
+  kRouting,            // any member of RouterArgs but the default
+};
+
+// For messages: the end of "the model needs …".
+std::string_view Describe(OpVariant variant);
+
+// The sizes of a model by which a backend decides whether it can run the model, and what the model
+// needs besides the ops that every family uses.
+struct ModelShape {
+  HeadShape heads;
+  int32_t hidden = 0;
+  int32_t vocabulary = 0;
+  int32_t experts = 0;  // 0: no layer has experts
+  int32_t experts_per_token = 0;
+  int32_t expert_width = 0;  // intermediate size of one expert
+  bool fp8_kv = false;       // the KV cache is in FP8 (E4M3)
+  std::vector<OpVariant> variants = {};
+};
+
+}  // namespace baton

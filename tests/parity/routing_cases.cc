@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "tests/parity/device_tensor.h"
+#include "tests/parity/host_weights.h"
+#include "tests/parity/parity.h"
+#include "tests/parity/step_plan.h"
+
+// The routers of mixture-of-experts layers besides plain softmax (RouterArgs), on backends that
+// have them.
+namespace baton::parity {
+namespace {
+
+constexpr int32_t kExperts = 12;
+constexpr int32_t kPerToken = 3;
+constexpr int64_t kHidden = 32;
+constexpr int64_t kWidth = 16;
+
+struct Routing {
+  RouterArgs args;
+  bool normalize = true;
+  bool biased = false;
+};
+
+// The weight of each expert for a row with these logits; 0: not chosen.
+std::vector<double> WeightsOf(std::vector<double> scores,
+                              const std::vector<float>& bias,
+                              const Routing& routing) {
+  const bool sigmoid = routing.args.score == RouterScore::kSigmoid;
+  double all = 0;
+  for (double& score : scores)
+    all += score = sigmoid ? 1 / (1 + std::exp(-score)) : std::exp(score);
+  if (sigmoid) all = 1;
+  std::vector<double> choices = scores;
+  for (size_t i = 0; routing.biased && i < choices.size(); ++i) choices[i] += bias[i];
+  const auto best = [](const std::vector<double>& values) {
+    std::vector<size_t> order(values.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) { return values[a] > values[b]; });
+    return order;
+  };
+  const auto groups = static_cast<size_t>(routing.args.groups);
+  const size_t size = choices.size() / groups;
+  std::vector<double> of_groups;
+  for (size_t group = 0; group < groups; ++group) {
+    std::vector<double> part(choices.begin() + static_cast<ptrdiff_t>(group * size),
+                             choices.begin() + static_cast<ptrdiff_t>((group + 1) * size));
+    std::ranges::sort(part, std::greater<>());
+    of_groups.push_back(part[0] + part[1]);
+  }
+  const auto kept = best(of_groups);
+  for (size_t i = static_cast<size_t>(routing.args.groups_per_token); i < groups; ++i) {
+    std::fill_n(choices.begin() + static_cast<ptrdiff_t>(kept[i] * size),
+                size,
+                -std::numeric_limits<double>::infinity());
+  }
+  auto order = best(choices);
+  order.resize(kPerToken);
+  double chosen = 0;
+  for (const size_t expert : order) chosen += scores[expert];
+  std::vector<double> weights(scores.size());
+  for (const size_t expert : order) {
+    weights[expert] = scores[expert] / (routing.normalize ? chosen : all) * routing.args.scale;
+  }
+  return weights;
+}
+
+std::vector<double> Multiply(const HostWeights& w, const std::vector<double>& x) {
+  std::vector<double> y(static_cast<size_t>(w.rows));
+  for (size_t o = 0; o < y.size(); ++o) {
+    for (size_t k = 0; k < x.size(); ++k) y[o] += w.values[o * x.size() + k] * x[k];
+  }
+  return y;
+}
+
+void CheckRouting(Ops& ops, const Tolerance& tolerance, Routing routing) {
+  const ModelShape shape = {.heads = {1, 1, 64},
+                            .hidden = 64,
+                            .vocabulary = 64,
+                            .experts = kExperts,
+                            .experts_per_token = kPerToken,
+                            .expert_width = kWidth,
+                            .variants = {OpVariant::kRouting}};
+  if (!ops.CheckModel(shape).ok()) GTEST_SKIP() << "this backend has no such router";
+  const HostWeights router = HeldBy(ops, RandomWeights(DType::kF32, kExperts, kHidden, 170));
+  const HostMatrix router_matrix = router.matrix();
+  const auto loaded_router = *ops.LoadMatrix({&router_matrix, 1});
+  std::vector<HostWeights> gates, ups, downs;
+  std::vector<std::unique_ptr<Matrix>> gate_up, down;
+  for (uint64_t e = 0; e < kExperts; ++e) {
+    gates.push_back(HeldBy(ops, RandomWeights(DType::kF32, kWidth, kHidden, 171 + e)));
+    ups.push_back(HeldBy(ops, RandomWeights(DType::kF32, kWidth, kHidden, 191 + e)));
+    downs.push_back(HeldBy(ops, RandomWeights(DType::kF32, kHidden, kWidth, 211 + e)));
+    gate_up.push_back(*ops.LoadGateUp(gates[e].matrix(), ups[e].matrix()));
+    const HostMatrix matrix = downs[e].matrix();
+    down.push_back(*ops.LoadMatrix({&matrix, 1}));
+  }
+  // Negative, so that experts of excluded groups would win if their scores became 0.
+  auto bias = RandomFloats(kExperts, 231);
+  for (float& value : bias) value = value * 0.3f - 3.0f;
+  const auto vector = *ops.LoadVector(bias);
+  if (routing.biased) routing.args.selection_bias = vector.get();
+  constexpr int64_t kRows = 7;
+  const auto given = RandomActivations(ops, kRows * kHidden, 232);
+  const DeviceTensor x(ops, kRows, kHidden, given);
+  const DeviceTensor out(ops, kRows, kHidden);
+  const ExpertArgs args = {.router = loaded_router.get(),
+                           .gate_up = gate_up,
+                           .down = down,
+                           .experts_per_token = kPerToken,
+                           .normalize = routing.normalize,
+                           .routing = routing.args};
+  InStep(ops, [&] { ops.Experts(x.view(), args, out.view()); });
+  const auto got = out.Read();
+  for (int64_t r = 0; r < kRows; ++r) {
+    const std::vector<double> row(given.begin() + r * kHidden, given.begin() + (r + 1) * kHidden);
+    const auto weights = WeightsOf(Multiply(router, row), bias, routing);
+    std::vector<double> want(row.size());
+    for (size_t e = 0; e < kExperts; ++e) {
+      std::vector<double> hidden = Multiply(gates[e], row);
+      const std::vector<double> up = Multiply(ups[e], row);
+      for (size_t k = 0; k < hidden.size(); ++k) hidden[k] *= up[k] / (1 + std::exp(-hidden[k]));
+      const std::vector<double> part = Multiply(downs[e], hidden);
+      for (size_t k = 0; k < want.size(); ++k) want[k] += weights[e] * part[k];
+    }
+    double largest = 1;
+    for (const double value : want) largest = std::max(largest, std::fabs(value));
+    for (size_t k = 0; k < want.size(); ++k) {
+      ASSERT_NEAR(got[static_cast<size_t>(r * kHidden) + k],
+                  want[k],
+                  (tolerance.product * 200 + 4 * tolerance.stored) * largest)
+          << "row " << r;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Case> RoutingCases() {
+  using enum RouterScore;
+  const std::vector<std::pair<std::string, Routing>> all = {
+      {"Sigmoid", {.args = {.score = kSigmoid}}},
+      {"SigmoidPlain", {.args = {.score = kSigmoid}, .normalize = false}},
+      {"SigmoidBias", {.args = {.score = kSigmoid, .scale = 2.5f}, .biased = true}},
+      {"SoftmaxScale", {.args = {.scale = 16}, .normalize = false}},
+      {"Groups", {.args = {.score = kSigmoid, .groups = 4, .groups_per_token = 2}, .biased = true}},
+      {"OneGroup",
+       {.args = {.score = kSigmoid, .groups = 3, .groups_per_token = 1}, .biased = true}},
+  };
+  std::vector<Case> cases;
+  for (const auto& [name, routing] : all) {
+    cases.push_back({"Routing_" + name, [routing = routing](Ops& ops, const Tolerance& tolerance) {
+                       CheckRouting(ops, tolerance, routing);
+                     }});
+  }
+  return cases;
+}
+
+}  // namespace baton::parity
