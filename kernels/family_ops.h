@@ -37,6 +37,8 @@ class FamilyOps {
                          float epsilon,
                          const Tensor& out) = 0;
   virtual void Activate(const Tensor& x, Activation activation) = 0;
+  // x *= factors, element by element.
+  virtual void Multiply(const Tensor& x, const Tensor& factors) = 0;
   // x *= sigmoid(gate), where each row has one gate.
   virtual void MulSigmoid(const Tensor& x, const Tensor& gate) = 0;
 

@@ -12,6 +12,8 @@ std::string_view Describe(OpVariant variant) {
       return "LayerNorm";
     case OpVariant::kActivation:
       return "GELU feed-forward networks without a gate";
+    case OpVariant::kGatedActivation:
+      return "feed-forward networks gated by GELU";
     case OpVariant::kSigmoidGate:
       return "a gate for the shared expert";
     case OpVariant::kProjectionNorm:

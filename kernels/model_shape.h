@@ -14,6 +14,7 @@ enum class OpVariant : uint8_t {
   kScale,              // FamilyOps::Scale
   kLayerNorm,          // FamilyOps::LayerNorm
   kActivation,         // FamilyOps::Activate: feed-forward networks without a gate
+  kGatedActivation,    // FamilyOps::Activate and Multiply: networks gated by another one than silu
   kSigmoidGate,        // FamilyOps::MulSigmoid
   kProjectionNorm,     // FamilyOps::HeadSquares and NormProjections
   kHeadLayerNorm,      // FamilyOps::HeadLayerNorm

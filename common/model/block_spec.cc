@@ -56,6 +56,8 @@ std::string_view Name(FeedForward kind) {
       return "gelu";
     case FeedForward::kGeluTanh:
       return "gelu tanh";
+    case FeedForward::kGeluTanhGated:
+      return "gelu tanh gated";
   }
   BATON_CHECK(false, "feed-forward {}", static_cast<int>(kind));
 }

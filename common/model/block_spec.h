@@ -33,9 +33,10 @@ enum class QkNorm : uint8_t {
 };
 
 enum class FeedForward : uint8_t {
-  kSiluGated,  // down(silu(gate x) · up x)
-  kGelu,       // down(gelu(up x)), exact
-  kGeluTanh,   // the same with the approximation by tanh
+  kSiluGated,      // down(silu(gate x) · up x)
+  kGelu,           // down(gelu(up x)), exact
+  kGeluTanh,       // the same with the approximation by tanh
+  kGeluTanhGated,  // down(gelu(gate x) · up x), with this approximation
 };
 
 std::string_view Name(NormKind norm);

@@ -153,14 +153,15 @@ class StageBuilder {
     graph_.Append(graph::MatMulOp{
         .x = normed_, .weight = weights.qkv.get(), .bias = weights.qkv_bias.get(), .out = qkv});
     if (weights.qk_norm != nullptr) qkv = NormQk(qkv, *weights.qk_norm);
-    const bool rotary = spec_.layers[static_cast<size_t>(NumberOf(layer))].rotary;
-    const Vector* const frequencies = rotary ? weights_.inverse_frequencies.get() : nullptr;
+    const LayerSpec& spec = spec_.layers[static_cast<size_t>(NumberOf(layer))];
+    const RopeWeights& rope = weights_.RopeOf(spec);
+    const Vector* const frequencies = spec.rotary ? rope.inverse_frequencies.get() : nullptr;
     const ValueId rotated = New(values_.qkv);
     graph_.Append(graph::RopeAndWriteKvOp{
         .qkv = qkv,
         .heads = plan_.heads,
         .args = {.inverse_frequencies = frequencies,
-                 .magnitude = weights_.rope_magnitude,
+                 .magnitude = rope.magnitude,
                  .pairing = spec_.rope.pairing,
                  .q_norm = weights.q_norm.get(),
                  .k_norm = weights.k_norm.get(),
@@ -272,10 +273,11 @@ class StageBuilder {
     const Vector* const post_norm = weights.feed_forward_post_norm.get();
     if (!spec_.layers[static_cast<size_t>(NumberOf(layer))].moe) {
       const ValueId inner = New(values_.feed_forward, Gathered(plan_.ends.feed_forward));
-      AddToResidual(Project(Inner(input, *weights.gate_up, weights.gate_up_bias.get(), inner),
-                            *weights.down,
-                            weights.down_bias.get()),
-                    post_norm);
+      const ValueId computed =
+          weights.gate != nullptr
+              ? GatedInner(input, *weights.gate, *weights.gate_up, inner)
+              : Inner(input, *weights.gate_up, weights.gate_up_bias.get(), inner);
+      AddToResidual(Project(computed, *weights.down, weights.down_bias.get()), post_norm);
       return;
     }
     AddToResidual(Experts(weights, input), post_norm);
@@ -284,7 +286,7 @@ class StageBuilder {
 
   // The inside of a feed-forward network: writes `out`, or what replaces it.
   ValueId Inner(ValueId x, const Matrix& gate_up, const Vector* bias, ValueId out) {
-    if (spec_.gated()) {
+    if (spec_.silu()) {
       graph_.Append(graph::GatedMatMulOp{.x = x, .gate_up = &gate_up, .bias = bias, .out = out});
       return out;
     }
@@ -294,6 +296,19 @@ class StageBuilder {
     const ValueId activated = graph_.Add(graph_.value(out));
     graph_.Append(graph::ActivateOp{.x = out, .activation = activation, .out = activated});
     return activated;
+  }
+
+  // The same with a gate of GELU: writes `out`, or what replaces it.
+  ValueId GatedInner(ValueId x, const Matrix& gate, const Matrix& up, ValueId out) {
+    graph_.Append(graph::MatMulOp{.x = x, .weight = &gate, .out = out});
+    const ValueId activated = graph_.Add(graph_.value(out));
+    graph_.Append(
+        graph::ActivateOp{.x = out, .activation = Activation::kGeluTanh, .out = activated});
+    const ValueId factors = graph_.Add(graph_.value(out));
+    graph_.Append(graph::MatMulOp{.x = x, .weight = &up, .out = factors});
+    const ValueId gated = graph_.Add(graph_.value(out));
+    graph_.Append(graph::MultiplyOp{.x = activated, .factors = factors, .out = gated});
+    return gated;
   }
 
   ValueId Experts(const LayerWeights& weights, ValueId input) {

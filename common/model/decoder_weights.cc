@@ -105,7 +105,7 @@ class Loader {
     return LoadVector(values);
   }
 
-  // Loads the inverse frequencies of the rotary embedding, and returns their magnitude in `to`.
+  // Loads the rotary embeddings.
   Status LoadRope(DecoderWeights& to) {
     std::vector<float> factors;
     if (spec_.rope.file_factors) {
@@ -120,10 +120,14 @@ class Loader {
         }
       }
     }
-    const RopeFrequencies frequencies = ComputeRopeFrequencies(spec_.rope, factors);
-    BATON_ASSIGN_OR_RETURN(to.inverse_frequencies, LoadVector(frequencies.inverse));
-    to.rope_magnitude = frequencies.magnitude;
-    return OkStatus();
+    const auto load = [&](const RopeFrequencies& from, RopeWeights& into) -> Status {
+      BATON_ASSIGN_OR_RETURN(into.inverse_frequencies, LoadVector(from.inverse));
+      into.magnitude = from.magnitude;
+      return OkStatus();
+    };
+    BATON_RETURN_IF_ERROR(load(ComputeRopeFrequencies(spec_.rope, factors), to.rope));
+    if (!spec_.window_rope) return OkStatus();
+    return load(ComputeRopeFrequencies(*spec_.window_rope, {}), to.window_rope.emplace());
   }
 
   // Loads the scales of the layer's FP8 KV cache, which are computed from weights.
@@ -215,10 +219,13 @@ Status LoadDense(Loader& loader,
   const Extent outputs{spec.hidden, slice.hidden};
   const Extent inputs{inner.size, slice.hidden ? std::nullopt : inner.range};
   const Extent hidden{spec.hidden};
-  if (spec.gated()) {
+  if (spec.silu()) {
     BATON_ASSIGN_OR_RETURN(to.gate_up,
                            loader.LoadGateUp(id(WeightKind::kGate), id(WeightKind::kUp), inner));
   } else {
+    if (spec.gated()) {
+      BATON_ASSIGN_OR_RETURN(to.gate, loader.LoadStacked({{id(WeightKind::kGate), inner}}, hidden));
+    }
     BATON_ASSIGN_OR_RETURN(to.gate_up, loader.LoadStacked({{id(WeightKind::kUp), inner}}, hidden));
   }
   BATON_ASSIGN_OR_RETURN(to.down, loader.LoadStacked({{id(WeightKind::kDown), outputs}}, inputs));
@@ -294,7 +301,8 @@ Status LoadLayer(Loader& loader,
   LayerWeights& to = weights.layers.emplace_back();
   if (options.fp8_kv) {
     BATON_ASSIGN_OR_RETURN(to.kv_scales,
-                           loader.LoadKvScales(layer, weights.rope_magnitude, slice.kv_heads));
+                           loader.LoadKvScales(
+                               layer, weights.RopeOf(spec.layers[layer]).magnitude, slice.kv_heads));
   }
   if (spec.input_norms()) {
     BATON_ASSIGN_OR_RETURN(

@@ -33,7 +33,8 @@ struct LayerWeights {
   std::unique_ptr<Vector> attention_post_norm;
   std::unique_ptr<Vector> feed_forward_norm;
   std::unique_ptr<Vector> feed_forward_post_norm;
-  std::unique_ptr<Matrix> gate_up;  // [2 · intermediate][hidden]; without a gate: half
+  std::unique_ptr<Matrix> gate;     // [intermediate][hidden], of a gate with another one than silu
+  std::unique_ptr<Matrix> gate_up;  // [2 · intermediate][hidden]; without a gate, or beside one: up
   std::unique_ptr<Vector> gate_up_bias;
   std::unique_ptr<Matrix> down;  // [hidden][intermediate]
   std::unique_ptr<Vector> down_bias;
@@ -46,6 +47,12 @@ struct LayerWeights {
   std::vector<std::unique_ptr<Matrix>> expert_down;
 };
 
+// A rotary embedding (RopeArgs).
+struct RopeWeights {
+  std::unique_ptr<Vector> inverse_frequencies;
+  float magnitude = 1;
+};
+
 // All packed weights of a model, or of a slice of it.
 struct DecoderWeights {
   // [vocab][hidden]; null when the slice has neither the first layer nor uses it as output head.
@@ -56,14 +63,17 @@ struct DecoderWeights {
   // Null without such a norm. The output norm includes ModelSpec::logit_scale.
   std::unique_ptr<Vector> next_norm;
   std::unique_ptr<Vector> head_bias;
-  std::unique_ptr<Vector> inverse_frequencies;
-  float rope_magnitude = 1;
+  RopeWeights rope;
+  std::optional<RopeWeights> window_rope;  // ModelSpec::window_rope
   std::vector<LayerWeights> layers;  // the loaded ones
   size_t bytes = 0;                  // packed bytes of all matrices
   // The sum of the hashes of the weights that this rank hashes (weights_hash.h), whatever the slice
   // has loaded of them. The sum over the ranks of a group identifies all weights of the model.
   Hash128 hash;
 
+  const RopeWeights& RopeOf(const LayerSpec& layer) const {
+    return layer.window > 0 && window_rope ? *window_rope : rope;
+  }
   const Matrix& output_head() const { return head != nullptr ? *head : *embedding; }
 };
 

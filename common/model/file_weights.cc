@@ -146,6 +146,9 @@ StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id,
                          ResolveRange(range, size, NameForErrors(tensor), "elements"));
   std::vector<float> values(static_cast<size_t>(size));
   Dequantize(tensor.dtype, tensor.bytes, values);
+  if (IsLessByOne(id.kind, naming_.scheme)) {
+    for (float& value : values) value += 1;
+  }
   return std::vector<float>(values.begin() + wanted.begin, values.begin() + wanted.end);
 }
 

@@ -1,6 +1,8 @@
 #include "common/model/hf_config.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -42,8 +44,21 @@ StatusOr<HfFamily> ReadFamily(JsonFields& fields) {
                     supported);
 }
 
+StatusOr<FeedForward> ReadGemmaFeedForward(JsonFields& fields) {
+  constexpr std::string_view kGelu = "gelu_pytorch_tanh";
+  const std::string activation = fields.TextOr("hidden_activation", kGelu);
+  BATON_RETURN_IF_ERROR(fields.status());
+  if (activation == kGelu) return FeedForward::kGeluTanhGated;
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "{}: hidden_activation is {}; only {} is supported",
+                    fields.file(),
+                    activation,
+                    kGelu);
+}
+
 // The activation of the feed-forward network.
 StatusOr<FeedForward> ReadFeedForward(ModelFamily family, JsonFields& fields) {
+  if (family == ModelFamily::kGemma3) return ReadGemmaFeedForward(fields);
   const bool gated = family != ModelFamily::kPhi && family != ModelFamily::kGptNeox;
   const std::string_view usual = gated ? "silu" : family == ModelFamily::kPhi ? "gelu_new" : "gelu";
   const std::string activation = fields.TextOr("hidden_act", usual);
@@ -60,6 +75,20 @@ StatusOr<FeedForward> ReadFeedForward(ModelFamily family, JsonFields& fields) {
                     gated ? "silu is" : "gelu, gelu_new and gelu_pytorch_tanh are");
 }
 
+Status RefuseOfGemma(JsonFields& fields) {
+  for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    if (!fields.Has(key)) continue;
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: {} is set; only null is supported",
+                      fields.file(),
+                      key);
+  }
+  if (!fields.BoolOr("use_bidirectional_attention", false)) return fields.status();
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "{}: use_bidirectional_attention is true; only false is supported",
+                    fields.file());
+}
+
 // Features that no family of ours may have, or not in this way.
 Status RefuseWhatWeLack(ModelFamily family, JsonFields& fields) {
   for (const std::string_view key :
@@ -68,6 +97,7 @@ Status RefuseWhatWeLack(ModelFamily family, JsonFields& fields) {
     if (!fields.Has(key) || (shared && family == ModelFamily::kQwen2Moe)) continue;
     return MakeStatus(StatusCode::kUnimplemented, "{}: {} is not supported", fields.file(), key);
   }
+  if (family == ModelFamily::kGemma3) BATON_RETURN_IF_ERROR(RefuseOfGemma(fields));
   const bool layer_norms = family == ModelFamily::kPhi || family == ModelFamily::kStableLm;
   if (layer_norms && fields.BoolOr("qk_layernorm", false)) {
     return MakeStatus(StatusCode::kUnimplemented,
@@ -118,7 +148,17 @@ Status ReadBlocks(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
   return fields.status();
 }
 
-// The factors of Granite and of Cohere.
+// √hidden in the type of the weights, as which the reference implementation multiplies it.
+float EmbeddingScaleOfGemma(JsonFields& fields, int32_t hidden) {
+  const auto scale = static_cast<float>(std::sqrt(static_cast<double>(hidden)));
+  const std::string type = fields.TextOr("dtype", fields.TextOr("torch_dtype", "bfloat16"));
+  if (type != "bfloat16") return scale;
+  // Rounds to the nearest number with 8 significant bits; the even one of two.
+  const auto bits = std::bit_cast<uint32_t>(scale);
+  return std::bit_cast<float>((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000u);
+}
+
+// The factors of Granite, Cohere and Gemma.
 Status ReadScales(JsonFields& fields, ModelSpec& spec) {
   constexpr double kLeast = 1e-6;
   const auto scale = [&fields](std::string_view key, double fallback) {
@@ -129,8 +169,11 @@ Status ReadScales(JsonFields& fields, ModelSpec& spec) {
     spec.residual_scale = scale("residual_multiplier", 1);
     spec.attention_scale = scale("attention_multiplier", 1);
     spec.logit_scale = 1 / scale("logits_scaling", 1);
-  } else if (spec.family == ModelFamily::kCohere) {
+  } else if (spec.family == ModelFamily::kCohere || spec.family == ModelFamily::kCohere2) {
     spec.logit_scale = scale("logit_scale", 0.0625);
+  } else if (spec.family == ModelFamily::kGemma3) {
+    spec.embedding_scale = EmbeddingScaleOfGemma(fields, spec.hidden);
+    spec.attention_scale = 1 / std::sqrt(scale("query_pre_attn_scalar", 256));
   }
   return fields.status();
 }
@@ -148,6 +191,9 @@ int32_t ReadWindow(JsonFields& fields, ModelFamily family) {
       return window(0);
     case ModelFamily::kDots1:
     case ModelFamily::kExaone4:
+    case ModelFamily::kOlmo3:
+    case ModelFamily::kCohere2:
+    case ModelFamily::kGemma3:
       return window(4096);
     case ModelFamily::kQwen2:
     case ModelFamily::kQwen3:
@@ -168,15 +214,28 @@ int32_t ReadFirstWindow(JsonFields& fields, ModelFamily family) {
   return fields.IntOr("max_window_layers", family == ModelFamily::kDots1 ? 62 : 28, 0, kMaxLayers);
 }
 
+// Of the families in which each layer of a number has no window, that number; 0: no such rule.
+int32_t ReadWindowPattern(JsonFields& fields, ModelFamily family) {
+  switch (family) {
+    case ModelFamily::kOlmo3:
+      return 4;
+    case ModelFamily::kExaone4:
+    case ModelFamily::kCohere2:
+      return fields.IntOr("sliding_window_pattern", 4, 1, kMaxLayers);
+    case ModelFamily::kGemma3:
+      return fields.IntOr("sliding_window_pattern", 6, 1, kMaxLayers);
+    default:
+      return 0;
+  }
+}
+
 // The rules of transformers: Mistral, Mixtral, Phi-3 and Qwen 3 MoE have the window in every layer,
-// other Qwen models and dots.llm1 from layer max_window_layers on, EXAONE 4 in all but each fourth
-// layer. layer_types overrides the rule when it is present.
+// other Qwen models and dots.llm1 from layer max_window_layers on, EXAONE 4, OLMo 3 and Cohere 2 in
+// all but each fourth layer, Gemma 3 in all but each sixth. layer_types overrides the rule when it
+// is present.
 Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
   const int32_t window = ReadWindow(fields, spec.family);
-  int32_t pattern = 0;  // each layer of this number has no window
-  if (spec.family == ModelFamily::kExaone4 && window > 0) {
-    pattern = fields.IntOr("sliding_window_pattern", 4, 1, kMaxLayers);
-  }
+  const int32_t pattern = window > 0 ? ReadWindowPattern(fields, spec.family) : 0;
   for (int32_t i = ReadFirstWindow(fields, spec.family); i < spec.layer_count(); ++i) {
     if (pattern == 0 || (i + 1) % pattern != 0) spec.layers[i].window = window;
   }
@@ -207,12 +266,14 @@ Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
 }
 
 // Which layers rotate q and k. Those of SmolLM3 that do not, have the sliding window, if any; those
-// of EXAONE 4 that have no window do not, if others have one.
+// of EXAONE 4 that have no window do not, if others have one; those of Cohere 2 that have none do
+// not.
 Status ReadRotaryLayers(JsonFields& fields, ModelSpec& spec) {
-  if (spec.family == ModelFamily::kExaone4) {
+  const bool cohere = spec.family == ModelFamily::kCohere2;
+  if (cohere || spec.family == ModelFamily::kExaone4) {
     const bool windows =
         std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.window > 0; });
-    for (LayerSpec& layer : spec.layers) layer.rotary = !windows || layer.window > 0;
+    for (LayerSpec& layer : spec.layers) layer.rotary = (!windows && !cohere) || layer.window > 0;
   }
   if (spec.family != ModelFamily::kSmolLm3) return fields.status();
   const int32_t interval = fields.IntOr("no_rope_layer_interval", 4, 1, kMaxLayers);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -25,7 +27,7 @@ double YarnAttentionFactor(JsonFields& rope, double factor) {
 }
 
 // Hunyuan's `dynamic` scaling: a theta that depends on neither the context nor the position.
-Status ReadAlpha(JsonFields& rope, ModelSpec& spec) {
+Status ReadAlpha(JsonFields& rope, const ModelSpec& spec, RopeSpec& to) {
   const double alpha = rope.Number("alpha", 1, 1e6);
   if (spec.head_dim <= 2) {
     rope.Fail(InvalidArgument("{}: head dimension {} is too small for rope scaling with alpha",
@@ -34,23 +36,24 @@ Status ReadAlpha(JsonFields& rope, ModelSpec& spec) {
   }
   BATON_RETURN_IF_ERROR(rope.status());
   const double dim = spec.head_dim;
-  spec.rope.theta *= std::pow(alpha, dim / (dim - 2));
+  to.theta *= std::pow(alpha, dim / (dim - 2));
   return OkStatus();
 }
 
 // `rope` holds the scaling keys: rope_parameters, or the older rope_scaling.
-Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
-  RopeSpec& to = spec.rope;
+Status ReadScaling(JsonFields& rope, ModelSpec& spec, RopeSpec& to) {
   const std::string kind = rope.TextOr("rope_type", rope.TextOr("type", "default"));
   BATON_RETURN_IF_ERROR(rope.status());
   if (kind == "default") return OkStatus();
-  if (kind == "dynamic" && rope.Has("alpha")) return ReadAlpha(rope, spec);
+  if (kind == "dynamic" && rope.Has("alpha")) return ReadAlpha(rope, spec, to);
   const int32_t trained = spec.context_length;
   if (kind == "linear") {
     to.scaling = RopeScaling::kLinear;
     to.factor = rope.Number("factor", 1, 1e6);
+    // The context length of Gemma 3 is that with scaling.
+    const double stretched = spec.family == ModelFamily::kGemma3 ? 1 : to.factor;
     spec.context_length =
-        static_cast<int32_t>(std::min<double>(kMaxContext, spec.context_length * to.factor));
+        static_cast<int32_t>(std::min<double>(kMaxContext, spec.context_length * stretched));
   } else if (kind == "llama3") {
     to.scaling = RopeScaling::kLlama3;
     to.factor = rope.Number("factor", 1, 1e6);
@@ -78,6 +81,34 @@ Status ReadScaling(JsonFields& rope, ModelSpec& spec) {
   return rope.status();
 }
 
+// Whether layers with a window have a rotary embedding of their own.
+bool HasWindowRope(ModelFamily family) {
+  return family == ModelFamily::kGemma3 || family == ModelFamily::kOlmo3;
+}
+
+// The layers with a window have a theta of their own, or the same, and no scaling. `rope` has the
+// theta that the older keys state. The newer ones have an object for each kind of layer.
+Status ReadTwoRopes(JsonFields& fields, ModelSpec& spec) {
+  RopeSpec& to = spec.rope;
+  to.rotary_dim = spec.head_dim;
+  spec.window_rope = to;
+  const bool gemma = spec.family == ModelFamily::kGemma3;
+  if (gemma) spec.window_rope->theta = fields.NumberOr("rope_local_base_freq", 1e4, 1, kMaxTheta);
+  if (!fields.Has("rope_parameters")) {
+    if (!fields.Has("rope_scaling")) return fields.status();
+    BATON_ASSIGN_OR_RETURN(const auto scaling, fields.Object("rope_scaling"));
+    return ReadScaling(*scaling, spec, to);
+  }
+  BATON_ASSIGN_OR_RETURN(const auto kinds, fields.Object("rope_parameters"));
+  for (const auto& [kind, rope] : {std::pair<std::string_view, RopeSpec*>{"full_attention", &to},
+                                   {"sliding_attention", &*spec.window_rope}}) {
+    BATON_ASSIGN_OR_RETURN(const auto parameters, kinds->Object(kind));
+    rope->theta = parameters->NumberOr("rope_theta", rope->theta, 1, kMaxTheta);
+    BATON_RETURN_IF_ERROR(ReadScaling(*parameters, spec, *rope));
+  }
+  return fields.status();
+}
+
 }  // namespace
 
 Status ReadRope(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
@@ -89,12 +120,13 @@ Status ReadRope(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
   double rotated =
       fields.NumberOr(neox ? "rotary_pct" : "partial_rotary_factor", family.rotated, 0, 1);
   const bool current = fields.Has("rope_parameters");
+  if (HasWindowRope(family.family)) return ReadTwoRopes(fields, spec);
   if (current || fields.Has("rope_scaling")) {
     BATON_ASSIGN_OR_RETURN(const auto rope,
                            fields.Object(current ? "rope_parameters" : "rope_scaling"));
     to.theta = rope->NumberOr("rope_theta", to.theta, 1, kMaxTheta);
     rotated = rope->NumberOr("partial_rotary_factor", rotated, 0, 1);
-    BATON_RETURN_IF_ERROR(ReadScaling(*rope, spec));
+    BATON_RETURN_IF_ERROR(ReadScaling(*rope, spec, to));
   }
   to.rotary_dim = static_cast<int32_t>(spec.head_dim * rotated);
   if (family.family == ModelFamily::kMiniMaxM2) {

@@ -142,6 +142,7 @@ Status ModelSpec::Validate(std::string_view file) const {
   check.Require(
       norm_epsilon > 0 && norm_epsilon < 1, "norm epsilon {} must be in (0, 1)", norm_epsilon);
   CheckRope(rope, head_dim, check);
+  if (window_rope) CheckRope(*window_rope, head_dim, check);
 
   bool any_dense = false;
   bool any_moe = false;
@@ -158,13 +159,35 @@ Status ModelSpec::Validate(std::string_view file) const {
   check.Require(input_norms() || residual_scale == 1,
                 "residual scale {} must be 1 in layers without input norms",
                 residual_scale);
-  check.Require(gated() || !any_moe, "experts must have gated feed-forward networks");
+  check.Require(silu() || !any_moe, "experts must have feed-forward networks gated by silu");
+  check.Require(silu() || !gated() || !mlp_bias,
+                "feed-forward networks gated by GELU must have no biases");
   for (const TokenId token : eos) check.Range("end-of-sequence token", token, 0, vocab - 1);
   if (bos) check.Range("begin-of-sequence token", *bos, 0, vocab - 1);
   return check.status();
 }
 
 namespace {
+
+template <class Add>
+void AddRope(const Add& add, std::string_view prefix, const RopeSpec& rope) {
+  const auto add_part = [&](std::string_view name, const auto& value) {
+    add(fmt::format("{}.{}", prefix, name), value);
+  };
+  add_part("theta", rope.theta);
+  add_part("rotary_dim", rope.rotary_dim);
+  add_part("pairing", rope.pairing == RopePairing::kHalves ? "halves" : "adjacent");
+  add_part("scaling", Name(rope.scaling));
+  add_part("factor", rope.factor);
+  add_part("original_context", rope.original_context);
+  add_part("low_frequency_factor", rope.low_frequency_factor);
+  add_part("high_frequency_factor", rope.high_frequency_factor);
+  add_part("beta_fast", rope.beta_fast);
+  add_part("beta_slow", rope.beta_slow);
+  add_part("attention_factor", rope.attention_factor);
+  add_part("truncate", rope.truncate);
+  add_part("file_factors", rope.file_factors);
+}
 
 // Writes the values that differ from those of Llama.
 template <class Add>
@@ -176,7 +199,7 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
   add_if(spec.norm != NormKind::kRms, "norm", Name(spec.norm));
   add_if(spec.residual != ResidualForm::kPreNorm && !post_norms, "residual", Name(spec.residual));
   add_if(spec.qk_norm > QkNorm::kHead, "qk_norm.kind", Name(spec.qk_norm));
-  add_if(!spec.gated(), "feed_forward", Name(spec.feed_forward));
+  add_if(!spec.silu(), "feed_forward", Name(spec.feed_forward));
   add_if(spec.embedding_scale != 1, "embedding_scale", spec.embedding_scale);
   add_if(spec.residual_scale != 1, "residual_scale", spec.residual_scale);
   add_if(spec.attention_scale != 0, "attention_scale", spec.attention_scale);
@@ -206,19 +229,7 @@ std::string ModelSpec::ToString() const {
   add("intermediate", intermediate);
   add("vocab", vocab);
   add("norm_epsilon", norm_epsilon);
-  add("rope.theta", rope.theta);
-  add("rope.rotary_dim", rope.rotary_dim);
-  add("rope.pairing", rope.pairing == RopePairing::kHalves ? "halves" : "adjacent");
-  add("rope.scaling", Name(rope.scaling));
-  add("rope.factor", rope.factor);
-  add("rope.original_context", rope.original_context);
-  add("rope.low_frequency_factor", rope.low_frequency_factor);
-  add("rope.high_frequency_factor", rope.high_frequency_factor);
-  add("rope.beta_fast", rope.beta_fast);
-  add("rope.beta_slow", rope.beta_slow);
-  add("rope.attention_factor", rope.attention_factor);
-  add("rope.truncate", rope.truncate);
-  add("rope.file_factors", rope.file_factors);
+  AddRope(add, "rope", rope);
   add("qk_norm", qk_norm != QkNorm::kNone);
   add("qkv_bias", qkv_bias);
   add("o_bias", o_bias);
@@ -227,6 +238,7 @@ std::string ModelSpec::ToString() const {
   // that they had before.
   if (residual == ResidualForm::kPreAndPostNorm) add("post_norms", true);
   AddVariants(add, *this);
+  if (window_rope) AddRope(add, "window_rope", *window_rope);
   add("tied_head", tied_head);
   add("moe.experts", moe.experts);
   add("moe.experts_per_token", moe.experts_per_token);

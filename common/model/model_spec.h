@@ -64,6 +64,7 @@ struct ModelSpec {
   int32_t context_length = 0;
   float norm_epsilon = 1e-5f;
   RopeSpec rope;
+  std::optional<RopeSpec> window_rope;  // of layers with a window, if it is another one
   NormKind norm = NormKind::kRms;
   ResidualForm residual = ResidualForm::kPreNorm;
   QkNorm qk_norm = QkNorm::kNone;
@@ -94,7 +95,8 @@ struct ModelSpec {
   }
   // Whether the feed-forward network has an input norm that attention does not have.
   bool feed_forward_norms() const { return input_norms() && residual != ResidualForm::kParallel; }
-  bool gated() const { return feed_forward == FeedForward::kSiluGated; }
+  bool silu() const { return feed_forward == FeedForward::kSiluGated; }
+  bool gated() const { return silu() || feed_forward == FeedForward::kGeluTanhGated; }
   bool embedding_is_head() const { return tied_head && !own_head; }
   int32_t layer_count() const { return static_cast<int32_t>(layers.size()); }
   // The largest sliding window; 0 when a layer has none, so that all KV is read.

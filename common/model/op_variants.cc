@@ -14,6 +14,7 @@ std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
   add_if(spec.embedding_scale != spec.residual_scale, OpVariant::kScale);
   add_if(spec.norm != NormKind::kRms, OpVariant::kLayerNorm);
   add_if(!spec.gated(), OpVariant::kActivation);
+  add_if(spec.gated() && !spec.silu(), OpVariant::kGatedActivation);
   add_if(experts && moe.shared_gate, OpVariant::kSigmoidGate);
   add_if(spec.qk_norm == QkNorm::kProjection, OpVariant::kProjectionNorm);
   add_if(spec.qk_norm == QkNorm::kHeadLayer, OpVariant::kHeadLayerNorm);

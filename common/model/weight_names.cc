@@ -104,6 +104,15 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kPostNorm,
      WeightKind::kFeedForwardPostNorm,
      "model.layers.{0}.post_feedforward_layernorm.weight"},
+    {NamingScheme::kGemma,
+     WeightKind::kAttentionPostNorm,
+     "model.layers.{0}.post_attention_layernorm.weight"},
+    {NamingScheme::kGemma,
+     WeightKind::kFeedForwardNorm,
+     "model.layers.{0}.pre_feedforward_layernorm.weight"},
+    {NamingScheme::kGemma,
+     WeightKind::kFeedForwardPostNorm,
+     "model.layers.{0}.post_feedforward_layernorm.weight"},
     {NamingScheme::kGraniteMoe,
      WeightKind::kRouter,
      "model.layers.{0}.block_sparse_moe.router.layer.weight"},
@@ -194,8 +203,11 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
       case ModelFamily::kGlm4:
         return NamingScheme::kGateUp;
       case ModelFamily::kOlmo2:
+      case ModelFamily::kOlmo3:
       case ModelFamily::kExaone4:
         return NamingScheme::kPostNorm;
+      case ModelFamily::kGemma3:
+        return NamingScheme::kGemma;
       case ModelFamily::kGraniteMoe:
         return NamingScheme::kGraniteMoe;
       case ModelFamily::kPhi3:
@@ -215,6 +227,22 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
     }
   };
   return {scheme(), spec};
+}
+
+bool IsLessByOne(WeightKind kind, NamingScheme scheme) {
+  if (scheme != NamingScheme::kGemma) return false;
+  switch (kind) {
+    case WeightKind::kOutputNorm:
+    case WeightKind::kAttentionNorm:
+    case WeightKind::kQueryNorm:
+    case WeightKind::kKeyNorm:
+    case WeightKind::kFeedForwardNorm:
+    case WeightKind::kAttentionPostNorm:
+    case WeightKind::kFeedForwardPostNorm:
+      return true;
+    default:
+      return false;
+  }
 }
 
 Naming GgufNames(const ModelSpec& spec) {

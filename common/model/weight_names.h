@@ -22,6 +22,7 @@ enum class NamingScheme : uint8_t {
   kHunyuan,
   kPhi,
   kGptNeox,
+  kGemma,
   kGguf,
   kGgufGateUp,
 };
@@ -46,6 +47,9 @@ constexpr bool IsGguf(NamingScheme scheme) {
 Naming HuggingFaceNames(const ModelSpec& spec);
 // The names in a GGUF file.
 Naming GgufNames(const ModelSpec& spec);
+
+// Whether the files have w − 1 for the weight w of this norm.
+bool IsLessByOne(WeightKind kind, NamingScheme scheme);
 
 struct TensorName {
   std::string tensor;

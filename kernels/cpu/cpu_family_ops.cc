@@ -135,6 +135,18 @@ void CpuFamilyOps::Activate(const Tensor& x, Activation activation) {
   });
 }
 
+void CpuFamilyOps::Multiply(const Tensor& x, const Tensor& factors) {
+  BATON_CHECK(factors.cols == x.cols && factors.rows == x.rows,
+              "factors of [{}][{}]",
+              factors.rows,
+              factors.cols);
+  ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {
+    float* const values = FloatRow(x, row);
+    const float* const by = FloatRow(factors, row);
+    for (int64_t i = 0; i < x.cols; ++i) values[i] *= by[i];
+  });
+}
+
 void CpuFamilyOps::MulSigmoid(const Tensor& x, const Tensor& gate) {
   BATON_CHECK(gate.cols == 1 && gate.rows == x.rows, "a gate of [{}][{}]", gate.rows, gate.cols);
   ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {

@@ -110,6 +110,9 @@ std::optional<Replacement> ReplacementOf(const Op& op) {
                                [](const ActivateOp& o) -> Result {
                                  return Replacement{o.x, o.out};
                                },
+                               [](const MultiplyOp& o) -> Result {
+                                 return Replacement{o.x, o.out};
+                               },
                                [](const SigmoidGateOp& o) -> Result {
                                  return Replacement{o.x, o.out};
                                },

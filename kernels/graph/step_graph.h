@@ -224,6 +224,18 @@ struct ActivateOp {
   static constexpr Members<ActivateOp, 1> kWrites = {&ActivateOp::out};
 };
 
+// out = x · factors by element, in place of x.
+struct MultiplyOp {
+  static constexpr std::string_view kName = "Multiply";
+
+  ValueId x = 0;
+  ValueId factors = 0;
+  ValueId out = 0;
+
+  static constexpr Members<MultiplyOp, 2> kReads = {&MultiplyOp::x, &MultiplyOp::factors};
+  static constexpr Members<MultiplyOp, 1> kWrites = {&MultiplyOp::out};
+};
+
 // out = sigmoid(gate) · x, in place of x.
 struct SigmoidGateOp {
   static constexpr std::string_view kName = "SigmoidGate";
@@ -361,6 +373,7 @@ using Op = std::variant<EmbedOp,
                         ScaleOp,
                         LayerNormOp,
                         ActivateOp,
+                        MultiplyOp,
                         SigmoidGateOp,
                         HeadSquaresOp,
                         ProjectionNormOp,

@@ -83,14 +83,19 @@ void CheckScaleAndGate(Ops& ops, const Tolerance& tolerance) {
   const DeviceTensor scaled(ops, 3, 37, values);
   const DeviceTensor gated(ops, 3, 37, values);
   const DeviceTensor gate(ops, 3, 1, gates);
+  const DeviceTensor squared(ops, 3, 37, values);
+  const DeviceTensor factors(ops, 3, 37, values);
   InStep(ops, [&] {
+    ops.family_ops()->Multiply(squared.view(), factors.view());
     ops.family_ops()->Scale(scaled.view(), 2.5f);
     ops.family_ops()->MulSigmoid(gated.view(), gate.view());
   });
   const auto by_factor = scaled.Read();
   const auto by_gate = gated.Read();
+  const auto by_itself = squared.Read();
   for (size_t i = 0; i < values.size(); ++i) {
     ASSERT_TRUE(Near(by_factor[i], 2.5 * values[i], tolerance));
+    ASSERT_TRUE(Near(by_itself[i], double{values[i]} * values[i], tolerance));
     const double factor = 1 / (1 + std::exp(-double{gates[i / 37]}));
     ASSERT_TRUE(Near(by_gate[i], factor * values[i], tolerance));
   }

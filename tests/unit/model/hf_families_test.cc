@@ -86,6 +86,9 @@ constexpr const char* kTinyFamilies[] = {
     "hunyuan_v1_dense",
     "stablelm",
     "phi",
+    "olmo3",
+    "cohere2",
+    "gemma3_text",
 };
 
 TEST_F(HfFamilyTest, KeysOfPublishedCheckpointsMeanTheSame) {
@@ -180,6 +183,50 @@ TEST_F(HfFamilyTest, AbsentKeysHaveTheFamilysDefaults) {
   EXPECT_EQ(Without("phi3", {"sliding_window"}).layers[0].window, 0);
 }
 
+TEST_F(HfFamilyTest, AbsentKeysOfFamiliesWithSomeWindowsHaveTheirDefaults) {
+  ModelSpec spec = Without("olmo3", {"rope_theta", "layer_types", "sliding_window"});
+  EXPECT_EQ(spec.rope.theta, 5e5);
+  EXPECT_EQ(spec.window_rope->theta, 5e5);
+  EXPECT_EQ(spec.layers[2].window, 4096);
+  EXPECT_EQ(spec.layers[3].window, 0);
+  spec = Without("cohere2", {"logit_scale", "sliding_window_pattern", "tie_word_embeddings"});
+  EXPECT_EQ(spec.logit_scale, 0.0625f);
+  EXPECT_TRUE(spec.layers[2].rotary && !spec.layers[3].rotary && spec.tied_head);
+  spec = Without("gemma3_text",
+                 {"rope_theta",
+                  "rope_local_base_freq",
+                  "query_pre_attn_scalar",
+                  "hidden_activation",
+                  "_sliding_window_pattern",
+                  "sliding_window_pattern",
+                  "head_dim",
+                  "tie_word_embeddings"});
+  EXPECT_EQ(spec.rope.theta, 1e6);
+  EXPECT_EQ(spec.window_rope->theta, 1e4);
+  EXPECT_EQ(spec.attention_scale, 1.0f / 16);
+  EXPECT_EQ(spec.head_dim, 256);
+  EXPECT_TRUE(spec.tied_head && spec.layers[4].window > 0 && spec.layers[5].window == 0);
+}
+
+// The scaling is that of the layers without a window.
+TEST_F(HfFamilyTest, LayersWithAWindowHaveARopeOfTheirOwn) {
+  const ModelSpec gemma = Good(Tiny("gemma3_text"));
+  EXPECT_EQ(gemma.rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(gemma.window_rope->scaling, RopeScaling::kNone);
+  EXPECT_EQ(gemma.context_length, 2048) << "the one of the file has the scaling";
+  EXPECT_EQ(Good(Tiny("olmo3")).window_rope->scaling, RopeScaling::kNone);
+  EXPECT_FALSE(Good(Tiny("cohere2")).window_rope.has_value());
+}
+
+// The reference implementation rounds the root of the hidden size to the type of the weights.
+TEST_F(HfFamilyTest, EmbeddingsOfGemmaHaveAScaleOfTheirType) {
+  Json config = Tiny("gemma3_text");
+  config["hidden_size"] = 1152;  // the root is 33.94
+  EXPECT_EQ(Good(config).embedding_scale, 34.0f);
+  config["torch_dtype"] = "float32";
+  EXPECT_NEAR(Good(config).embedding_scale, 33.9411, 1e-4);
+}
+
 TEST_F(HfFamilyTest, ReadsWhatVariesInAFamily) {
   Json config = Tiny("stablelm");
   config["use_parallel_residual"] = true;
@@ -249,6 +296,18 @@ TEST_F(HfFamilyTest, NamesFileAndKeyOfABadMember) {
       {"exaone4", "sliding_window_pattern", 0, "sliding_window_pattern is 0; it must be between 1"},
       {"exaone4", "layer_types", {"full_attention"}, "layer_types has 1 entries for 4 layers"},
       {"phi3", "sliding_window", -2, "sliding_window is -2; it must be between 1"},
+      {"olmo3", "sliding_window", 0, "sliding_window is 0; it must be between 1"},
+      {"olmo3", "layer_types", {"full_attention"}, "layer_types has 1 entries for 4 layers"},
+      {"cohere2", "sliding_window_pattern", 0, "sliding_window_pattern is 0; it must be between 1"},
+      {"cohere2", "logit_scale", "x", "logit_scale is string; it must be a number"},
+      {"gemma3_text", "sliding_window_pattern", "x", "sliding_window_pattern is \"x\""},
+      {"gemma3_text", "rope_local_base_freq", 0, "rope_local_base_freq is 0; it must be between 1"},
+      {"gemma3_text", "query_pre_attn_scalar", 0, "query_pre_attn_scalar is 0; it must be between"},
+      {"gemma3_text", "hidden_activation", "silu", "hidden_activation is silu; only gelu_pytorch"},
+      {"gemma3_text", "attn_logit_softcapping", 30, "attn_logit_softcapping is set; only null"},
+      {"gemma3_text", "final_logit_softcapping", 30, "final_logit_softcapping is set; only null"},
+      {"gemma3_text", "use_bidirectional_attention", true, "use_bidirectional_attention is true"},
+      {"gemma3_text", "rope_parameters", {{"full_attention", Json::object()}}, "sliding_attention"},
       {"phi3", "rope_scaling", {{"type", "longrope"}}, "rope_type longrope is not supported"},
       {"phi3", "rope_scaling", {{"type", "su"}}, "rope_type su is not supported"},
       {"phi3", "rope_scaling", {{"type", "yarn"}}, "rope_type yarn is not supported"},
@@ -342,7 +401,7 @@ TEST_F(HfFamilyTest, ResidualsWithoutInputNormsHaveNoScale) {
               HasSubstr("spec: residual scale 0.5 must be 1 in layers without input norms"));
   spec = Good(Tiny("dots1"));
   spec.feed_forward = FeedForward::kGelu;
-  EXPECT_THAT(Message(spec.Validate("spec")), HasSubstr("experts must have gated"));
+  EXPECT_THAT(Message(spec.Validate("spec")), HasSubstr("experts must have feed-forward networks gated by silu"));
   spec = Good(Tiny("granite"));
   spec.embedding_scale = std::numeric_limits<float>::quiet_NaN();
   EXPECT_THAT(Message(spec.Validate("spec")), HasSubstr("embedding scale is nan"));
@@ -367,6 +426,8 @@ TEST_F(HfFamilyTest, TellsWhatABackendNeeds) {
   EXPECT_THAT(variants("hunyuan_v1_dense"), ElementsAre(kHeadNormAfterRope));
   EXPECT_THAT(variants("stablelm"), ElementsAre(kLayerNorm));
   EXPECT_THAT(variants("phi"), ElementsAre(kLayerNorm, kActivation));
+  EXPECT_THAT(variants("gemma3_text"), ElementsAre(kScale, kGatedActivation));
+  EXPECT_THAT(variants("cohere2"), ElementsAre(kLayerNorm));
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ void RankComparison::CompareKv() {
       for (int32_t layer = 0; layer < part.layers; ++layer) {
         for (int32_t head = 0; head < part.kv_heads; ++head) {
           const int32_t model_layer = shard.first_layer + layer;
+          if (alone_->GroupOf(block) != whole.PlaceOf(model_layer).group) continue;
           const int32_t model_head = shard.first_head + head;
           const auto* k = whole.Key(block, model_layer, model_head);
           const auto* v = whole.Value(block, model_layer, model_head);

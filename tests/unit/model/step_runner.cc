@@ -55,6 +55,12 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
   return runner;
 }
 
+// The blocks are those of each group in turn, in the order in which Grow takes them.
+int32_t StepRunner::GroupOf(int32_t block) const {
+  const int32_t order = 2 * block < blocks_ ? 2 * block : 2 * (blocks_ - 1 - block) + 1;
+  return order % static_cast<int32_t>(layout_.groups.size());
+}
+
 StepRunner::Sequence& StepRunner::Grow(int32_t sequence, size_t tokens) {
   if (sequences_.size() <= static_cast<size_t>(sequence)) sequences_.resize(sequence + 1);
   Sequence& state = sequences_[sequence];

@@ -68,6 +68,8 @@ class StepRunner final {
   void Reset();
 
   Decoder& decoder() { return *decoder_; }
+  // The cache group that uses a block of the arena, if one does.
+  int32_t GroupOf(int32_t block) const;
   // The arena of this rank's shard. Blocks that were never used are zeros.
   KvView kv() const {
     return MakeView(layout_, decoder_->plan().kv_shard, places_, arena_->data(), blocks_);

@@ -114,7 +114,10 @@ const TinyCase kFamilies[] = {{"llama_gqa", "llama_gqa"},
                               {"cohere", "cohere"},
                               {"hunyuan_v1_dense", "hunyuan_v1_dense"},
                               {"stablelm", "stablelm"},
-                              {"phi", "phi"}};
+                              {"phi", "phi"},
+                              {"olmo3", "olmo3"},
+                              {"cohere2", "cohere2"},
+                              {"gemma3_text", "gemma3_text"}};
 
 INSTANTIATE_TEST_SUITE_P(
     Families,
