@@ -114,7 +114,8 @@ const TinyCase kFamilies[] = {{"llama_gqa", "llama_gqa"},
                               {"cohere", "cohere"},
                               {"hunyuan_v1_dense", "hunyuan_v1_dense"},
                               {"stablelm", "stablelm"},
-                              {"phi", "phi"}};
+                              {"phi", "phi"},
+                              {"gpt_neox", "gpt_neox"}};
 
 INSTANTIATE_TEST_SUITE_P(
     Families,
