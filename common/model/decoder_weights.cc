@@ -147,10 +147,13 @@ class Loader {
   }
   StatusOr<HostMatrix> GetMatrix(const Part& part, const Extent& cols) {
     ids_.push_back(part.id);
-    BATON_ASSIGN_OR_RETURN(
-        HostMatrix matrix,
-        source_.GetMatrix(
-            part.id, part.rows.size, cols.size, {.rows = part.rows.range, .cols = cols.range}));
+    const MatrixSlice slice{.rows = part.rows.range, .cols = cols.range};
+    if (ops_ == nullptr) {
+      BATON_RETURN_IF_ERROR(source_.CheckMatrix(part.id, part.rows.size, cols.size, slice));
+      return HostMatrix();
+    }
+    BATON_ASSIGN_OR_RETURN(HostMatrix matrix,
+                           source_.GetMatrix(part.id, part.rows.size, cols.size, slice));
     matrix.may_quantize = MayUseFp8(spec_, part.id, bf16_);
     return matrix;
   }

@@ -112,7 +112,7 @@ std::string PatternOf(const std::string& name) {
 // The layer number in "model.layers.3.mlp.gate_proj.weight" or "blk.3.ffn_gate.weight"; -1 when
 // the name has none.
 int32_t LayerOf(const std::string& name) {
-  for (const std::string_view prefix : {"model.layers.", "blk."}) {
+  for (const std::string_view prefix : {"model.layers.", "gpt_neox.layers.", "blk."}) {
     int32_t layer = 0;
     if (!name.starts_with(prefix)) continue;
     const char* const end = name.data() + name.size();

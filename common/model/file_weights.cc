@@ -57,7 +57,8 @@ FileWeights::Found FileWeights::Lookup(const WeightId& id) const {
             .slices = is_stack ? tensor.shape.front() : 1,
             .part = name.part,
             .size = name.size,
-            .parts = name.parts};
+            .parts = name.parts,
+            .by_head = name.by_head};
   }
   const auto slice = name.stacked ? by_name_.find(name.slice) : by_name_.end();
   return {.tensor = slice == by_name_.end() ? nullptr : slice->second};
@@ -94,6 +95,21 @@ StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
                                             int64_t rows,
                                             int64_t cols,
                                             const MatrixSlice& slice) const {
+  return FindMatrix(id, rows, cols, slice, /*reads_content=*/true);
+}
+
+Status FileWeights::CheckMatrix(const WeightId& id,
+                                int64_t rows,
+                                int64_t cols,
+                                const MatrixSlice& slice) const {
+  return FindMatrix(id, rows, cols, slice, /*reads_content=*/false).status();
+}
+
+StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
+                                             int64_t rows,
+                                             int64_t cols,
+                                             const MatrixSlice& slice,
+                                             bool reads_content) const {
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
   const int64_t slice_rows = rows / found.size * found.parts;
@@ -111,26 +127,51 @@ StatusOr<HostMatrix> FileWeights::GetMatrix(const WeightId& id,
         found.stacked ? fmt::format(" for each of more than {} experts", id.expert) : "");
   }
   HostMatrix matrix{tensor.dtype, rows, cols, tensor.bytes.data()};
+  if (found.by_head && !reads_content) {
+    matrix.data = nullptr;
+    return SliceOf(matrix, slice, NameForErrors(tensor));
+  }
+  if (found.by_head) {
+    copies_.push_back({id, RowsOfHeads(found, RowBytes(tensor.dtype, cols))});
+    matrix.data = copies_.back().bytes.data();
+    return SliceOf(matrix, slice, NameForErrors(tensor));
+  }
   const int64_t first_row = found.slice * slice_rows + found.part * (rows / found.size);
   matrix.data += first_row * RowBytes(tensor.dtype, cols);
   return SliceOf(matrix, slice, NameForErrors(tensor));
 }
 
-StatusOr<const FileTensor*> FileWeights::FindVector(const WeightId& id, int64_t size) const {
+std::vector<std::byte> FileWeights::RowsOfHeads(const Found& found, size_t row_bytes) const {
+  const std::span<const std::byte> from = found.tensor->bytes;
+  const auto parts = static_cast<size_t>(found.parts);
+  const auto heads = static_cast<size_t>(naming_.heads);
+  const size_t head_bytes = from.size() / (parts * heads) / row_bytes * row_bytes;
+  std::vector<std::byte> rows;
+  rows.reserve(head_bytes * heads);
+  for (size_t head = 0; head < heads; ++head) {
+    const size_t first = (head * parts + static_cast<size_t>(found.part)) * head_bytes;
+    const auto of_head = from.subspan(first, head_bytes);
+    rows.insert(rows.end(), of_head.begin(), of_head.end());
+  }
+  return rows;
+}
+
+StatusOr<FileWeights::Found> FileWeights::FindVector(const WeightId& id, int64_t size) const {
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
-  if (tensor.shape == std::vector<int64_t>{size}) return found.tensor;
+  const int64_t tensor_size = size / found.size * found.parts;
+  if (tensor.shape == std::vector<int64_t>{tensor_size}) return found;
   // Norms of heads with weights of their own are [heads][head_dim].
   const bool of_heads = id.kind == WeightKind::kQueryNorm || id.kind == WeightKind::kKeyNorm;
   if (of_heads && tensor.shape.size() == 2 && tensor.shape[1] > 0 &&
       tensor.shape[0] == size / tensor.shape[1] && size % tensor.shape[1] == 0) {
-    return found.tensor;
+    return found;
   }
   return InvalidArgument("{}: tensor {} has shape {}; expected [{}]",
                          tensor.file,
                          tensor.name,
                          ShapeText(tensor.shape),
-                         size);
+                         tensor_size);
 }
 
 Status FileWeights::CheckVector(const WeightId& id, int64_t size) const {
@@ -140,12 +181,16 @@ Status FileWeights::CheckVector(const WeightId& id, int64_t size) const {
 StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id,
                                                     int64_t size,
                                                     const std::optional<IndexRange>& range) const {
-  BATON_ASSIGN_OR_RETURN(const FileTensor* const found, FindVector(id, size));
-  const FileTensor& tensor = *found;
+  BATON_ASSIGN_OR_RETURN(const Found found, FindVector(id, size));
+  const FileTensor& tensor = *found.tensor;
   BATON_ASSIGN_OR_RETURN(const IndexRange wanted,
                          ResolveRange(range, size, NameForErrors(tensor), "elements"));
   std::vector<float> values(static_cast<size_t>(size));
-  Dequantize(tensor.dtype, tensor.bytes, values);
+  if (found.by_head) {
+    Dequantize(tensor.dtype, RowsOfHeads(found, RowBytes(tensor.dtype, 1)), values);
+  } else {
+    Dequantize(tensor.dtype, tensor.bytes, values);
+  }
   if (IsLessByOne(id.kind, naming_.scheme)) {
     for (float& value : values) value += 1;
   }
@@ -153,6 +198,7 @@ StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id,
 }
 
 void FileWeights::Release(const WeightId& id) const {
+  std::erase_if(copies_, [&id](const Copy& copy) { return copy.id == id; });
   const StatusOr<Found> found = Find(id);
   if (!found.ok()) return;
   // Drops the pages of the whole tensor even when only one expert was used: dropped pages are read
@@ -189,7 +235,10 @@ Hash128 FileWeights::HashPieces(const WeightId& id, const PieceShare& share) con
   if (found.tensor == nullptr) return {};
   std::string name = found.tensor->name;
   std::span<const std::byte> bytes = found.tensor->bytes;
-  if (found.stacked || found.parts > 1) {
+  if (found.by_head) {
+    // The tensor is hashed as a whole, as the first of its weights.
+    if (found.part > 0) return {};
+  } else if (found.stacked || found.parts > 1) {
     if (found.slice >= found.slices) return {};
     const auto parts = static_cast<size_t>(found.slices * found.parts);
     const auto first = static_cast<size_t>(found.slice * found.parts + found.part);

@@ -29,6 +29,10 @@ class FileWeights final : public WeightSource {
                                  int64_t rows,
                                  int64_t cols,
                                  const MatrixSlice& slice) const override;
+  Status CheckMatrix(const WeightId& id,
+                     int64_t rows,
+                     int64_t cols,
+                     const MatrixSlice& slice) const override;
   StatusOr<std::vector<float>> GetVector(const WeightId& id,
                                          int64_t size,
                                          const std::optional<IndexRange>& range) const override;
@@ -52,11 +56,21 @@ class FileWeights final : public WeightSource {
     int64_t part = 0;
     int64_t size = 1;
     int64_t parts = 1;
+    bool by_head = false;  // TensorName::by_head
   };
   // As Find, but the tensor may be of any type, and does not count as read. Null: missing.
   Found Lookup(const WeightId& id) const;
   StatusOr<Found> Find(const WeightId& id) const;
-  StatusOr<const FileTensor*> FindVector(const WeightId& id, int64_t size) const;
+  // The rows of a matrix of this shape that are in the slice. Without `reads_content`, a matrix
+  // whose rows would have to be copied has no data.
+  StatusOr<HostMatrix> FindMatrix(const WeightId& id,
+                                  int64_t rows,
+                                  int64_t cols,
+                                  const MatrixSlice& slice,
+                                  bool reads_content) const;
+  StatusOr<Found> FindVector(const WeightId& id, int64_t size) const;
+  // The bytes of a weight whose tensor is in the order of heads, where a row has `row_bytes`.
+  std::vector<std::byte> RowsOfHeads(const Found& found, size_t row_bytes) const;
   void Add(const FileTensor& tensor);
   // Gives the pages of `bytes`, a tensor's, back to the system.
   void Drop(std::span<const std::byte> bytes) const;
@@ -68,6 +82,12 @@ class FileWeights final : public WeightSource {
   std::vector<const FileTensor*> tensors_;  // in file order
   absl::flat_hash_map<std::string, const FileTensor*> by_name_;
   mutable absl::flat_hash_set<const FileTensor*> read_;
+  // Copies of matrices whose rows are not one behind the other in the file, until Release.
+  struct Copy {
+    WeightId id;
+    std::vector<std::byte> bytes;
+  };
+  mutable std::vector<Copy> copies_;
 };
 
 }  // namespace baton

@@ -65,14 +65,14 @@ StatusOr<FeedForward> ReadFeedForward(ModelFamily family, JsonFields& fields) {
   BATON_RETURN_IF_ERROR(fields.status());
   if (gated && activation == "silu") return FeedForward::kSiluGated;
   if (!gated && activation == "gelu") return FeedForward::kGelu;
-  if (!gated && (activation == "gelu_new" || activation == "gelu_pytorch_tanh")) {
-    return FeedForward::kGeluTanh;
+  for (const std::string_view approximate : {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"}) {
+    if (!gated && activation == approximate) return FeedForward::kGeluTanh;
   }
   return MakeStatus(StatusCode::kUnimplemented,
                     "{}: hidden_act is {}; only {} supported",
                     fields.file(),
                     activation,
-                    gated ? "silu is" : "gelu, gelu_new and gelu_pytorch_tanh are");
+                    gated ? "silu is" : "gelu, gelu_new, gelu_fast and gelu_pytorch_tanh are");
 }
 
 Status RefuseOfGemma(JsonFields& fields) {

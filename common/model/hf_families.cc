@@ -151,6 +151,16 @@ constexpr HfFamily kFamilies[] = {
      .epsilon_key = "layer_norm_eps",
      .epsilon = 1e-5,
      .rotated = 0.5},
+    {.architecture = "GPTNeoXForCausalLM",
+     .family = kGptNeox,
+     .norm = NormKind::kLayerWithBias,
+     .residual = ResidualForm::kParallelTwoNorms,
+     .qkv_bias = {"attention_bias", true},
+     .o_bias = {"attention_bias", true},
+     .mlp_bias = kAlways,
+     .epsilon_key = "layer_norm_eps",
+     .epsilon = 1e-5,
+     .rotated = 0.25},
 };
 
 }  // namespace

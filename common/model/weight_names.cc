@@ -62,13 +62,17 @@ struct OwnName {
   NamingScheme scheme;
   WeightKind kind;
   std::string_view name;
-  // What the tensor holds besides the weight, one behind the other.
-  enum class Joined : uint8_t { kNothing, kGateUp, kQkv, kExperts, kExpertsGateUp };
+  // What the tensor holds besides the weight, one behind the other; kQkvByHead: head by head.
+  enum class Joined : uint8_t { kNothing, kGateUp, kQkv, kQkvByHead, kExperts, kExpertsGateUp };
   Joined joined = Joined::kNothing;
 };
 
 constexpr auto kQkv = OwnName::Joined::kQkv;
+constexpr auto kQkvByHead = OwnName::Joined::kQkvByHead;
 constexpr auto kGateUp = OwnName::Joined::kGateUp;
+
+constexpr std::string_view kNeoxQkvWeight = "gpt_neox.layers.{0}.attention.query_key_value.weight";
+constexpr std::string_view kNeoxQkvBias = "gpt_neox.layers.{0}.attention.query_key_value.bias";
 
 constexpr OwnName kOwnNames[] = {
     {NamingScheme::kMixtral, WeightKind::kRouter, "model.layers.{0}.block_sparse_moe.gate.weight"},
@@ -156,6 +160,38 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kPhi, WeightKind::kUpBias, "model.layers.{0}.mlp.fc1.bias"},
     {NamingScheme::kPhi, WeightKind::kDown, "model.layers.{0}.mlp.fc2.weight"},
     {NamingScheme::kPhi, WeightKind::kDownBias, "model.layers.{0}.mlp.fc2.bias"},
+    {NamingScheme::kGptNeox, WeightKind::kEmbedding, "gpt_neox.embed_in.weight"},
+    {NamingScheme::kGptNeox, WeightKind::kOutputNorm, "gpt_neox.final_layer_norm.weight"},
+    {NamingScheme::kGptNeox, WeightKind::kOutputNormBias, "gpt_neox.final_layer_norm.bias"},
+    {NamingScheme::kGptNeox, WeightKind::kHead, "embed_out.weight"},
+    {NamingScheme::kGptNeox,
+     WeightKind::kAttentionNorm,
+     "gpt_neox.layers.{0}.input_layernorm.weight"},
+    {NamingScheme::kGptNeox,
+     WeightKind::kAttentionNormBias,
+     "gpt_neox.layers.{0}.input_layernorm.bias"},
+    {NamingScheme::kGptNeox, WeightKind::kQuery, kNeoxQkvWeight, kQkvByHead},
+    {NamingScheme::kGptNeox, WeightKind::kKey, kNeoxQkvWeight, kQkvByHead},
+    {NamingScheme::kGptNeox, WeightKind::kValue, kNeoxQkvWeight, kQkvByHead},
+    {NamingScheme::kGptNeox, WeightKind::kQueryBias, kNeoxQkvBias, kQkvByHead},
+    {NamingScheme::kGptNeox, WeightKind::kKeyBias, kNeoxQkvBias, kQkvByHead},
+    {NamingScheme::kGptNeox, WeightKind::kValueBias, kNeoxQkvBias, kQkvByHead},
+    {NamingScheme::kGptNeox,
+     WeightKind::kAttentionOutput,
+     "gpt_neox.layers.{0}.attention.dense.weight"},
+    {NamingScheme::kGptNeox,
+     WeightKind::kAttentionOutputBias,
+     "gpt_neox.layers.{0}.attention.dense.bias"},
+    {NamingScheme::kGptNeox,
+     WeightKind::kFeedForwardNorm,
+     "gpt_neox.layers.{0}.post_attention_layernorm.weight"},
+    {NamingScheme::kGptNeox,
+     WeightKind::kFeedForwardNormBias,
+     "gpt_neox.layers.{0}.post_attention_layernorm.bias"},
+    {NamingScheme::kGptNeox, WeightKind::kUp, "gpt_neox.layers.{0}.mlp.dense_h_to_4h.weight"},
+    {NamingScheme::kGptNeox, WeightKind::kUpBias, "gpt_neox.layers.{0}.mlp.dense_h_to_4h.bias"},
+    {NamingScheme::kGptNeox, WeightKind::kDown, "gpt_neox.layers.{0}.mlp.dense_4h_to_h.weight"},
+    {NamingScheme::kGptNeox, WeightKind::kDownBias, "gpt_neox.layers.{0}.mlp.dense_4h_to_h.bias"},
 };
 
 // In the order of WeightKind, from kExpertGate on.
@@ -190,6 +226,11 @@ void SetParts(OwnName::Joined joined, WeightKind kind, const Naming& naming, Ten
     name.size = kind == WeightKind::kQuery ? naming.heads : naming.kv_heads;
     if (kind != WeightKind::kQuery) name.part = naming.heads;
     if (kind == WeightKind::kValue) name.part += naming.kv_heads;
+  } else if (joined == kQkvByHead) {
+    name.parts = 3;
+    name.by_head = true;
+    if (kind == WeightKind::kKey || kind == WeightKind::kKeyBias) name.part = 1;
+    if (kind == WeightKind::kValue || kind == WeightKind::kValueBias) name.part = 2;
   }
 }
 

@@ -63,6 +63,8 @@ struct TensorName {
   int32_t part = 0;
   int32_t size = 1;
   int32_t parts = 1;
+  // The tensor has the rows of each part of the first head, then those of the second head, …
+  bool by_head = false;
 };
 
 // For example "model.layers.3.self_attn.q_proj.weight" or "blk.3.attn_q.weight".

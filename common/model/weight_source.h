@@ -60,6 +60,8 @@ struct WeightId {
   WeightKind kind = WeightKind::kEmbedding;
   int32_t layer = -1;
   int32_t expert = -1;
+
+  bool operator==(const WeightId&) const = default;
 };
 
 // One of `count` parts of nearly equal size of the pieces of a weight (weights_hash.h).
@@ -91,6 +93,13 @@ class WeightSource {
                                          int64_t rows,
                                          int64_t cols,
                                          const MatrixSlice& slice = {}) const = 0;
+  // The error of GetMatrix, if any. Reads no content.
+  virtual Status CheckMatrix(const WeightId& id,
+                             int64_t rows,
+                             int64_t cols,
+                             const MatrixSlice& slice) const {
+    return GetMatrix(id, rows, cols, slice).status();
+  }
   // Returns a range (without one: all) of a vector of exactly this size, as float32. Errors as
   // GetMatrix; a range may begin and end anywhere.
   virtual StatusOr<std::vector<float>> GetVector(

@@ -132,7 +132,8 @@ INSTANTIATE_TEST_SUITE_P(Families,
                                          "cohere",
                                          "hunyuan_v1_dense",
                                          "stablelm",
-                                         "phi"),
+                                         "phi",
+                                         "gpt_neox"),
                          [](const auto& test) { return test.param; });
 
 TEST(Decoder, WantedRowsEqualThoseOfAllRows) {

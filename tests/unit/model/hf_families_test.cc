@@ -89,6 +89,7 @@ constexpr const char* kTinyFamilies[] = {
     "olmo3",
     "cohere2",
     "gemma3_text",
+    "gpt_neox",
 };
 
 TEST_F(HfFamilyTest, KeysOfPublishedCheckpointsMeanTheSame) {
@@ -179,6 +180,12 @@ TEST_F(HfFamilyTest, AbsentKeysHaveTheFamilysDefaults) {
   spec = Without("phi", {"partial_rotary_factor", "hidden_act"});
   EXPECT_EQ(spec.rope.rotary_dim, 8);
   EXPECT_EQ(spec.feed_forward, FeedForward::kGeluTanh);
+  spec = Without("gpt_neox",
+                 {"rotary_pct", "rotary_emb_base", "attention_bias", "use_parallel_residual"});
+  EXPECT_EQ(spec.rope.rotary_dim, 4);
+  EXPECT_EQ(spec.rope.theta, 10000);
+  EXPECT_TRUE(spec.qkv_bias && spec.o_bias);
+  EXPECT_EQ(spec.residual, ResidualForm::kParallelTwoNorms);
   EXPECT_EQ(Without("hunyuan_v1_dense", {"rope_scaling"}).rope.theta, 10000);
   EXPECT_EQ(Without("phi3", {"sliding_window"}).layers[0].window, 0);
 }
@@ -234,6 +241,9 @@ TEST_F(HfFamilyTest, ReadsWhatVariesInAFamily) {
   config = Tiny("phi");
   config["hidden_act"] = "gelu";
   EXPECT_EQ(Good(config).feed_forward, FeedForward::kGelu);
+  config = Tiny("gpt_neox");
+  config["use_parallel_residual"] = false;
+  EXPECT_EQ(Good(config).residual, ResidualForm::kPreNorm);
   config = Tiny("dots1");
   config["n_group"] = 4;
   config["topk_group"] = 2;
@@ -338,8 +348,12 @@ TEST_F(HfFamilyTest, NamesFileAndKeyOfABadMember) {
       {"stablelm", "use_parallel_residual", 1, "use_parallel_residual is number"},
       {"stablelm", "qk_layernorm", true, "qk_layernorm is true; only false is supported"},
       {"phi", "qk_layernorm", true, "qk_layernorm is true; only false is supported"},
-      {"phi", "hidden_act", "relu", "hidden_act is relu; only gelu, gelu_new and"},
+      {"phi", "hidden_act", "relu", "hidden_act is relu; only gelu, gelu_new, gelu_fast and"},
       {"phi", "hidden_act", 3, "hidden_act is number"},
+      {"gpt_neox", "rotary_pct", 2, "rotary_pct is 2; it must be between 0 and 1"},
+      {"gpt_neox", "rotary_emb_base", "x", "rotary_emb_base is string; it must be a number"},
+      {"gpt_neox", "use_parallel_residual", 1, "use_parallel_residual is number"},
+      {"gpt_neox", "attention_bias", "x", "attention_bias is string; it must be a boolean"},
       {"granite", "hidden_act", "gelu", "hidden_act is gelu; only silu is supported"},
   };
   for (const BadMember& bad : cases) CheckBad(bad);
@@ -428,6 +442,7 @@ TEST_F(HfFamilyTest, TellsWhatABackendNeeds) {
   EXPECT_THAT(variants("phi"), ElementsAre(kLayerNorm, kActivation));
   EXPECT_THAT(variants("gemma3_text"), ElementsAre(kScale, kGatedActivation));
   EXPECT_THAT(variants("cohere2"), ElementsAre(kLayerNorm));
+  EXPECT_THAT(variants("gpt_neox"), ElementsAre(kLayerNorm, kActivation));
 }
 
 }  // namespace

@@ -81,7 +81,8 @@ std::vector<Shape> ShapesOfFewHeads() {
                              "cohere",
                              "hunyuan_v1_dense",
                              "stablelm",
-                             "phi"}) {
+                             "phi",
+                             "gpt_neox"}) {
     for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{1, 3}, Degrees{2, 2}}) {
       shapes.push_back({family, degrees});
     }
@@ -185,6 +186,7 @@ TEST(RankedDecoder, SumsOfPartialProductsAreCloseToOneRank) {
                              "dots1",
                              "qwen2_moe",
                              "cohere",
+                             "gpt_neox",
                              "phi"}) {
     SCOPED_TRACE(family);
     const OpenedModel model = Open(family);

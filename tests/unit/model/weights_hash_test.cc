@@ -86,7 +86,8 @@ TEST(WeightsHash, IsTheSameForEveryShapeOfAGroup) {
                                    "phi3",
                                    "granitemoe",
                                    "cohere",
-                                   "qwen2_moe"}) {
+                                   "qwen2_moe",
+                                   "gpt_neox"}) {
     const auto model = OpenModel(BATON_TEST_DATA "/tiny/" + family);
     ASSERT_TRUE(model.ok()) << model.status();
     const DummyWeights dummy(3);
