@@ -32,8 +32,8 @@ Scheduler::Options Options(int32_t sequences) {
 
 // Decoding sequences of about 1,000 tokens each. Every step contains all of them.
 struct Decoding {
-  explicit Decoding(int32_t sequences)
-      : cache(1 << 19, kBlockTokens, true), scheduler(Options(sequences), cache) {
+  explicit Decoding(int32_t sequences, const std::vector<int32_t>& windows = {0})
+      : cache(1 << 19, kBlockTokens, true, windows), scheduler(Options(sequences), cache) {
     for (int32_t i = 0; i < sequences; ++i) scheduler.Add(MakeRequest(i, 1000), now);
     Step();
   }
@@ -65,6 +65,23 @@ BENCHMARK(PlanAndCommit)
     ->Arg(32)
     ->Arg(256)
     ->Arg(1024)
+    ->Iterations(4000)
+    ->Unit(benchmark::kMicrosecond);
+
+// The same with the blocks stored, for one cache group, and for two of which one has a window.
+void PlanAndCommitGroups(benchmark::State& state) {
+  const std::vector<int32_t> windows = {0, 128};
+  Decoding decoding(256, {windows.begin(), windows.begin() + state.range(0)});
+  while (state.KeepRunning()) {
+    decoding.Step();
+    decoding.scheduler.StoreBlocks();
+  }
+  state.counters["groups"] = static_cast<double>(state.range(0));
+}
+BENCHMARK(PlanAndCommitGroups)
+    ->Name("BM_PlanAndCommitGroups")
+    ->Arg(1)
+    ->Arg(2)
     ->Iterations(4000)
     ->Unit(benchmark::kMicrosecond);
 
