@@ -47,12 +47,6 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const Executor
           .samples_later = executor.samples_later()};
 }
 
-std::vector<int32_t> WindowsOf(const KvLayout& layout) {
-  std::vector<int32_t> windows;
-  for (const KvCacheGroup& group : layout.groups) windows.push_back(group.sliding_window);
-  return windows;
-}
-
 KvChunk ViewOf(const Outcomes::Chunk& chunk) {
   return {chunk.id, chunk.epoch, chunk.first_index, chunk.groups, chunk.blocks, chunk.last};
 }
@@ -72,7 +66,7 @@ class Engine::Impl {
         cache_(executor.kv_blocks(),
                executor.kv_layout().block_tokens,
                options.prefix_cache,
-               WindowsOf(executor.kv_layout())),
+               executor.kv_layout().windows()),
         scheduler_(SchedulerOptions(options, executor), cache_),
         masks_(executor.traits().vocabulary, options.mask_threads),
         compiling_(grammars, masks_, inbox_) {

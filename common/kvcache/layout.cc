@@ -152,6 +152,12 @@ int32_t KvLayout::sharded_heads() const {
   return 0;
 }
 
+std::vector<int32_t> KvLayout::windows() const {
+  std::vector<int32_t> windows;
+  for (const KvCacheGroup& group : groups) windows.push_back(group.sliding_window);
+  return windows;
+}
+
 bool KvLayout::has_replicated_planes() const {
   return std::ranges::any_of(groups, [](const KvCacheGroup& group) {
     return std::ranges::any_of(group.planes, [](const KvPlane& plane) { return !plane.sharded; });

@@ -69,6 +69,8 @@ struct KvLayout {
   // The heads of the sharded planes, which is the same number for all of them; 0 if every plane is
   // replicated.
   int32_t sharded_heads() const;
+  // KvCacheGroup::sliding_window of each group.
+  std::vector<int32_t> windows() const;
   bool has_replicated_planes() const;
   // Equal layouts, and only these, print equally: "30 layers of k 3 × 64 f16, v 3 × 64 f16; 16
   // tokens a block; sent after layers 8, 16, 24, 30".

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "common/base/hash.h"
+#include "common/engine/kv_room.h"
 #include "common/kvcache/block_hash.h"
 #include "common/log/log.h"
 
@@ -51,6 +53,17 @@ void WarnOfSmallArena(const WorkerInfo& self) {
       self.context_length);
 }
 
+// How many blocks of tokens the longest sequence may have. Where all layers have a window, it may
+// have any number: then as many as without windows.
+int32_t BlocksOfOneSequence(const Executor& executor, int32_t max_step_tokens) {
+  const std::vector<int32_t> windows = executor.kv_layout().windows();
+  const int32_t block_tokens = executor.kv_layout().block_tokens;
+  const KvRoom room(windows, block_tokens, executor.kv_blocks(), max_step_tokens);
+  const int64_t blocks = room.max_tokens() / block_tokens;
+  const auto without_windows = executor.kv_blocks() / static_cast<int32_t>(windows.size());
+  return blocks > executor.kv_blocks() ? without_windows : static_cast<int32_t>(blocks);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
@@ -75,8 +88,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
   self.program_version = worker->options_.program_version;
   self.deterministic = worker->options_.deterministic;
   self.block_tokens = executor.kv_layout().block_tokens;
-  worker->cache_groups_ = static_cast<int32_t>(executor.kv_layout().groups.size());
-  self.blocks = executor.kv_blocks() / worker->cache_groups_;
+  self.blocks = BlocksOfOneSequence(executor, worker->options_.engine.max_step_tokens);
   self.max_sequences = worker->options_.engine.max_sequences;
   self.max_step_tokens = worker->options_.engine.max_step_tokens;
   self.device = executor.device_name();
@@ -393,12 +405,12 @@ void Worker::OnRouterLost(RouterKey router) {
 WorkerLoad Worker::Load() {
   WorkerLoad load;
   load.engine = engine_->Stats();
-  // Routers count blocks of tokens.
+  // Routers count the blocks of tokens of one sequence.
   for (int32_t* count : {&load.engine.blocks_total,
                          &load.engine.blocks_free,
                          &load.engine.blocks_expected,
                          &load.engine.blocks_cached}) {
-    *count /= cache_groups_;
+    *count = static_cast<int32_t>(int64_t{*count} * identity_.blocks / executor_.kv_blocks());
   }
   load.digest = digest_;
   load.digest_sequence = digest_sequence_;

@@ -147,7 +147,6 @@ class Worker final : private EngineListener, private RouterEvents {
   const Clock& clock_;
   WorkerProbe probe_;
   WorkerInfo identity_;
-  int32_t cache_groups_ = 1;
   WorkerLoop loop_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<EngineLoop> engine_loop_;
