@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/engine/kv_room.h"
 #include "common/kvcache/block_hash.h"
 #include "common/log/log.h"
 #include "tests/fakes/engine_harness.h"
@@ -76,6 +77,23 @@ TEST(Worker, JoinsSayingWhatItIs) {
   EXPECT_EQ(join.kv_address(), node.kv_address());
   router.AwaitHeartbeat("worker",
                         [](const pb::Heartbeat& beat) { return beat.blocks_free() == 64; });
+}
+
+// 64 arena blocks of 16 tokens, of which a window and chunks take some: the rest is for the layer
+// that reads all tokens.
+TEST(Worker, TellsHowManyTokensASequenceMayHaveBesideItsWindow) {
+  FakeRouter router;
+  NodeOptions options = Plain(router);
+  options.shape.windows = {0, 32};
+  options.engine.max_step_tokens = 32;
+  const WorkerNode node(options);
+  const KvRoom room(options.shape.windows, 16, 64, 32);
+  const int64_t blocks = room.max_tokens() / 16;
+  EXPECT_GT(blocks, 48);
+  EXPECT_EQ(router.AwaitJoin(node.id()).blocks(), blocks);
+  router.AwaitHeartbeat(node.id(), [&](const pb::Heartbeat& beat) {
+    return beat.blocks_total() == blocks && beat.blocks_free() == blocks;
+  });
 }
 
 TEST(Worker, WarnsOfAnArenaThatCannotHoldOneContext) {
