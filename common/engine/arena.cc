@@ -31,16 +31,6 @@ Status CheckOptions(const KvOptions& options, const ModelTraits& traits, const D
   return OkStatus();
 }
 
-KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
-  return DenseLayout({.layers = traits.layers,
-                      .kv_heads = traits.kv_heads,
-                      .head_dim = traits.head_dim,
-                      .block_tokens = options.block_tokens,
-                      .dtype = options.dtype,
-                      .k_dim_major = traits.k_dim_major,
-                      .windows = traits.windows});
-}
-
 // Uses a separate arena of one block, because these steps must allocate their memory before the
 // size of the real arena is computed from the free memory.
 Status WarmUp(const ArenaSpec& spec, const KvLayout& layout, const KvShard& shard, Device& device) {
@@ -71,6 +61,16 @@ StatusOr<std::unique_ptr<Buffer>> Allocate(const KvLayout& layout,
 }
 
 }  // namespace
+
+KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
+  return DenseLayout({.layers = traits.layers,
+                      .kv_heads = traits.kv_heads,
+                      .head_dim = traits.head_dim,
+                      .block_tokens = options.block_tokens,
+                      .dtype = options.dtype,
+                      .k_dim_major = traits.k_dim_major,
+                      .windows = traits.windows});
+}
 
 StatusOr<OwnedArena> OpenArena(const ArenaSpec& spec, const ModelTraits& traits, Device& device) {
   BATON_RETURN_IF_ERROR(CheckOptions(spec.options, traits, device));

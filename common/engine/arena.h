@@ -46,6 +46,9 @@ struct ArenaSpec {
   std::function<StatusOr<int32_t>(int32_t blocks)> agree_on_blocks = {};
 };
 
+// The layout of a model's KV.
+KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits);
+
 // Allocates the arena of a model whose weights are in the memory of `device`. The arena takes its
 // share of the memory that the steps leave free. Errors: InvalidArgument for options that are out
 // of range or do not fit the model; ResourceExhausted when the arena does not fit into memory;

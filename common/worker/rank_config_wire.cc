@@ -1,12 +1,14 @@
 #include "common/worker/rank_config_wire.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "common/app/version.h"
 #include "common/config/config.h"
+#include "common/engine/arena.h"
 #include "common/group/step_message.h"
 #include "kernels/backend.h"
 
@@ -93,8 +95,10 @@ size_t MaxGroupMessageBytes(const config::WorkerConfig& config, const ModelTrait
   const int32_t block_tokens = config.engine().block_tokens();
   const int32_t sequences = config.engine().max_sequences();
   const int32_t blocks = (traits.context_length + block_tokens - 1) / block_tokens;
-  return MaxStepMessageBytes(
-      std::max(traits.max_rows, traits.max_logit_rows), sequences, std::max(blocks, sequences));
+  const auto groups = std::ssize(LayoutFor({.block_tokens = block_tokens}, traits).groups);
+  return MaxStepMessageBytes(std::max(traits.max_rows, traits.max_logit_rows),
+                             sequences,
+                             std::max(blocks, sequences) * groups);
 }
 
 }  // namespace baton

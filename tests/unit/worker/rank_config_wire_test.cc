@@ -53,6 +53,23 @@ TEST(RankConfigTest, AGroupWithoutAStepLimitHasOne) {
   EXPECT_EQ(CollectiveOptionsOf(limited).limit, std::chrono::seconds(7));
 }
 
+// The block tables of all sequences in all cache groups.
+TEST(RankConfigTest, AMessageHasRoomForTheTablesOfEachCacheGroup) {
+  ModelTraits traits = {.context_length = 1 << 16,
+                        .max_rows = 64,
+                        .max_logit_rows = 64,
+                        .layers = 4,
+                        .kv_heads = 1,
+                        .head_dim = 16};
+  const config::WorkerConfig config = Config(2, 1);
+  const auto tables = static_cast<size_t>(config.engine().max_sequences()) * traits.context_length /
+                      static_cast<size_t>(config.engine().block_tokens()) * sizeof(int32_t);
+  const size_t one_group = MaxGroupMessageBytes(config, traits);
+  EXPECT_GT(one_group, tables);
+  traits.windows = {32, 0, 32, 0};
+  EXPECT_EQ(MaxGroupMessageBytes(config, traits), one_group + tables);
+}
+
 TEST(RankConfigTest, TensorGroupsComeBeforePipelineGroups) {
   const GroupLayout layout = GroupShape{3, 2}.layout();
   EXPECT_EQ(layout.ranks, 6);
