@@ -1,12 +1,11 @@
 #include <algorithm>
 
 #include "kernels/cuda/experts/experts_kernels.h"
+#include "kernels/cuda/experts/wgmma_loads.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
-#include "kernels/cuda/primitives/async_copy.cuh"
 #include "kernels/cuda/primitives/fp8.cuh"
 #include "kernels/cuda/primitives/hopper.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
-#include "kernels/cuda/primitives/ring_cursor.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/primitives/vector8.cuh"
 #include "kernels/cuda/primitives/wgmma.cuh"
@@ -17,227 +16,16 @@
 // the other. Each block computes half of the rows. Its producer warp group streams the tile through
 // a ring of pipeline stages of 128 bytes of inputs, 64 in bf16 or 128 in FP8: weights by TMA, where
 // each block loads half for both (multicast), because the L2 cache's bandwidth would be the bound
-// otherwise; rows of x by cp.async, because they are gathered. Each of two consumer warp groups
-// multiplies 64 rows by all weight rows of the tile, and applies the scales of FP8 operands to the
-// accumulators. Inputs are accumulated in order, so that an output's bits depend on its row and its
-// weights alone.
+// otherwise; rows of x by cp.async for gate and up, because they are gathered, and by TMA for down.
+// Each of two consumer warp groups multiplies 64 rows by all weight rows of the tile, and applies
+// the scales of FP8 operands to the accumulators. Those of down store the outputs of a tile while
+// the tensor cores multiply the next one. Inputs are accumulated in order, so that an output's bits
+// depend on its row and its weights alone.
 namespace baton::cuda {
+namespace wgmma_experts {
 namespace {
 
-constexpr int32_t kGroupThreads = 128;
-constexpr int32_t kGroupRows = 64;  // rows of a tile that a consumer warp group multiplies
-constexpr int32_t kCluster = 2;
-constexpr int32_t kBlockRows = kWgmmaTileRows / kCluster;
-constexpr int32_t kConsumers = kBlockRows / kGroupRows;
-constexpr int32_t kThreads = (kConsumers + 1) * kGroupThreads;
-constexpr int32_t kProducerThread = kConsumers * kGroupThreads;
-constexpr int32_t kColumns = 2 * kWgmmaBoxRows;  // weight rows of a tile
-constexpr int32_t kStages = 4;
-constexpr int32_t kItems = 2;  // work items that a cluster knows of
-constexpr uint32_t kBoxBytes = kWgmmaBoxRows * kSpanBytes;
-constexpr uint32_t kStageBytes = (kColumns + kBlockRows) * kSpanBytes;
-constexpr uint32_t kBarrierBytes = 1024;
-constexpr uint32_t kSharedBytes = kBarrierBytes + kStages * kStageBytes;
-constexpr int32_t kRowStep = kGroupThreads / kSwizzledRowVectors;  // rows copied at a time
-constexpr int32_t kThreadRows = kBlockRows / kRowStep;
-
-enum class WgmmaGemm { kGateUp, kDown };
-
-struct WgmmaArgs {
-  const uint4* x = nullptr;
-  int32_t x_stride = 0;    // in vectors of 16 bytes
-  int32_t spans = 0;       // of kSpanBytes of inputs
-  int32_t outputs = 0;     // a multiple of 8
-  int32_t second_box = 0;  // weight rows from a tile's first box to its second box
-  int32_t column_tiles = 0;
-  const CUtensorMap* weights = nullptr;  // one per expert
-  // For FP8: the scales of the rows of x, and per expert those of the weight rows.
-  const float* x_scales = nullptr;
-  const float* const* weight_scales = nullptr;
-  const ExpertTile* tiles = nullptr;
-  const int32_t* tile_count = nullptr;
-  int32_t* next_item = nullptr;        // items that clusters have taken, besides their first
-  const int32_t* slot_rows = nullptr;  // kGateUp: the row of x for a slot
-  __nv_bfloat16* out = nullptr;        // [slot][outputs]
-};
-
-// Outputs of a tile: each has a row of gate and a row of up, or one row of down.
-template <WgmmaGemm kGemm>
-constexpr int32_t kTileOutputs = kGemm == WgmmaGemm::kGateUp ? kWgmmaBoxRows : kColumns;
-
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-// The shared memory of a thread block: barriers, the next work items, and the ring of stages. A
-// stage holds the weights of a tile, then the block's rows of x.
-struct Memory {
-  uint32_t full;       // one barrier for each stage: its weights and x have arrived
-  uint32_t empty;      // one barrier for each stage: all consumer warps of the cluster have read it
-  uint32_t item_full;  // one barrier for each work item: it has arrived
-  uint32_t item_empty;  // the same: all warps of the cluster have read it (in block 0)
-  uint32_t items;
-  uint32_t stages;
-
-  __device__ explicit Memory(const unsigned char* shared)
-      : full(SharedAddress(shared)),
-        empty(full + kStages * 8),
-        item_full(empty + kStages * 8),
-        item_empty(item_full + kItems * 8),
-        items(item_empty + kItems * 8),
-        stages(full + kBarrierBytes) {}
-  __device__ uint32_t Full(int32_t slot) const { return full + static_cast<uint32_t>(slot * 8); }
-  __device__ uint32_t Empty(int32_t slot) const { return empty + static_cast<uint32_t>(slot * 8); }
-  __device__ uint32_t ItemFull(int32_t slot) const {
-    return item_full + static_cast<uint32_t>(slot * 8);
-  }
-  __device__ uint32_t ItemEmpty(int32_t slot) const {
-    return item_empty + static_cast<uint32_t>(slot * 8);
-  }
-  __device__ uint32_t Item(int32_t slot) const { return items + static_cast<uint32_t>(slot * 4); }
-  __device__ uint32_t Weights(int32_t slot) const {
-    return stages + static_cast<uint32_t>(slot) * kStageBytes;
-  }
-  __device__ uint32_t X(int32_t slot) const { return Weights(slot) + 2 * kBoxBytes; }
-};
-
-__device__ __forceinline__ int32_t LoadItem(uint32_t address) {
-  int32_t item;
-  asm volatile("ld.shared.s32 %0, [%1];" : "=r"(item) : "r"(address) : "memory");
-  return item;
-}
-
-// The work items of this cluster. An item is an output tile: the column tiles of a row tile are
-// neighbours, so that clusters that run at the same time read the same rows and the same experts
-// from the L2 cache. Clusters take items as they finish others, because tiles of fewer rows take
-// less time. The producer thread of block 0 takes an item for both blocks.
-struct Work {
-  int32_t item = static_cast<int32_t>(blockIdx.x) / kCluster;
-  int32_t end;
-  RingCursor cursor;  // of the next item
-
-  __device__ explicit Work(const WgmmaArgs& a) : end(*a.tile_count * a.column_tiles) {}
-  __device__ bool Done() const { return item >= end; }
-  // The rows of this thread block; possibly none. A tile of few rows is one warp group's work in
-  // each block.
-  __device__ ExpertTile Tile(const WgmmaArgs& a) const {
-    ExpertTile tile = a.tiles[item / a.column_tiles];
-    const int32_t share = tile.rows > kBlockRows ? kBlockRows : kGroupRows;
-    const int32_t first = share * static_cast<int32_t>(ClusterRank());
-    tile.first_slot += first;
-    tile.rows = min(share, tile.rows - first);
-    return tile;
-  }
-  template <WgmmaGemm kGemm>
-  __device__ int32_t FirstOutput(const WgmmaArgs& a) const {
-    return item % a.column_tiles * kTileOutputs<kGemm>;
-  }
-
-  // Takes the next item. Runs on the producer thread of block 0.
-  __device__ int32_t Take(const WgmmaArgs& a) const {
-    return static_cast<int32_t>(gridDim.x) / kCluster + atomicAdd(a.next_item, 1);
-  }
-  // Tells both blocks the next item. Runs on the producer thread of each block; `taken` is that of
-  // block 0.
-  __device__ void Publish(const Memory& memory, int32_t taken) const {
-    ArriveExpectTx(memory.ItemFull(cursor.slot), sizeof(int32_t));
-    if (ClusterRank() != 0) return;
-    WaitBarrier(memory.ItemEmpty(cursor.slot), cursor.parity ^ 1);
-#pragma unroll
-    for (uint32_t rank = 0; rank < kCluster; ++rank) {
-      StoreRemoteAsync(MapToRank(memory.Item(cursor.slot), rank),
-                       taken,
-                       MapToRank(memory.ItemFull(cursor.slot), rank));
-    }
-  }
-  // Waits for the next item. Runs on all threads of a warp.
-  __device__ void Advance(const Memory& memory) {
-    WaitBarrier(memory.ItemFull(cursor.slot), cursor.parity);
-    item = LoadItem(memory.Item(cursor.slot));
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ArriveRemote(MapToRank(memory.ItemEmpty(cursor.slot), 0));
-    cursor.Advance(1, kItems);
-  }
-};
-
-// Loads half of a tile's weights for one stage of both blocks. Runs on the producer thread.
-template <WgmmaGemm kGemm>
-__device__ __forceinline__ void LoadWeights(const WgmmaArgs& a,
-                                            const Memory& memory,
-                                            int32_t expert,
-                                            int32_t output,
-                                            int32_t span,
-                                            int slot) {
-  const uint32_t barrier = memory.Full(slot);
-  const uint32_t rank = ClusterRank();
-  ArriveExpectTx(barrier, kCluster * kBoxBytes);
-  TmaLoadMixedMulticast(memory.Weights(slot) + rank * kBoxBytes,
-                        a.weights + expert,
-                        span * kSpanNumbers,
-                        (output + static_cast<int32_t>(rank) * a.second_box) / kMixedRows,
-                        barrier,
-                        kEvictNormal);
-}
-
-// Loads the weights of the first tile's first stages, and returns their number. Runs on the
-// producer thread.
-template <WgmmaGemm kGemm>
-__device__ __forceinline__ int32_t LoadFirstWeights(const WgmmaArgs& a, const Memory& memory) {
-  const Work work(a);
-  if (work.Done()) return 0;
-  const int32_t expert = work.Tile(a).expert;
-  const int32_t count = min(kStages, a.spans);
-  for (int32_t span = 0; span < count; ++span) {
-    LoadWeights<kGemm>(a, memory, expert, work.FirstOutput<kGemm>(a), span, span);
-  }
-  return count;
-}
-
-// Runs on the producer warp group. Each thread copies one vector of each span for some rows. The
-// weights of the first `loaded` stages are under way.
-template <WgmmaGemm kGemm>
-__device__ __forceinline__ void ProduceStages(const WgmmaArgs& a,
-                                              const Memory& memory,
-                                              int32_t loaded) {
-  const int32_t thread = static_cast<int32_t>(threadIdx.x) % kGroupThreads;
-  const int32_t row = thread / kSwizzledRowVectors;
-  const int32_t vector = thread % kSwizzledRowVectors;
-  RingCursor cursor;
-  for (Work work(a); !work.Done(); work.Advance(memory)) {
-    const int32_t taken = thread == 0 && ClusterRank() == 0 ? work.Take(a) : 0;
-    const ExpertTile tile = work.Tile(a);
-    const int32_t output = work.FirstOutput<kGemm>(a);
-    uint32_t from[kThreadRows];  // in vectors of 16 bytes
-#pragma unroll
-    for (int32_t i = 0; i < kThreadRows; ++i) {
-      const bool present = row + i * kRowStep < tile.rows;
-      const int32_t slot = tile.first_slot + row + i * kRowStep;
-      const int32_t x_row = kGemm == WgmmaGemm::kGateUp && present ? a.slot_rows[slot] : slot;
-      from[i] = static_cast<uint32_t>(x_row) * static_cast<uint32_t>(a.x_stride) +
-                static_cast<uint32_t>(vector);
-    }
-    for (int32_t span = 0; span < a.spans; ++span) {
-      WaitBarrier(memory.Empty(cursor.slot), cursor.parity ^ 1);
-      if (thread == 0 && --loaded < 0) {
-        LoadWeights<kGemm>(a, memory, tile.expert, output, span, cursor.slot);
-      }
-      const uint32_t to = SwizzledVector(memory.X(cursor.slot), row, vector);
-#pragma unroll
-      for (int32_t i = 0; i < kThreadRows; ++i) {
-        if (row + i * kRowStep >= tile.rows) break;  // nobody reads the products of the other rows
-        CopyVector(to + static_cast<uint32_t>(i * kRowStep * kSpanBytes), a.x + from[i], true);
-        from[i] += kSwizzledRowVectors;
-      }
-      ArriveAfterCopies(memory.Full(cursor.slot));
-      cursor.Advance(1, kStages);
-      // By now, the atomic operation has returned. The next item is known before it is needed.
-      if (thread == 0 && span == a.spans / 2) work.Publish(memory, taken);
-    }
-  }
-}
-
-__device__ __forceinline__ uint32_t PackPair(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
 
 // A consumer thread holds accumulators of two rows of a tile: of this row, and of this row + 8.
 __device__ __forceinline__ int32_t AccumulatorRow() {
@@ -266,57 +54,133 @@ struct TileScales {
   }
 };
 
-// Writes a warp group's rows of a tile. Of every kMixedRows columns, a thread holds eight
-// neighbouring outputs in two rows, because of the order in which TMA loads the weight rows.
-template <WgmmaGemm kGemm, class Number>
-__device__ __forceinline__ void StoreTile(const WgmmaArgs& a,
-                                          const ExpertTile& tile,
-                                          const TileScales<kGemm, Number>& scales,
-                                          int32_t first_output,
-                                          const float (&accumulators)[kColumns / 2]) {
+// The sum of products of a weight row, with the scales of FP8 operands.
+template <class Number>
+__device__ __forceinline__ float Scaled(float sum, float row_scale, float weight_scale) {
+  if constexpr (kIsFp8<Number>) {
+    return sum * (row_scale * weight_scale);
+  } else {
+    return sum;
+  }
+}
+
+// Of every kMixedRows weight rows, a thread has the products of eight neighbouring ones in two
+// rows, because of the order in which TMA loads the weight rows. Returns the index of the
+// accumulator of the first row, `half` 0, or the second row and weight row `i` of the eight.
+__device__ constexpr int AccumulatorOf(int piece, int half, int i) {
+  return (piece * 4 + i / 2) * 4 + half * 2 + i % 2;
+}
+
+// Writes a warp group's rows of a tile of gate and up.
+template <class Number>
+__device__ __forceinline__ void StoreGated(const WgmmaArgs& a,
+                                           const ExpertTile& tile,
+                                           const TileScales<WgmmaGemm::kGateUp, Number>& scales,
+                                           int32_t first_output,
+                                           const float (&accumulators)[kColumns / 2]) {
   constexpr int kUp = kWgmmaBoxRows / 2;  // from the accumulator of gate to that of up
-  const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t row = AccumulatorRow();
-  const int32_t column = first_output + thread % 4 * 8;
+  const int32_t column = first_output + static_cast<int32_t>(threadIdx.x) % 4 * 8;
   __nv_bfloat16* const to = a.out + int64_t{tile.first_slot + row} * a.outputs + column;
 #pragma unroll
-  for (int eights = 0; eights < kTileOutputs<kGemm> / 8; eights += 4) {
-    const bool exists = column + eights * 8 < a.outputs;
-    float weight_scales[2][8];  // for FP8: of gate and up, or of down
+  for (int piece = 0; piece < kTileOutputs<WgmmaGemm::kGateUp> / kMixedRows; ++piece) {
+    const bool exists = column + piece * kMixedRows < a.outputs;
+    float gate_scales[8];  // for FP8
+    float up_scales[8];
     if constexpr (kIsFp8<Number>) {
       // Outputs that do not exist take scales of others.
-      const float* from = scales.weights + (exists ? column + eights * 8 : 0);
-      Read8(from, weight_scales[0]);
-      if constexpr (kGemm == WgmmaGemm::kGateUp) Read8(from + a.outputs, weight_scales[1]);
+      const float* from = scales.weights + (exists ? column + piece * kMixedRows : 0);
+      Read8(from, gate_scales);
+      Read8(from + a.outputs, up_scales);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // The product of weight row `i` of the thread's eight; `part` 1 is that of up.
-      const auto product = [&](int part, int i) {
-        const float sum = accumulators[part * kUp + (eights + i / 2) * 4 + half * 2 + i % 2];
-        if constexpr (kIsFp8<Number>) {
-          return sum * (scales.rows[half] * weight_scales[part][i]);
-        } else {
-          return sum;
-        }
-      };
-      uint32_t values[4];
+      float outputs[8];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if constexpr (kGemm == WgmmaGemm::kGateUp) {
-          values[i] = PackPair(SiluMul(product(0, 2 * i), product(1, 2 * i)),
-                               SiluMul(product(0, 2 * i + 1), product(1, 2 * i + 1)));
-        } else {
-          values[i] = PackPair(product(0, 2 * i), product(0, 2 * i + 1));
-        }
+      for (int i = 0; i < 8; ++i) {
+        const float* const sum = accumulators + AccumulatorOf(piece, half, i);
+        outputs[i] = SiluMul(Scaled<Number>(sum[0], scales.rows[half], gate_scales[i]),
+                             Scaled<Number>(sum[kUp], scales.rows[half], up_scales[i]));
       }
+      const Packed8 packed = Pack(outputs);
       if (exists && row + half * 8 < tile.rows) {
-        *reinterpret_cast<uint4*>(to + half * 8 * a.outputs + eights * 8) =
-            make_uint4(values[0], values[1], values[2], values[3]);
+        Store8(to + half * 8 * a.outputs + piece * kMixedRows, packed);
       }
     }
   }
 }
+
+// A thread's outputs of a tile of down, which are stored during the products of the next tile. For
+// gate and up that gains nothing, because the fence before the products would wait for the stores.
+class PendingOutputs {
+ public:
+  static constexpr int32_t kParts = 4;
+
+  __device__ __forceinline__ explicit PendingOutputs(const WgmmaArgs& a) : stride_(a.outputs) {}
+
+  // Takes the outputs of a tile. Those of the tile before are stored.
+  template <class Number>
+  __device__ __forceinline__ void Take(const WgmmaArgs& a,
+                                       const ExpertTile& tile,
+                                       const TileScales<WgmmaGemm::kDown, Number>& scales,
+                                       int32_t first_output,
+                                       const float (&accumulators)[kColumns / 2]) {
+    const int32_t row = AccumulatorRow();
+    const int32_t column = first_output + static_cast<int32_t>(threadIdx.x) % 4 * 8;
+    to_ = a.out + (tile.first_slot + row) * stride_ + column;
+    rows_ = tile.rows - row;
+    columns_ = a.outputs - column;
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+      float weight_scales[8];  // for FP8
+      if constexpr (kIsFp8<Number>) {
+        // Outputs that do not exist take scales of others.
+        const bool exists = piece * kMixedRows < columns_;
+        Read8(scales.weights + (exists ? column + piece * kMixedRows : 0), weight_scales);
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float outputs[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          outputs[i] = Scaled<Number>(
+              accumulators[AccumulatorOf(piece, half, i)], scales.rows[half], weight_scales[i]);
+        }
+        values_[piece][half] = Pack(outputs);
+      }
+    }
+  }
+
+  // Stores part `part`; parts from kParts on are empty.
+  __device__ __forceinline__ void Store(int32_t part) const {
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+      if (piece / (kPieces / kParts) != part || piece * kMixedRows >= columns_) continue;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (half * 8 >= rows_) continue;
+        Store8(to_ + half * 8 * stride_ + piece * kMixedRows, values_[piece][half]);
+      }
+    }
+  }
+  // Stores all parts from `part` on. There are no outputs then.
+  __device__ __forceinline__ void StoreFrom(int32_t part) {
+#pragma unroll
+    for (int32_t i = 0; i < kParts; ++i) {
+      if (i >= part) Store(i);
+    }
+    rows_ = 0;
+  }
+
+ private:
+  static constexpr int32_t kPieces = kTileOutputs<WgmmaGemm::kDown> / kMixedRows;
+
+  Packed8 values_[kPieces][2];
+  int64_t stride_;
+  __nv_bfloat16* to_ = nullptr;
+  int32_t rows_ = 0;     // from the thread's first row on
+  int32_t columns_ = 0;  // from the thread's first column on
+};
 
 // Runs on each consumer warp group.
 template <WgmmaGemm kGemm, class Number>
@@ -327,9 +191,12 @@ __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& 
     if (lane < kCluster) ArriveRemote(MapToRank(memory.Empty(slot), lane));
   };
   RingCursor cursor;
+  constexpr bool kDown = kGemm == WgmmaGemm::kDown;
+  PendingOutputs outputs(a);  // of down
   for (Work work(a); !work.Done(); work.Advance(memory)) {
     const ExpertTile tile = work.Tile(a);
     if (first_row >= tile.rows) {
+      if constexpr (kDown) outputs.StoreFrom(0);
       for (int32_t span = 0; span < a.spans; ++span) {
         WaitBarrier(memory.Full(cursor.slot), cursor.parity);
         release(cursor.slot);
@@ -344,7 +211,7 @@ __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& 
     int32_t last = -1;  // the previous stage, which pending WGMMAs may still read
     for (int32_t span = 0; span < a.spans; ++span) {
       WaitBarrier(memory.Full(cursor.slot), cursor.parity);
-      FenceAsyncProxy();  // cp.async wrote x through the generic proxy
+      if constexpr (!kDown) FenceAsyncProxy();  // cp.async wrote x through the generic proxy
       const uint64_t weights = SmemDescriptor(memory.Weights(cursor.slot));
       const uint64_t x =
           SmemDescriptor(memory.X(cursor.slot) + static_cast<uint32_t>(first_row * kSpanBytes));
@@ -357,13 +224,20 @@ __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& 
       // The WGMMAs of the previous stage have completed, so that its slot can be refilled.
       WgmmaWait<1>();
       if (last >= 0) release(last);
+      if constexpr (kDown) outputs.Store(span);
       last = cursor.slot;
       cursor.Advance(1, kStages);
     }
     WgmmaWait<0>();
     release(last);
-    StoreTile<kGemm, Number>(a, tile, scales, work.FirstOutput<kGemm>(a), accumulators);
+    if constexpr (kDown) {
+      outputs.StoreFrom(a.spans);
+      outputs.Take(a, tile, scales, work.FirstOutput<kGemm>(a), accumulators);
+    } else {
+      StoreGated(a, tile, scales, work.FirstOutput<kGemm>(a), accumulators);
+    }
   }
+  if constexpr (kDown) outputs.StoreFrom(0);
 }
 
 #endif
@@ -375,12 +249,13 @@ __global__ void __launch_bounds__(kThreads, 1) WgmmaKernel(const __grid_constant
   const Memory memory(shared);
   if (threadIdx.x == kProducerThread) {
     for (int32_t i = 0; i < kStages; ++i) {
-      InitBarrier(memory.Full(i), kGroupThreads + 1);
+      InitBarrier(memory.Full(i), kGemm == WgmmaGemm::kGateUp ? kGroupThreads + 1 : 1);
       InitBarrier(memory.Empty(i), kCluster * kConsumers * kGroupThreads / 32);
     }
     for (int32_t i = 0; i < kItems; ++i) {
       InitBarrier(memory.ItemFull(i), 1);
-      InitBarrier(memory.ItemEmpty(i), kCluster * kThreads / 32);
+      InitBarrier(memory.ItemEmpty(i),
+                  kCluster * (kConsumers * kGroupThreads + kLoadThreads<kGemm>) / 32);
     }
     FenceBarrierInit();
   }
@@ -389,13 +264,17 @@ __global__ void __launch_bounds__(kThreads, 1) WgmmaKernel(const __grid_constant
   int32_t loaded = 0;
   // The grouping is complete before the GEMM of gate and up lets that of down start.
   if (kGemm == WgmmaGemm::kDown && threadIdx.x == kProducerThread) {
-    loaded = LoadFirstWeights<kGemm>(a, memory);
+    loaded = LoadFirstWeights(a, memory);
   }
   WaitForPredecessor();
   ReleaseSuccessor();
   if (threadIdx.x >= kProducerThread) {
     DecreaseRegisters<40>();
-    ProduceStages<kGemm>(a, memory, loaded);
+    if constexpr (kGemm == WgmmaGemm::kGateUp) {
+      GatherStages(a, memory);
+    } else if (threadIdx.x < kProducerThread + kLoadThreads<kGemm>) {
+      LoadStages(a, memory, loaded);
+    }
   } else {
     IncreaseRegisters<232>();
     ConsumeStages<kGemm, Number>(a, memory);
@@ -431,6 +310,7 @@ cudaError_t LaunchWgmma(WgmmaArgs args,
 }
 
 }  // namespace
+}  // namespace wgmma_experts
 
 cudaError_t LaunchWgmmaGateUp(const Tensor& x,
                               const PreparedExperts& experts,
@@ -439,7 +319,7 @@ cudaError_t LaunchWgmmaGateUp(const Tensor& x,
   const bool fp8 = experts.gate_up_scales != nullptr;
   const int64_t row_bytes = int64_t{experts.hidden} * (fp8 ? 1 : 2);
   const int64_t stride_bytes = fp8 ? row_bytes : 2 * x.stride;
-  WgmmaArgs args;
+  wgmma_experts::WgmmaArgs args;
   args.x = reinterpret_cast<const uint4*>(fp8 ? scratch.fp8_x.data : x.data);
   args.x_stride = static_cast<int32_t>(stride_bytes / int64_t{sizeof(uint4)});
   args.x_scales = scratch.fp8_x.scales;
@@ -451,7 +331,8 @@ cudaError_t LaunchWgmmaGateUp(const Tensor& x,
   args.weight_scales = experts.gate_up_scales;
   args.slot_rows = scratch.slot_rows;
   args.out = scratch.inner;
-  return LaunchWgmma<WgmmaGemm::kGateUp>(args, x.rows, experts, scratch, stream);
+  return wgmma_experts::LaunchWgmma<wgmma_experts::WgmmaGemm::kGateUp>(
+      args, x.rows, experts, scratch, stream);
 }
 
 cudaError_t LaunchWgmmaDown(int64_t rows,
@@ -461,9 +342,10 @@ cudaError_t LaunchWgmmaDown(int64_t rows,
   const bool fp8 = experts.down_scales != nullptr;
   const int64_t row_bytes = int64_t{experts.width} * (fp8 ? 1 : 2);
   const void* const x = fp8 ? static_cast<const void*>(scratch.fp8_inner.data) : scratch.inner;
-  WgmmaArgs args;
-  args.x = static_cast<const uint4*>(x);
-  args.x_stride = static_cast<int32_t>(row_bytes / int64_t{sizeof(uint4)});
+  wgmma_experts::WgmmaArgs args;
+  const MatrixView slots{x, static_cast<int32_t>(rows * experts.per_token), row_bytes, row_bytes};
+  const cudaError_t error = MakeTensorMap(slots, {.rows = wgmma_experts::kGroupRows}, &args.slots);
+  if (error != cudaSuccess) return error;
   args.x_scales = scratch.fp8_inner.scales;
   args.spans = static_cast<int32_t>(row_bytes / kSpanBytes);
   args.next_item = scratch.next_items + 1;
@@ -472,7 +354,8 @@ cudaError_t LaunchWgmmaDown(int64_t rows,
   args.weights = experts.down_maps;
   args.weight_scales = experts.down_scales;
   args.out = scratch.results;
-  return LaunchWgmma<WgmmaGemm::kDown>(args, rows, experts, scratch, stream);
+  return wgmma_experts::LaunchWgmma<wgmma_experts::WgmmaGemm::kDown>(
+      args, rows, experts, scratch, stream);
 }
 
 }  // namespace baton::cuda
