@@ -104,7 +104,7 @@ void CheckRouting(Ops& ops, const Tolerance& tolerance, Routing routing) {
   for (float& value : bias) value = value * 0.3f - 3.0f;
   const auto vector = *ops.LoadVector(bias);
   if (routing.biased) routing.args.selection_bias = vector.get();
-  constexpr int64_t kRows = 7;
+  constexpr int64_t kRows = 40;  // so that for some rows, other ranks of groups choose otherwise
   const auto given = RandomActivations(ops, kRows * kHidden, 232);
   const DeviceTensor x(ops, kRows, kHidden, given);
   const DeviceTensor out(ops, kRows, kHidden);
