@@ -1,5 +1,6 @@
 #include "common/engine/batch.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "common/engine/sequence_masks.h"
@@ -50,10 +51,14 @@ void Batch::AddRow(const PlanRow& row) {
   tokens_.insert(tokens_.end(), added.begin(), added.end());
   positions_.resize(tokens_.size());
   std::iota(positions_.begin() + first_row, positions_.end(), row.first);
-  for (int32_t group = 0; group < sequence.table.groups(); ++group) {
-    for (BlockId block : sequence.table.blocks(group).first(blocks)) {
-      block_tables_.push_back(static_cast<int32_t>(block.value()));
-    }
+  const int32_t groups = sequence.table.groups();
+  const size_t begin = block_tables_.size();
+  block_tables_.resize(begin + static_cast<size_t>(groups) * blocks);
+  auto to = block_tables_.begin() + static_cast<ptrdiff_t>(begin);
+  for (int32_t group = 0; group < groups; ++group) {
+    to = std::ranges::transform(sequence.table.blocks(group).first(blocks), to, [](BlockId block) {
+           return static_cast<int32_t>(block.value());
+         }).out;
   }
   for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
     logit_rows_.push_back(first_row + at - row.first);

@@ -43,6 +43,11 @@ class KvRoom final {
   std::vector<int32_t> FirstSizes(int64_t tokens, int32_t cached) const;
   // The first block of tokens that a sequence reads in `group` when it computes token `next`.
   int32_t FirstRead(int32_t group, int32_t next) const;
+  // Whether it reads none of the blocks up to `block` then. As FirstRead, without a division.
+  bool IsPassed(int32_t group, int32_t next, int32_t block) const {
+    const int32_t window = windows_[group];
+    return window > 0 && next - window + 1 >= (block + 1) * block_tokens_;
+  }
 
  private:
   int32_t BlocksFor(int64_t tokens) const;

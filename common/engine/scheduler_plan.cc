@@ -272,7 +272,7 @@ void Scheduler::AddRow(Sequence& sequence, int32_t count) {
 bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
   const int32_t need = cache_.BlocksFor(int64_t{sequence.computed} + count);
   const int32_t first = sequence.computed / cache_.block_tokens();
-  if (need <= sequence.table.size() && sequence.table.IsExclusive(first)) return true;
+  if (sequence.table.HasRoom(need, first)) return true;
   const int32_t before = cache_.available();
   if (!sequence.table.GrowTo(need)) return false;
   const size_t copies = plan_->copies.size();

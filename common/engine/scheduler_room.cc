@@ -22,8 +22,8 @@ int32_t Scheduler::HandoffBlocks() const {
 // steps under way, if there are any, compute that token or later ones.
 void Scheduler::ReleaseSlidBlocks(Sequence& sequence) {
   for (int32_t group = 0; group < cache_.groups(); ++group) {
+    if (!room_.IsPassed(group, sequence.computed, sequence.table.first(group))) continue;
     const int32_t read_first = room_.FirstRead(group, sequence.computed);
-    if (read_first <= sequence.table.first(group)) continue;
     sequence.table.ReleaseBefore(group, std::min(read_first, sequence.table.size(group) - 1));
   }
 }

@@ -120,6 +120,14 @@ bool Lease::IsExclusive(int32_t index) const {
       tables_, [&](const Table& table) { return cache_->is_exclusive(table.blocks[index]); });
 }
 
+bool Lease::HasRoom(int32_t size, int32_t index) const {
+  for (const Table& table : tables_) {
+    if (std::cmp_less(table.blocks.size(), size)) return false;
+    if (!cache_->is_exclusive(table.blocks[index])) return false;
+  }
+  return true;
+}
+
 bool Lease::MakeExclusive(int32_t index, std::vector<BlockCopy>& copies) {
   const auto shared = [&](const Table& table) {
     return !cache_->is_exclusive(table.blocks[index]);

@@ -66,6 +66,8 @@ class Lease final {
   // Whether this lease is the only user of the blocks at `index`, apart from copies of earlier
   // steps that read them.
   bool IsExclusive(int32_t index) const;
+  // Whether each table has `size` entries, and IsExclusive(index).
+  bool HasRoom(int32_t size, int32_t index) const;
   // Makes this lease exclusive in the blocks at `index`. New blocks take the places of those that
   // have other users, and are added to `copies`. The caller must run the copies before it writes
   // the new blocks, and keep the sources in CopySources until the copies have run. False, and

@@ -7,11 +7,11 @@ namespace baton {
 std::string_view Name(NormKind norm) {
   switch (norm) {
     case NormKind::kRms:
-      return "rms";
+      return "RMS norm";
     case NormKind::kLayer:
-      return "layer";
+      return "LayerNorm";
     case NormKind::kLayerWithBias:
-      return "layer with bias";
+      return "LayerNorm with bias";
   }
   BATON_CHECK(false, "norm {}", static_cast<int>(norm));
 }

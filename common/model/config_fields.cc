@@ -131,6 +131,27 @@ StatusOr<std::unique_ptr<JsonFields>> JsonFields::Object(std::string_view key) c
   return std::unique_ptr<JsonFields>(new JsonFields(fmt::format("{}: {}", file(), key), *value));
 }
 
+StatusOr<std::vector<double>> JsonFields::Numbers(std::string_view key,
+                                                  double low,
+                                                  double high) const {
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json* value, Find(key));
+  const bool numbers =
+      value->is_array() && std::all_of(value->begin(), value->end(), [](const nlohmann::json& v) {
+        return v.is_number();
+      });
+  if (!numbers) return InvalidArgument("{}: {} must be a list of numbers", file(), key);
+  std::vector<double> result;
+  for (const nlohmann::json& entry : *value) {
+    const auto number = entry.get<double>();
+    if (!(number >= low && number <= high)) {
+      return InvalidArgument(
+          "{}: {} has {}; it must be between {} and {}", file(), key, number, low, high);
+    }
+    result.push_back(number);
+  }
+  return result;
+}
+
 StatusOr<std::vector<std::string>> JsonFields::Texts(std::string_view key) const {
   BATON_ASSIGN_OR_RETURN(const nlohmann::json* value, Find(key));
   std::vector<std::string> texts;

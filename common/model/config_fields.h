@@ -64,6 +64,9 @@ class JsonFields final : public ConfigFields {
   bool IsNull(std::string_view key) const;
   // The object under `key`. NotFound when the key is absent; InvalidArgument for another type.
   StatusOr<std::unique_ptr<JsonFields>> Object(std::string_view key) const;
+  // The list of numbers under `key`, all within the bounds. Errors as Object, and InvalidArgument
+  // naming a number that is out of bounds.
+  StatusOr<std::vector<double>> Numbers(std::string_view key, double low, double high) const;
   // The list of strings under `key`. Errors as Object.
   StatusOr<std::vector<std::string>> Texts(std::string_view key) const;
 

@@ -21,6 +21,7 @@ std::string AttentionText(const ModelSpec& spec) {
   std::string text = fmt::format(
       "{} heads, {} KV heads, head dimension {}", spec.heads, spec.kv_heads, spec.head_dim);
   if (spec.qk_norm != QkNorm::kNone) text += ", q and k normalised";
+  if (spec.qk_norm > QkNorm::kHead) text += fmt::format(" ({})", Name(spec.qk_norm));
   if (spec.qkv_bias) text += ", q, k and v biases";
   if (spec.o_bias) text += ", output bias";
   const auto sliding = std::count_if(
@@ -30,6 +31,9 @@ std::string AttentionText(const ModelSpec& spec) {
         spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) { return l.window > 0; });
     text += fmt::format(", sliding window {} in {} layers", first->window, sliding);
   }
+  const auto still = std::count_if(
+      spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) { return !l.rotary; });
+  if (still > 0) text += fmt::format(", no rope in {} layers", still);
   return text;
 }
 
@@ -60,7 +64,11 @@ std::string FeedForwardText(const ModelSpec& spec) {
                         spec.moe.intermediate,
                         spec.moe.experts_per_token,
                         moe);
+    if (spec.moe.shared_intermediate > 0) {
+      text += fmt::format(", a shared expert of {}", spec.moe.shared_intermediate);
+    }
   }
+  if (!spec.gated()) text += fmt::format(", {}", Name(spec.feed_forward));
   return text;
 }
 
@@ -81,6 +89,21 @@ std::string WindowsText(const ModelSpec& spec) {
                                   static_cast<double>(token_bytes * window) / kMiB));
   }
   return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+// How a layer differs from those of Llama; empty: not at all.
+std::string BlocksText(const ModelSpec& spec) {
+  std::vector<std::string> parts;
+  if (spec.residual != ResidualForm::kPreNorm) parts.emplace_back(Name(spec.residual));
+  if (spec.norm != NormKind::kRms) parts.emplace_back(Name(spec.norm));
+  const auto add_scale = [&parts](std::string_view what, float scale, float usual) {
+    if (scale != usual) parts.push_back(fmt::format("{} scale {}", what, scale));
+  };
+  add_scale("embedding", spec.embedding_scale, 1);
+  add_scale("residual", spec.residual_scale, 1);
+  add_scale("attention", spec.attention_scale, 0);
+  add_scale("logit", spec.logit_scale, 1);
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 // The number of tensors of each type: "61 f32, 210 q4_1".
@@ -181,6 +204,9 @@ ModelDescription DescribeModel(const OpenedModel& model) {
   lines.push_back({"fingerprint", fmt::format("{}", Fingerprint(spec, *model.weights))});
   lines.push_back({"layers", fmt::format("{}", spec.layer_count())});
   lines.push_back({"hidden size", fmt::format("{}", spec.hidden)});
+  if (const std::string blocks = BlocksText(spec); !blocks.empty()) {
+    lines.push_back({"blocks", blocks});
+  }
   lines.push_back({"attention", AttentionText(spec)});
   lines.push_back({"feed-forward", FeedForwardText(spec)});
   lines.push_back(

@@ -113,9 +113,12 @@ StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
   const int64_t slice_rows = rows / found.size * found.parts;
+  // llama.cpp drops the dimension of a single row.
+  const bool one_row = IsGguf(naming_.scheme) && rows == 1 && found.parts == 1 &&
+                       tensor.shape == std::vector<int64_t>{cols};
   std::vector<int64_t> wanted = {slice_rows, cols};
   if (found.stacked && tensor.shape.size() == 3) wanted.insert(wanted.begin(), found.slices);
-  const bool fits = tensor.shape == wanted && found.slice < found.slices &&
+  const bool fits = (tensor.shape == wanted || one_row) && found.slice < found.slices &&
                     (!found.stacked || wanted.size() == 3) && rows % found.size == 0;
   if (!fits) {
     return InvalidArgument(

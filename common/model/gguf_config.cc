@@ -20,14 +20,21 @@ struct Architecture {
   RopePairing pairing;
 };
 
-// llama.cpp permutes the q and k rows of the architecture "llama", which Mistral and Mixtral files
-// also have.
+// llama.cpp permutes the q and k rows of Granite, SmolLM3 and the architecture "llama", which
+// Mistral and Mixtral files also have.
 constexpr Architecture kArchitectures[] = {
     {"llama", ModelFamily::kLlama, RopePairing::kAdjacent},
     {"qwen2", ModelFamily::kQwen2, RopePairing::kHalves},
     {"qwen3", ModelFamily::kQwen3, RopePairing::kHalves},
     {"qwen3moe", ModelFamily::kQwen3Moe, RopePairing::kHalves},
     {"glm4", ModelFamily::kGlm4, RopePairing::kAdjacent},
+    {"granite", ModelFamily::kGranite, RopePairing::kAdjacent},
+    {"granitemoe", ModelFamily::kGraniteMoe, RopePairing::kAdjacent},
+    {"olmo2", ModelFamily::kOlmo2, RopePairing::kHalves},
+    {"phi3", ModelFamily::kPhi3, RopePairing::kHalves},
+    {"qwen2moe", ModelFamily::kQwen2Moe, RopePairing::kHalves},
+    {"seed_oss", ModelFamily::kSeedOss, RopePairing::kHalves},
+    {"smollm3", ModelFamily::kSmolLm3, RopePairing::kAdjacent},
 };
 
 StatusOr<Architecture> FindArchitecture(const GgufFile& gguf) {
@@ -95,20 +102,27 @@ Status ReadRope(GgufFields& fields, ModelSpec& spec) {
 }
 
 Status ReadMoe(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
-  if (fields.Has("expert_shared_feed_forward_length")) {
+  const bool qwen2 = spec.family == ModelFamily::kQwen2Moe;
+  constexpr std::string_view kShared = "expert_shared_feed_forward_length";
+  if (qwen2) {
+    spec.moe.shared_intermediate = fields.Int(kShared, 1, ModelSpec::kMaxIntermediate);
+    spec.moe.shared_gate = true;
+  } else if (fields.Has(kShared)) {
     return MakeStatus(
         StatusCode::kUnimplemented, "{}: shared experts are not supported", fields.file());
   }
-  const bool mixtral = spec.family == ModelFamily::kMixtral;
+  // Mixtral and Granite.
+  const bool one_width =
+      spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kGraniteMoe;
   spec.moe.experts = fields.Int("expert_count", 1, ModelSpec::kMaxExperts);
   spec.moe.experts_per_token = fields.Int("expert_used_count", 1, ModelSpec::kMaxExperts);
-  // Mixtral files have only one feed-forward size.
-  const std::string_view width = mixtral && !fields.Has("expert_feed_forward_length")
+  // These files have only one feed-forward size.
+  const std::string_view width = one_width && !fields.Has("expert_feed_forward_length")
                                      ? "feed_forward_length"
                                      : "expert_feed_forward_length";
   spec.moe.intermediate = fields.Int(width, 1, ModelSpec::kMaxIntermediate);
-  spec.moe.normalize = fields.BoolOr("expert_weights_norm", true);
-  if (mixtral) spec.intermediate = 0;
+  spec.moe.normalize = fields.BoolOr("expert_weights_norm", !qwen2);
+  if (one_width) spec.intermediate = 0;
   for (int32_t i = 0; i < spec.layer_count(); ++i) {
     spec.layers[i].moe = HasTensor(gguf, WeightKind::kRouter, i);
   }
@@ -138,6 +152,45 @@ Status CheckText(GgufFields& fields, const GgufFile& gguf, std::string_view arch
       "not supported",
       gguf.path(),
       architecture);
+}
+
+// The blocks of the families that differ from Llama's.
+Status ReadBlocks(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
+  const bool olmo = spec.family == ModelFamily::kOlmo2;
+  if (HasTensor(gguf, WeightKind::kQueryNorm, 0)) {
+    spec.qk_norm = olmo ? QkNorm::kProjection : QkNorm::kHead;
+  }
+  if (spec.family == ModelFamily::kGlm4) spec.residual = ResidualForm::kPreAndPostNorm;
+  if (olmo) spec.residual = ResidualForm::kPostNorm;
+  if (olmo && spec.layers[0].window > 0) {  // OLMo 3 has the same architecture
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: olmo2.attention.sliding_window: OLMo 3 is not supported",
+                      gguf.path());
+  }
+  if (spec.family == ModelFamily::kSmolLm3) {
+    constexpr int32_t kInterval = 4;  // llama.cpp's; the files do not have it
+    for (int32_t i = kInterval - 1; i < spec.layer_count(); i += kInterval) {
+      spec.layers[i].rotary = false;
+    }
+  }
+  const auto scale = [&fields](std::string_view key, double fallback) {
+    return static_cast<float>(fields.NumberOr(key, fallback, 1e-6, ModelSpec::kMaxScale));
+  };
+  if (spec.family == ModelFamily::kGranite || spec.family == ModelFamily::kGraniteMoe) {
+    spec.embedding_scale = scale("embedding_scale", 1);
+    spec.residual_scale = scale("residual_scale", 1);
+    if (fields.Has("attention.scale")) spec.attention_scale = scale("attention.scale", 1);
+    spec.logit_scale = 1 / scale("logit_scale", 1);
+  }
+  const auto is_long = [](const FileTensor& tensor) {
+    return tensor.name == "rope_factors_long.weight";
+  };
+  if (std::ranges::any_of(gguf.tensors(), is_long)) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: tensor rope_factors_long.weight: longrope is not supported",
+                      gguf.path());
+  }
+  return fields.status();
 }
 
 }  // namespace
@@ -180,21 +233,23 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   spec.qkv_bias = HasTensor(gguf, WeightKind::kQueryBias, 0);
   spec.o_bias = HasTensor(gguf, WeightKind::kAttentionOutputBias, 0);
   spec.mlp_bias = HasTensor(gguf, WeightKind::kGateBias, 0);
-  if (HasTensor(gguf, WeightKind::kQueryNorm, 0)) spec.qk_norm = QkNorm::kHead;
   spec.rope.file_factors = HasTensor(gguf, WeightKind::kRopeFactors, -1);
-  if (spec.family == ModelFamily::kGlm4) spec.residual = ResidualForm::kPreAndPostNorm;
 
+  BATON_RETURN_IF_ERROR(ReadBlocks(fields, gguf, spec));
   BATON_RETURN_IF_ERROR(CheckText(fields, gguf, architecture.name));
   BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
   const bool experts = fields.IntOr("expert_count", 0, 0, ModelSpec::kMaxExperts) > 0;
   BATON_RETURN_IF_ERROR(fields.status());
   if (experts && spec.family == ModelFamily::kLlama) spec.family = ModelFamily::kMixtral;
-  if (spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kQwen3Moe) {
+  const bool has_experts =
+      spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kQwen3Moe ||
+      spec.family == ModelFamily::kQwen2Moe || spec.family == ModelFamily::kGraniteMoe;
+  if (has_experts) {
     BATON_RETURN_IF_ERROR(ReadMoe(fields, gguf, spec));
   } else if (experts) {
     return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: {}.expert_count: experts are supported for llama (Mixtral) and qwen3moe "
-                      "only",
+                      "{}: {}.expert_count: experts are supported for llama (Mixtral), granitemoe, "
+                      "qwen2moe and qwen3moe only",
                       gguf.path(),
                       architecture.name);
   }

@@ -40,11 +40,40 @@ Status ReadAlpha(JsonFields& rope, const ModelSpec& spec, RopeSpec& to) {
   return OkStatus();
 }
 
+// LongRoPE has one list of factors for contexts up to the original length and one for longer ones.
+// All positions of a sequence need the same list, so a sequence that grows beyond the original
+// length would make its cached keys wrong. So the context length of the model decides.
+Status ReadLong(JsonFields& fields, JsonFields& rope, ModelSpec& spec) {
+  constexpr std::string_view kOriginal = "original_max_position_embeddings";
+  RopeSpec& to = spec.rope;
+  to.scaling = RopeScaling::kLong;
+  to.original_context =
+      (rope.Has(kOriginal) ? rope : fields).IntOr(kOriginal, spec.context_length, 2, kMaxContext);
+  BATON_RETURN_IF_ERROR(fields.status());
+  BATON_RETURN_IF_ERROR(rope.status());
+  const bool is_long = spec.context_length > to.original_context;
+  BATON_ASSIGN_OR_RETURN(to.factors,
+                         rope.Numbers(is_long ? "long_factor" : "short_factor", 1e-6, 1e6));
+  to.factor = std::max(1.0, static_cast<double>(spec.context_length) / to.original_context);
+  const double magnitude = std::sqrt(1 + std::log(to.factor) / std::log(to.original_context));
+  to.attention_factor = rope.NumberOr("attention_factor", magnitude, 1e-3, 1e3);
+  for (const std::string_view key : {"long_mscale", "short_mscale"}) {
+    if (!rope.Has(key)) continue;
+    return MakeStatus(StatusCode::kUnimplemented, "{}: {} is not supported", rope.file(), key);
+  }
+  return rope.status();
+}
+
 // `rope` holds the scaling keys: rope_parameters, or the older rope_scaling.
-Status ReadScaling(JsonFields& rope, ModelSpec& spec, RopeSpec& to) {
+Status ReadScaling(JsonFields& fields, JsonFields& rope, ModelSpec& spec, RopeSpec& to) {
   const std::string kind = rope.TextOr("rope_type", rope.TextOr("type", "default"));
   BATON_RETURN_IF_ERROR(rope.status());
   if (kind == "default") return OkStatus();
+  // Older files of Phi-3 name longrope otherwise.
+  const bool phi3 = spec.family == ModelFamily::kPhi3;
+  if (phi3 && (kind == "longrope" || kind == "su" || kind == "yarn")) {
+    return ReadLong(fields, rope, spec);
+  }
   if (kind == "dynamic" && rope.Has("alpha")) return ReadAlpha(rope, spec, to);
   const int32_t trained = spec.context_length;
   if (kind == "linear") {
@@ -60,7 +89,7 @@ Status ReadScaling(JsonFields& rope, ModelSpec& spec, RopeSpec& to) {
     to.low_frequency_factor = rope.Number("low_freq_factor", 1e-6, 1e6);
     to.high_frequency_factor = rope.Number("high_freq_factor", 1e-6, 1e6);
     to.original_context = rope.Int("original_max_position_embeddings", 1, kMaxContext);
-  } else if (kind == "yarn" && spec.family != ModelFamily::kPhi3) {  // Phi-3 means longrope
+  } else if (kind == "yarn") {
     to.scaling = RopeScaling::kYarn;
     to.original_context = rope.IntOr("original_max_position_embeddings", trained, 1, kMaxContext);
     const double ratio = std::max(1.0, static_cast<double>(trained) / to.original_context);
@@ -97,14 +126,14 @@ Status ReadTwoRopes(JsonFields& fields, ModelSpec& spec) {
   if (!fields.Has("rope_parameters")) {
     if (!fields.Has("rope_scaling")) return fields.status();
     BATON_ASSIGN_OR_RETURN(const auto scaling, fields.Object("rope_scaling"));
-    return ReadScaling(*scaling, spec, to);
+    return ReadScaling(fields, *scaling, spec, to);
   }
   BATON_ASSIGN_OR_RETURN(const auto kinds, fields.Object("rope_parameters"));
   for (const auto& [kind, rope] : {std::pair<std::string_view, RopeSpec*>{"full_attention", &to},
                                    {"sliding_attention", &*spec.window_rope}}) {
     BATON_ASSIGN_OR_RETURN(const auto parameters, kinds->Object(kind));
     rope->theta = parameters->NumberOr("rope_theta", rope->theta, 1, kMaxTheta);
-    BATON_RETURN_IF_ERROR(ReadScaling(*parameters, spec, *rope));
+    BATON_RETURN_IF_ERROR(ReadScaling(fields, *parameters, spec, *rope));
   }
   return fields.status();
 }
@@ -126,7 +155,7 @@ Status ReadRope(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
                            fields.Object(current ? "rope_parameters" : "rope_scaling"));
     to.theta = rope->NumberOr("rope_theta", to.theta, 1, kMaxTheta);
     rotated = rope->NumberOr("partial_rotary_factor", rotated, 0, 1);
-    BATON_RETURN_IF_ERROR(ReadScaling(*rope, spec, to));
+    BATON_RETURN_IF_ERROR(ReadScaling(fields, *rope, spec, to));
   }
   to.rotary_dim = static_cast<int32_t>(spec.head_dim * rotated);
   if (family.family == ModelFamily::kMiniMaxM2) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/base/check.h"
 #include "common/kvcache/layout.h"
@@ -68,6 +69,14 @@ void CheckRope(const RopeSpec& rope, int32_t head_dim, SpecChecker& check) {
         rope.low_frequency_factor,
         rope.high_frequency_factor);
   }
+  if (rope.scaling == RopeScaling::kLong) {
+    check.Require(rope.factors.size() == static_cast<size_t>(rope.rotary_dim / 2),
+                  "rope scaling longrope has {} factors; half of the rotary dimension {} is needed",
+                  rope.factors.size(),
+                  rope.rotary_dim);
+    for (const double factor : rope.factors) check.Scale("factor of rope scaling longrope", factor);
+    check.Scale("attention factor of rope scaling longrope", rope.attention_factor);
+  }
   if (rope.scaling == RopeScaling::kYarn) {
     check.Require(rope.beta_slow > 0 && rope.beta_fast >= rope.beta_slow,
                   "rope scaling yarn: beta_slow {} must be above 0 and at most beta_fast {}",
@@ -112,6 +121,8 @@ std::string_view Name(RopeScaling scaling) {
       return "llama3";
     case RopeScaling::kYarn:
       return "yarn";
+    case RopeScaling::kLong:
+      return "longrope";
   }
   BATON_CHECK(false, "rope scaling {}", static_cast<int>(scaling));
 }
@@ -195,6 +206,9 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
   const auto add_if = [&add](bool differs, std::string_view name, const auto& value) {
     if (differs) add(name, value);
   };
+  add_if(!spec.rope.factors.empty(),
+         "rope.factors",
+         fmt::format("{}", fmt::join(spec.rope.factors, " ")));
   const bool post_norms = spec.residual == ResidualForm::kPreAndPostNorm;
   add_if(spec.norm != NormKind::kRms, "norm", Name(spec.norm));
   add_if(spec.residual != ResidualForm::kPreNorm && !post_norms, "residual", Name(spec.residual));

@@ -20,6 +20,7 @@ enum class RopeScaling : uint8_t {
   kLinear,  // positions divided by `factor`
   kLlama3,  // Llama 3.1: low frequencies divided by `factor`, high ones kept, a ramp in between
   kYarn,    // arXiv:2309.00071
+  kLong,    // LongRoPE (arXiv:2402.13753): each frequency divided by a factor of its own
 };
 
 std::string_view Name(RopeScaling scaling);
@@ -36,7 +37,8 @@ struct RopeSpec {
   double high_frequency_factor = 4;
   double beta_fast = 32;
   double beta_slow = 1;
-  double attention_factor = 0;  // kYarn: 0 = 0.1 · ln(factor) + 1
+  double attention_factor = 0;  // kYarn: 0 = 0.1 · ln(factor) + 1; kLong: must be set
+  std::vector<double> factors;  // kLong: [rotary_dim / 2]
   bool truncate = true;         // kYarn: the ends of the ramp are rounded to whole dimensions
   bool file_factors = false;    // the weight file has a tensor that divides each frequency
 };

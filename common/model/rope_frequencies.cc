@@ -49,6 +49,7 @@ RopeFrequencies ComputeRopeFrequencies(const RopeSpec& rope, std::span<const flo
   for (size_t i = 0; i < pairs; ++i) {
     double frequency = std::pow(rope.theta, -2.0 * static_cast<double>(i) / rope.rotary_dim);
     if (!factors.empty()) frequency /= factors[i];
+    if (rope.scaling == RopeScaling::kLong) frequency /= rope.factors[i];
     if (rope.scaling == RopeScaling::kLinear) frequency /= rope.factor;
     if (rope.scaling == RopeScaling::kLlama3) frequency = Llama3(rope, frequency);
     if (rope.scaling == RopeScaling::kYarn) {
@@ -61,6 +62,9 @@ RopeFrequencies ComputeRopeFrequencies(const RopeSpec& rope, std::span<const flo
   if (rope.scaling == RopeScaling::kYarn) {
     result.magnitude = static_cast<float>(
         rope.attention_factor > 0 ? rope.attention_factor : 0.1 * std::log(rope.factor) + 1.0);
+  }
+  if (rope.scaling == RopeScaling::kLong) {
+    result.magnitude = static_cast<float>(rope.attention_factor);
   }
   return result;
 }

@@ -102,6 +102,12 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kGateUp, WeightKind::kUp, "model.layers.{0}.mlp.gate_up_proj.weight", kGateUp},
     {NamingScheme::kGgufGateUp, WeightKind::kGate, "blk.{0}.ffn_up.weight", kGateUp},
     {NamingScheme::kGgufGateUp, WeightKind::kUp, "blk.{0}.ffn_up.weight", kGateUp},
+    {NamingScheme::kGgufPhi3, WeightKind::kGate, "blk.{0}.ffn_up.weight", kGateUp},
+    {NamingScheme::kGgufPhi3, WeightKind::kUp, "blk.{0}.ffn_up.weight", kGateUp},
+    {NamingScheme::kGgufPhi3, WeightKind::kQuery, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufPhi3, WeightKind::kKey, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufPhi3, WeightKind::kValue, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufSeed, WeightKind::kFeedForwardNorm, "blk.{0}.post_attention_norm.weight"},
     {NamingScheme::kPostNorm,
      WeightKind::kAttentionPostNorm,
      "model.layers.{0}.post_attention_layernorm.weight"},
@@ -287,8 +293,16 @@ bool IsLessByOne(WeightKind kind, NamingScheme scheme) {
 }
 
 Naming GgufNames(const ModelSpec& spec) {
-  const bool joined = spec.family == ModelFamily::kGlm4;
-  return {joined ? NamingScheme::kGgufGateUp : NamingScheme::kGguf, spec};
+  switch (spec.family) {
+    case ModelFamily::kGlm4:
+      return {NamingScheme::kGgufGateUp, spec};
+    case ModelFamily::kPhi3:
+      return {NamingScheme::kGgufPhi3, spec};
+    case ModelFamily::kSeedOss:
+      return {NamingScheme::kGgufSeed, spec};
+    default:
+      return {NamingScheme::kGguf, spec};
+  }
 }
 
 TensorName NameOf(const WeightId& id, const Naming& naming) {

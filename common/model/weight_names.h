@@ -25,6 +25,8 @@ enum class NamingScheme : uint8_t {
   kGemma,
   kGguf,
   kGgufGateUp,
+  kGgufPhi3,
+  kGgufSeed,
 };
 
 // A scheme, and the heads by which a tensor of q, k and v is divided.
@@ -40,7 +42,7 @@ struct Naming {
 };
 
 constexpr bool IsGguf(NamingScheme scheme) {
-  return scheme == NamingScheme::kGguf || scheme == NamingScheme::kGgufGateUp;
+  return scheme >= NamingScheme::kGguf;
 }
 
 // The names in a Hugging Face directory.

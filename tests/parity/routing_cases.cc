@@ -99,12 +99,13 @@ void CheckRouting(Ops& ops, const Tolerance& tolerance, Routing routing) {
     const HostMatrix matrix = downs[e].matrix();
     down.push_back(*ops.LoadMatrix({&matrix, 1}));
   }
-  // Negative, so that experts of excluded groups would win if their scores became 0.
+  // Negative, so that experts of excluded groups would win if their scores became 0; and nearly the
+  // same for all experts, so that rows choose different groups.
   auto bias = RandomFloats(kExperts, 231);
-  for (float& value : bias) value = value * 0.3f - 3.0f;
+  for (float& value : bias) value = value * 0.05f - 3.0f;
   const auto vector = *ops.LoadVector(bias);
   if (routing.biased) routing.args.selection_bias = vector.get();
-  constexpr int64_t kRows = 7;
+  constexpr int64_t kRows = 40;
   const auto given = RandomActivations(ops, kRows * kHidden, 232);
   const DeviceTensor x(ops, kRows, kHidden, given);
   const DeviceTensor out(ops, kRows, kHidden);

@@ -238,11 +238,22 @@ TEST_P(SameModelAsGguf, GivesTheSameLogits) {
   EXPECT_LT(LargestDifference(expected, actual), 1e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families,
-    SameModelAsGguf,
-    testing::Values("llama_gqa", "llama3_rope", "mixtral", "qwen2", "qwen3_moe", "glm4"),
-    [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Families,
+                         SameModelAsGguf,
+                         testing::Values("llama_gqa",
+                                         "llama3_rope",
+                                         "mixtral",
+                                         "qwen2",
+                                         "qwen3_moe",
+                                         "glm4",
+                                         "granite",
+                                         "granitemoe",
+                                         "olmo2",
+                                         "phi3",
+                                         "qwen2_moe",
+                                         "seed_oss",
+                                         "smollm3"),
+                         [](const auto& test) { return test.param; });
 
 // Files from before April 2024 have one tensor per expert.
 TEST(Decoder, ReadsExpertsThatAreTensorsOfTheirOwn) {

@@ -102,8 +102,9 @@ TEST(GgufConfig, NamesWhatIsWrong) {
   qwen.qk_norm = QkNorm::kHead;
   GgufWriter experts = Gguf(qwen);
   experts.SetUint32("qwen3.expert_count", 8);
-  EXPECT_THAT(Message(SpecOf(experts.Finish()).status()),
-              HasSubstr("experts are supported for llama (Mixtral) and qwen3moe only"));
+  EXPECT_THAT(
+      Message(SpecOf(experts.Finish()).status()),
+      HasSubstr("experts are supported for llama (Mixtral), granitemoe, qwen2moe and qwen3moe"));
   ModelSpec glm = Written();
   glm.family = ModelFamily::kGlm4;
   GgufWriter vision = Gguf(glm);
@@ -115,6 +116,62 @@ TEST(GgufConfig, NamesWhatIsWrong) {
   dense.SetUint32("llama.expert_count", 8);
   dense.SetUint32("llama.expert_used_count", 2);
   EXPECT_THAT(Message(SpecOf(dense.Finish()).status()), HasSubstr("feed-forward size is 0"));
+}
+
+TEST(GgufConfig, NamesWhatIsWrongInMoreFamilies) {
+  const auto error = [](ModelFamily family, const auto& spoil) {
+    ModelSpec spec = Written();
+    spec.family = family;
+    if (family == ModelFamily::kOlmo2) {
+      spec.residual = ResidualForm::kPostNorm;
+      spec.qk_norm = QkNorm::kProjection;
+    }
+    GgufWriter writer = Gguf(spec);
+    spoil(writer);
+    return std::string(Message(SpecOf(writer.Finish()).status()));
+  };
+  EXPECT_THAT(error(ModelFamily::kOlmo2,
+                    [](GgufWriter& to) { to.SetUint32("olmo2.attention.sliding_window", 8); }),
+              HasSubstr("olmo2.attention.sliding_window: OLMo 3 is not supported"));
+  EXPECT_THAT(error(ModelFamily::kGranite,
+                    [](GgufWriter& to) { to.SetFloat("granite.residual_scale", 0); }),
+              HasSubstr("residual_scale is 0; it must be between"));
+  EXPECT_THAT(error(ModelFamily::kGranite,
+                    [](GgufWriter& to) { to.SetString("granite.logit_scale", "x"); }),
+              HasSubstr("granite.logit_scale"));
+  EXPECT_THAT(error(ModelFamily::kQwen2Moe,
+                    [](GgufWriter& to) {
+                      to.SetUint32("qwen2moe.expert_count", 8);
+                      to.SetUint32("qwen2moe.expert_used_count", 2);
+                    }),
+              HasSubstr("qwen2moe.expert_shared_feed_forward_length is missing"));
+  EXPECT_THAT(error(ModelFamily::kGraniteMoe,
+                    [](GgufWriter& to) {
+                      to.SetUint32("granitemoe.expert_shared_feed_forward_length", 8);
+                    }),
+              HasSubstr("shared experts are not supported"));
+  EXPECT_THAT(error(ModelFamily::kPhi3,
+                    [](GgufWriter& to) {
+                      const float factors[] = {1, 2, 3, 4};
+                      const int64_t shape[] = {4};
+                      to.AddTensor("rope_factors_long.weight",
+                                   DType::kF32,
+                                   shape,
+                                   std::as_bytes(std::span(factors)));
+                    }),
+              HasSubstr("rope_factors_long.weight: longrope is not supported"));
+}
+
+// Every fourth layer of SmolLM3 does not rotate; the files do not state it.
+TEST(GgufConfig, ReadsSmolLm3) {
+  ModelSpec spec = Written();
+  spec.family = ModelFamily::kSmolLm3;
+  spec.layers.resize(9);
+  const auto found = SpecOf(Gguf(spec).Finish());
+  ASSERT_TRUE(found.ok()) << Message(found.status());
+  std::vector<bool> rotary;
+  for (const LayerSpec& layer : found->layers) rotary.push_back(layer.rotary);
+  EXPECT_THAT(rotary, ElementsAre(true, true, true, false, true, true, true, false, true));
 }
 
 TEST(GgufConfig, GateAndUpOfGlm4AreOneTensor) {

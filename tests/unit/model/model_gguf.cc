@@ -22,9 +22,24 @@ std::string Architecture(ModelFamily family) {
       return "qwen3moe";
     case ModelFamily::kGlm4:
       return "glm4";
+    case ModelFamily::kQwen2Moe:
+      return "qwen2moe";
+    case ModelFamily::kGranite:
+    case ModelFamily::kGraniteMoe:
+    case ModelFamily::kOlmo2:
+    case ModelFamily::kPhi3:
+    case ModelFamily::kSeedOss:
+    case ModelFamily::kSmolLm3:
+      return std::string(Name(family));
     default:
       return "llama";
   }
+}
+
+// Whether llama.cpp permutes the rows of q and k, so that adjacent ones are rotated together.
+bool PermutesHeads(ModelFamily family) {
+  const std::string name = Architecture(family);
+  return name == "llama" || name == "granite" || name == "granitemoe" || name == "smollm3";
 }
 
 void WriteKeys(const ModelSpec& spec, GgufWriter& to) {
@@ -37,7 +52,8 @@ void WriteKeys(const ModelSpec& spec, GgufWriter& to) {
   number("block_count", spec.layer_count());
   number("context_length", spec.context_length);
   number("embedding_length", spec.hidden);
-  const bool mixtral = spec.family == ModelFamily::kMixtral;
+  const bool mixtral =
+      spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kGraniteMoe;
   number("feed_forward_length", mixtral ? spec.moe.intermediate : spec.intermediate);
   number("attention.head_count", spec.heads);
   number("attention.head_count_kv", spec.kv_heads);
@@ -50,6 +66,18 @@ void WriteKeys(const ModelSpec& spec, GgufWriter& to) {
     number("expert_count", spec.moe.experts);
     number("expert_used_count", spec.moe.experts_per_token);
     if (!mixtral) number("expert_feed_forward_length", spec.moe.intermediate);
+    if (spec.moe.shared_intermediate > 0) {
+      number("expert_shared_feed_forward_length", spec.moe.shared_intermediate);
+    }
+  }
+  if (spec.residual_scale != 1) {
+    to.SetFloat(name + ".embedding_scale", spec.embedding_scale);
+    to.SetFloat(name + ".residual_scale", spec.residual_scale);
+    to.SetFloat(name + ".attention.scale", spec.attention_scale);
+    to.SetFloat(name + ".logit_scale", 1 / spec.logit_scale);
+  }
+  if (spec.family == ModelFamily::kPhi3) {
+    number("attention.sliding_window", spec.layers[0].window);
   }
   to.SetUint32("tokenizer.ggml.eos_token_id", 2);
 }
@@ -59,26 +87,34 @@ struct TensorWriter {
   const MatrixMaker& matrix;
   const VectorMaker& vector;
   bool split_experts = false;
+  Naming naming = {};
 
   void Matrix(const WeightId& id, int64_t rows, int64_t cols) const {
     const MatrixBytes made = matrix(id, rows, cols);
     const int64_t shape[] = {rows, cols};
-    to.AddTensor(NameOf(id, NamingScheme::kGguf).tensor, made.dtype, shape, made.bytes);
+    to.AddTensor(NameOf(id, naming).tensor, made.dtype, shape, made.bytes);
   }
-  // Gate and up are tensors of their own, or one behind the other in one tensor.
-  void GateUp(int32_t layer, const Naming& scheme, int64_t rows, int64_t cols) const {
-    const WeightId gate = {WeightKind::kGate, layer};
-    const WeightId up = {WeightKind::kUp, layer};
-    if (NameOf(up, scheme).parts == 1) {
-      Matrix(gate, rows, cols);
-      Matrix(up, rows, cols);
-      return;
+  // Matrices that are tensors of their own, or one behind the other in one tensor.
+  void Joined(std::initializer_list<WeightKind> kinds,
+              int32_t layer,
+              std::initializer_list<int64_t> rows,
+              int64_t cols) const {
+    MatrixBytes all;
+    int64_t total = 0;
+    std::string tensor;
+    auto count = rows.begin();
+    for (const WeightKind kind : kinds) {
+      const TensorName name = NameOf({kind, layer}, naming);
+      const MatrixBytes one = matrix({kind, layer}, *count, cols);
+      const int64_t shape[] = {*count, cols};
+      if (name.parts == 1) to.AddTensor(name.tensor, one.dtype, shape, one.bytes);
+      all.dtype = one.dtype;
+      all.bytes.insert(all.bytes.end(), one.bytes.begin(), one.bytes.end());
+      total += *count++;
+      if (name.parts > 1) tensor = name.tensor;
     }
-    MatrixBytes both = matrix(gate, rows, cols);
-    const MatrixBytes second = matrix(up, rows, cols);
-    both.bytes.insert(both.bytes.end(), second.bytes.begin(), second.bytes.end());
-    const int64_t shape[] = {2 * rows, cols};
-    to.AddTensor(NameOf(up, scheme).tensor, both.dtype, shape, both.bytes);
+    const int64_t shape[] = {total, cols};
+    if (!tensor.empty()) to.AddTensor(tensor, all.dtype, shape, all.bytes);
   }
   void Experts(WeightKind kind, int32_t layer, int32_t experts, int64_t rows, int64_t cols) const {
     MatrixBytes all;
@@ -86,7 +122,7 @@ struct TensorWriter {
       const MatrixBytes one = matrix({kind, layer, expert}, rows, cols);
       if (split_experts) {
         const int64_t shape[] = {rows, cols};
-        const TensorName name = NameOf({kind, layer, expert}, NamingScheme::kGguf);
+        const TensorName name = NameOf({kind, layer, expert}, naming);
         to.AddTensor(name.slice, one.dtype, shape, one.bytes);
       }
       all.dtype = one.dtype;
@@ -94,25 +130,27 @@ struct TensorWriter {
     }
     if (split_experts) return;
     const int64_t shape[] = {experts, rows, cols};
-    to.AddTensor(NameOf({kind, layer, 0}, NamingScheme::kGguf).tensor, all.dtype, shape, all.bytes);
+    to.AddTensor(NameOf({kind, layer, 0}, naming).tensor, all.dtype, shape, all.bytes);
+  }
+  // A matrix of one row, as a vector.
+  void Row(const WeightId& id, int64_t cols) const {
+    const MatrixBytes made = matrix(id, 1, cols);
+    const int64_t shape[] = {cols};
+    to.AddTensor(NameOf(id, naming).tensor, made.dtype, shape, made.bytes);
   }
   void Vector(const WeightId& id, int64_t size) const {
     const std::vector<float> values = vector(id, size);
     const int64_t shape[] = {size};
-    to.AddTensor(NameOf(id, NamingScheme::kGguf).tensor,
-                 DType::kF32,
-                 shape,
-                 std::as_bytes(std::span(values)));
+    to.AddTensor(NameOf(id, naming).tensor, DType::kF32, shape, std::as_bytes(std::span(values)));
   }
 };
 
 void WriteAttention(const ModelSpec& spec, int32_t layer, const TensorWriter& write) {
   const int64_t q = int64_t{spec.heads} * spec.head_dim;
   const int64_t kv = int64_t{spec.kv_heads} * spec.head_dim;
-  write.Vector({WeightKind::kAttentionNorm, layer}, spec.hidden);
-  write.Matrix({WeightKind::kQuery, layer}, q, spec.hidden);
-  write.Matrix({WeightKind::kKey, layer}, kv, spec.hidden);
-  write.Matrix({WeightKind::kValue, layer}, kv, spec.hidden);
+  if (spec.input_norms()) write.Vector({WeightKind::kAttentionNorm, layer}, spec.hidden);
+  write.Joined(
+      {WeightKind::kQuery, WeightKind::kKey, WeightKind::kValue}, layer, {q, kv, kv}, spec.hidden);
   write.Matrix({WeightKind::kAttentionOutput, layer}, spec.hidden, q);
   if (spec.post_norms()) write.Vector({WeightKind::kAttentionPostNorm, layer}, spec.hidden);
   if (spec.qkv_bias) {
@@ -121,13 +159,14 @@ void WriteAttention(const ModelSpec& spec, int32_t layer, const TensorWriter& wr
     write.Vector({WeightKind::kValueBias, layer}, kv);
   }
   if (spec.qk_norm != QkNorm::kNone) {
-    write.Vector({WeightKind::kQueryNorm, layer}, spec.head_dim);
-    write.Vector({WeightKind::kKeyNorm, layer}, spec.head_dim);
+    const bool whole = spec.qk_norm == QkNorm::kProjection;
+    write.Vector({WeightKind::kQueryNorm, layer}, whole ? q : spec.head_dim);
+    write.Vector({WeightKind::kKeyNorm, layer}, whole ? kv : spec.head_dim);
   }
 }
 
 void WriteFeedForward(const ModelSpec& spec, int32_t layer, const TensorWriter& write) {
-  write.Vector({WeightKind::kFeedForwardNorm, layer}, spec.hidden);
+  if (spec.input_norms()) write.Vector({WeightKind::kFeedForwardNorm, layer}, spec.hidden);
   if (spec.post_norms()) write.Vector({WeightKind::kFeedForwardPostNorm, layer}, spec.hidden);
   if (spec.layers[layer].moe) {
     const MoeSpec& moe = spec.moe;
@@ -135,9 +174,17 @@ void WriteFeedForward(const ModelSpec& spec, int32_t layer, const TensorWriter& 
     write.Experts(WeightKind::kExpertGate, layer, moe.experts, moe.intermediate, spec.hidden);
     write.Experts(WeightKind::kExpertUp, layer, moe.experts, moe.intermediate, spec.hidden);
     write.Experts(WeightKind::kExpertDown, layer, moe.experts, spec.hidden, moe.intermediate);
+    if (moe.shared_intermediate == 0) return;
+    write.Matrix({WeightKind::kSharedGate, layer}, moe.shared_intermediate, spec.hidden);
+    write.Matrix({WeightKind::kSharedUp, layer}, moe.shared_intermediate, spec.hidden);
+    write.Matrix({WeightKind::kSharedDown, layer}, spec.hidden, moe.shared_intermediate);
+    write.Row({WeightKind::kSharedExpertGate, layer}, spec.hidden);
     return;
   }
-  write.GateUp(layer, GgufNames(spec), spec.intermediate, spec.hidden);
+  write.Joined({WeightKind::kGate, WeightKind::kUp},
+               layer,
+               {spec.intermediate, spec.intermediate},
+               spec.hidden);
   write.Matrix({WeightKind::kDown, layer}, spec.hidden, spec.intermediate);
 }
 
@@ -215,7 +262,7 @@ GgufWriter WriteModel(const ModelSpec& spec,
                       bool split_experts) {
   GgufWriter writer;
   WriteKeys(spec, writer);
-  const TensorWriter write{writer, matrix, vector, split_experts};
+  const TensorWriter write{writer, matrix, vector, split_experts, GgufNames(spec)};
   write.Matrix({WeightKind::kEmbedding}, spec.vocab, spec.hidden);
   if (spec.rope.file_factors) write.Vector({WeightKind::kRopeFactors}, spec.rope.rotary_dim / 2);
   for (int32_t layer = 0; layer < spec.layer_count(); ++layer) {
@@ -242,8 +289,8 @@ MatrixMaker FloatsOf(const WeightSource& source, const ModelSpec& spec) {
       const auto bytes = std::as_bytes(std::span(drawn));
       made.bytes.assign(bytes.begin(), bytes.end());
     }
-    const bool llama = Architecture(spec.family) == "llama";
-    if (llama && (id.kind == WeightKind::kQuery || id.kind == WeightKind::kKey)) {
+    if (PermutesHeads(spec.family) &&
+        (id.kind == WeightKind::kQuery || id.kind == WeightKind::kKey)) {
       made.bytes = PermuteHeads(made.bytes, row_bytes, spec.head_dim);
     }
     return made;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base/check.h"
 #include "common/base/mapped_file.h"
 #include "common/kvcache/layout.h"
 #include "common/model/describe_model.h"
@@ -23,6 +24,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using Json = nlohmann::json;
 
 Json BaseConfig(const std::string& architecture) {
@@ -342,6 +344,29 @@ TEST(OpenModel, NeedsNoWeightFileForDummyWeights) {
   const auto model = OpenModel(folder.path(), {LoadFormat::kDummy, 3});
   ASSERT_TRUE(model.ok()) << Message(model.status());
   EXPECT_EQ(model->name, std::filesystem::path(folder.path()).filename());
+}
+
+std::string DescriptionOf(const std::string& family) {
+  const auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/" + family);
+  BATON_CHECK(model.ok(), "{}", Message(model.status()));
+  std::string text;
+  for (const DescriptionLine& line : DescribeModel(*model).lines) {
+    text += line.label + ": " + line.value + "\n";
+  }
+  return text;
+}
+
+TEST(DescribeModel, TellsTheBlocksThatAreNotThoseOfLlama) {
+  EXPECT_THAT(DescriptionOf("llama_gqa"), Not(HasSubstr("blocks: ")));
+  EXPECT_THAT(DescriptionOf("granite"),
+              HasSubstr("blocks: embedding scale 6, residual scale 0.35, attention scale 0.09, "
+                        "logit scale 0.33333334\n"));
+  EXPECT_THAT(DescriptionOf("olmo2"), HasSubstr("blocks: post-norm\n"));
+  EXPECT_THAT(DescriptionOf("olmo2"), HasSubstr("q and k normalised (of all heads together)"));
+  EXPECT_THAT(DescriptionOf("phi"), HasSubstr("blocks: parallel, LayerNorm with bias\n"));
+  EXPECT_THAT(DescriptionOf("phi"), HasSubstr("feed-forward: 144, with biases, gelu tanh\n"));
+  EXPECT_THAT(DescriptionOf("dots1"), HasSubstr("in 2 layers, a shared expert of 48\n"));
+  EXPECT_THAT(DescriptionOf("smollm3"), HasSubstr("no rope in 1 layers"));
 }
 
 TEST(DescribeModel, TellsShapeTypesAndKvBytes) {
