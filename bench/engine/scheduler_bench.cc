@@ -68,7 +68,7 @@ BENCHMARK(PlanAndCommit)
     ->Iterations(4000)
     ->Unit(benchmark::kMicrosecond);
 
-// The same with the blocks stored, for one cache group, and for two of which one has a window.
+// The same with the blocks stored, for one cache group, and for two: one of them has a window.
 void PlanAndCommitGroups(benchmark::State& state) {
   const std::vector<int32_t> windows = {0, 128};
   Decoding decoding(256, {windows.begin(), windows.begin() + state.range(0)});

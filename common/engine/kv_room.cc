@@ -27,11 +27,11 @@ KvRoom::KvRoom(std::span<const int32_t> windows,
   chunk_tokens_ =
       slides_ ? static_cast<int32_t>(std::min<int64_t>(max_step_tokens, room * block_tokens))
               : max_step_tokens;
-  max_tokens_ = slides_ && !ends ? std::numeric_limits<int64_t>::max() : MostTokens();
+  max_tokens_ = slides_ && !ends ? std::numeric_limits<int64_t>::max() : MaxTokens();
 }
 
 // By bisection, because the blocks of a sequence grow with its tokens.
-int64_t KvRoom::MostTokens() const {
+int64_t KvRoom::MaxTokens() const {
   int64_t fits = 0;
   int64_t too_many = int64_t{blocks_} + 1;  // blocks of tokens
   while (fits + 1 < too_many) {

@@ -58,7 +58,7 @@ class KvRoom final {
   // blocks, but at most, and else, the blocks for `tokens`.
   template <class OfWindow>
   int32_t Sum(int64_t tokens, const OfWindow& of_window) const;
-  int64_t MostTokens() const;
+  int64_t MaxTokens() const;
 
   const std::vector<int32_t> windows_;
   const int32_t block_tokens_;

@@ -25,7 +25,7 @@ constexpr int32_t kLastGroupShare = 8;  // the last layer group has 1/kLastGroup
 constexpr size_t kGroupBytes = size_t{64} << 10;
 
 // The largest part of the blocks of a window that DenseLayout leaves empty.
-constexpr double kMostWaste = 0.02;
+constexpr double kMaxWaste = 0.02;
 
 Status CheckRange(std::string_view field, int64_t value, int64_t lowest, int64_t highest) {
   if (value >= lowest && value <= highest) return OkStatus();
@@ -111,7 +111,7 @@ std::map<int32_t, std::vector<int32_t>> LayersByWindow(const DenseKv& kv) {
   return windows;
 }
 
-// How many layers a block holds: the most with which no window leaves more than kMostWaste of its
+// How many layers a block holds: the most with which no window leaves more than kMaxWaste of its
 // blocks empty, or the least part, if that would take too many cache groups. Large blocks have
 // short block tables and are transferred faster.
 size_t LayersOfBlock(const std::map<int32_t, std::vector<int32_t>>& windows) {
@@ -119,7 +119,7 @@ size_t LayersOfBlock(const std::map<int32_t, std::vector<int32_t>>& windows) {
   for (const auto& [window, layers] : windows) longest = std::max(longest, layers.size());
   size_t best = longest;
   double least_waste = 1;
-  for (size_t most = longest; most >= 1 && least_waste > kMostWaste; --most) {
+  for (size_t most = longest; most >= 1 && least_waste > kMaxWaste; --most) {
     size_t groups = 0;
     double waste = 0;
     for (const auto& [window, layers] : windows) {

@@ -55,8 +55,15 @@ bool Lease::GrowTo(std::span<const int32_t> sizes) {
 }
 
 bool Lease::GrowTo(int32_t size) {
-  const absl::InlinedVector<int32_t, 1> sizes(tables_.size(), size);
-  return GrowTo(sizes);
+  int64_t count = 0;
+  for (const Table& table : tables_) {
+    count += std::max<int64_t>(0, size - std::ssize(table.blocks));
+  }
+  if (count > cache_->available()) return false;
+  for (Table& table : tables_) {
+    while (std::cmp_less(table.blocks.size(), size)) table.blocks.push_back(*cache_->Take());
+  }
+  return true;
 }
 
 void Lease::Take(const PrefixHit& prefix) {

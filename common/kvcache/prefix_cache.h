@@ -32,7 +32,7 @@ class PrefixCache final {
     CacheEntryId id = kRootEntry;
   };
 
-  // `told`: the group of which the events tell.
+  // `told`: the events tell of the blocks of this group.
   PrefixCache(int32_t blocks, int32_t block_tokens, int32_t groups, int32_t told);
 
   // The entry of `tokens` (one full block) after `parent`'s content.
@@ -53,7 +53,7 @@ class PrefixCache final {
   // The number of blocks in entries.
   int32_t size() const { return size_; }
   bool Contains(BlockId block) const { return places_[block.value()].slot != kNone; }
-  // XOR of the hashes of all entries with a block of the group of which the events tell.
+  // XOR of the hashes of all entries with a block that events tell of.
   const Hash128& digest() const { return digest_; }
   // The sequence number of the newest event.
   uint64_t last_sequence() const { return last_sequence_; }
@@ -61,8 +61,8 @@ class PrefixCache final {
   // Returns the events since the last call, in order. Consecutive changes of one kind share an
   // event.
   std::vector<CacheEvent> TakeEvents();
-  // Adds a kCleared event and then kStored events for all entries of which the events tell, each
-  // with at most kSnapshotBlocks hashes.
+  // Adds a kCleared event and then kStored events for all entries with a block that events tell of,
+  // each with at most kSnapshotBlocks hashes.
   void AddSnapshot();
   static constexpr size_t kSnapshotBlocks = 16384;
 

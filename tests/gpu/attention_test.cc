@@ -479,30 +479,6 @@ TEST_F(AttentionTest, RowsDoNotDependOnTheBatch) {
   }
 }
 
-// The same where the cached K and V of all chunks are more than one launch gathers.
-TEST_F(AttentionTest, ChunksDoNotDependOnOtherContexts) {
-  if (!IsHopper()) GTEST_SKIP() << "FlashAttention 3 needs sm_90";
-  FixtureShape shape = Shape(32, 8, 128, 60000);
-  const Lengths all = {{3000, 500}, {0, 300}, {20000, 40}, {700, 900}};
-  const auto run = [&](const Lengths& lengths, size_t gather_bytes, size_t* launches) {
-    Fixture fixture(shape, {.deterministic = true, .gather_bytes = gather_bytes});
-    fixture.Begin(lengths, 0, {9, 1, 2, 3});
-    const AttentionPlan plan = fixture.Plan();
-    *launches = plan.ragged.size();
-    fixture.Launch(plan, 0);
-    EXPECT_LT(fixture.Error(0), kTolerance);
-    return fixture.Rows(0, lengths[0].second);
-  };
-  size_t launches = 0;
-  const auto alone = run({all[0]}, size_t{512} << 20, &launches);
-  EXPECT_EQ(launches, 1);
-  EXPECT_EQ(alone, run(all, size_t{512} << 20, &launches));
-  EXPECT_EQ(launches, 1);
-  // 4 KiB for each token and tensor: the third sequence takes more than a launch gathers.
-  EXPECT_EQ(alone, run(all, size_t{32} << 20, &launches));
-  EXPECT_EQ(launches, 3);
-}
-
 TEST_F(AttentionTest, RefusesShapes) {
   Fixture fixture(Shape(4, 2, 64, 1000), {});
   fixture.Begin({{0, 1}}, 0);

@@ -175,7 +175,7 @@ TEST_P(HandoffShapes, KvHeadsThatSeveralRanksHold) {
   Check("llama_gqa", 2, {{1, 1}, {2, 1}, {4, 1}, {4, 2}});
 }
 
-// Two cache groups, of which one has a window: 12 layers, three of them read all tokens.
+// Cache groups with a window, and one without.
 TEST_P(HandoffShapes, LayersWithDifferentWindows) {
   Check("exaone4", 12, {{1, 1}, {2, 1}, {1, 2}, {2, 2}});
 }

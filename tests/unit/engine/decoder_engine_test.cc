@@ -219,10 +219,9 @@ class LayerChecker final : public ForwardingExecutor {
  public:
   explicit LayerChecker(Executor& executor)
       : ForwardingExecutor(executor),
-        places_(PlacesOf(executor.kv_layout(), executor.kv_arenas()[0].shard)),
         kv_(MakeView(executor.kv_layout(),
                      executor.kv_arenas()[0].shard,
-                     places_,
+                     PlacesOf(executor.kv_layout(), executor.kv_arenas()[0].shard),
                      executor.kv_arenas()[0].memory->data(),
                      executor.kv_blocks())) {
     for (int32_t i = 1; i <= executor.traits().layers; ++i) marks_.push_back(i);
@@ -252,7 +251,6 @@ class LayerChecker final : public ForwardingExecutor {
     return bytes;
   }
 
-  const std::vector<KvLayerPlace> places_;
   const KvView kv_;
   std::vector<int32_t> marks_;
   std::map<int32_t, std::string> told_;

@@ -325,18 +325,6 @@ TEST_F(HfFamilyTest, NamesFileAndKeyOfABadMember) {
       {"exaone4", "sliding_window_pattern", 0, "sliding_window_pattern is 0; it must be between 1"},
       {"exaone4", "layer_types", {"full_attention"}, "layer_types has 1 entries for 4 layers"},
       {"phi3", "sliding_window", -2, "sliding_window is -2; it must be between 1"},
-      {"olmo3", "sliding_window", 0, "sliding_window is 0; it must be between 1"},
-      {"olmo3", "layer_types", {"full_attention"}, "layer_types has 1 entries for 4 layers"},
-      {"cohere2", "sliding_window_pattern", 0, "sliding_window_pattern is 0; it must be between 1"},
-      {"cohere2", "logit_scale", "x", "logit_scale is string; it must be a number"},
-      {"gemma3_text", "sliding_window_pattern", "x", "sliding_window_pattern is \"x\""},
-      {"gemma3_text", "rope_local_base_freq", 0, "rope_local_base_freq is 0; it must be between 1"},
-      {"gemma3_text", "query_pre_attn_scalar", 0, "query_pre_attn_scalar is 0; it must be between"},
-      {"gemma3_text", "hidden_activation", "silu", "hidden_activation is silu; only gelu_pytorch"},
-      {"gemma3_text", "attn_logit_softcapping", 30, "attn_logit_softcapping is set; only null"},
-      {"gemma3_text", "final_logit_softcapping", 30, "final_logit_softcapping is set; only null"},
-      {"gemma3_text", "use_bidirectional_attention", true, "use_bidirectional_attention is true"},
-      {"gemma3_text", "rope_parameters", {{"full_attention", Json::object()}}, "sliding_attention"},
       {"granite", "rope_scaling", {{"type", "longrope"}}, "rope_type longrope is not supported"},
       {"phi3", "rope_scaling", {{"type", "longrope"}}, "short_factor is missing"},
       {"phi3",
@@ -386,6 +374,24 @@ TEST_F(HfFamilyTest, NamesFileAndKeyOfABadMember) {
       {"gpt_neox", "use_parallel_residual", 1, "use_parallel_residual is number"},
       {"gpt_neox", "attention_bias", "x", "attention_bias is string; it must be a boolean"},
       {"granite", "hidden_act", "gelu", "hidden_act is gelu; only silu is supported"},
+  };
+  for (const BadMember& bad : cases) CheckBad(bad);
+}
+
+TEST_F(HfFamilyTest, NamesFileAndKeyOfABadMemberOfFamiliesWithSomeWindows) {
+  const std::vector<BadMember> cases = {
+      {"olmo3", "sliding_window", 0, "sliding_window is 0; it must be between 1"},
+      {"olmo3", "layer_types", {"full_attention"}, "layer_types has 1 entries for 4 layers"},
+      {"cohere2", "sliding_window_pattern", 0, "sliding_window_pattern is 0; it must be between 1"},
+      {"cohere2", "logit_scale", "x", "logit_scale is string; it must be a number"},
+      {"gemma3_text", "sliding_window_pattern", "x", "sliding_window_pattern is \"x\""},
+      {"gemma3_text", "rope_local_base_freq", 0, "rope_local_base_freq is 0; it must be between 1"},
+      {"gemma3_text", "query_pre_attn_scalar", 0, "query_pre_attn_scalar is 0; it must be between"},
+      {"gemma3_text", "hidden_activation", "silu", "hidden_activation is silu; only gelu_pytorch"},
+      {"gemma3_text", "attn_logit_softcapping", 30, "attn_logit_softcapping is set; only null"},
+      {"gemma3_text", "final_logit_softcapping", 30, "final_logit_softcapping is set; only null"},
+      {"gemma3_text", "use_bidirectional_attention", true, "use_bidirectional_attention is true"},
+      {"gemma3_text", "rope_parameters", {{"full_attention", Json::object()}}, "sliding_attention"},
   };
   for (const BadMember& bad : cases) CheckBad(bad);
 }

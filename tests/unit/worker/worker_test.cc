@@ -79,8 +79,8 @@ TEST(Worker, JoinsSayingWhatItIs) {
                         [](const pb::Heartbeat& beat) { return beat.blocks_free() == 64; });
 }
 
-// 64 arena blocks of 16 tokens, of which a window and chunks take some: the rest is for the layer
-// that reads all tokens.
+// A window and chunks take some of the 64 arena blocks. The rest is for the layer that reads all
+// tokens.
 TEST(Worker, TellsHowManyTokensASequenceMayHaveBesideItsWindow) {
   FakeRouter router;
   NodeOptions options = Plain(router);
