@@ -19,22 +19,21 @@ struct BiasKey {
 // holds where a key is absent.
 struct HfFamily {
   std::string_view architecture;
-  ModelFamily family = ModelFamily::kLlama;
-
-  NormKind norm = NormKind::kRms;
-  ResidualForm residual = ResidualForm::kPreNorm;
-  QkNorm qk_norm = QkNorm::kNone;
-  RopePairing pairing = RopePairing::kHalves;
   BiasKey qkv_bias = {};
   BiasKey o_bias = {};
   BiasKey mlp_bias = {};
-  bool head_bias = false;
-
   std::string_view epsilon_key = "rms_norm_eps";
   double epsilon = 1e-6;
   double theta = 1e4;
-  double rotated = 1;    // partial_rotary_factor
+  double rotated = 1;  // partial_rotary_factor
+  RopePairing pairing = RopePairing::kHalves;
   int32_t head_dim = 0;  // 0: hidden size / heads
+
+  ModelFamily family = ModelFamily::kLlama;
+  NormKind norm = NormKind::kRms;
+  ResidualForm residual = ResidualForm::kPreNorm;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool head_bias = false;
   bool tied_head = false;
 };
 

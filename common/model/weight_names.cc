@@ -59,12 +59,19 @@ static_assert(std::size(kNames) == static_cast<size_t>(WeightKind::kExpertDown) 
 
 // A name that a scheme has in place of that of Hugging Face or GGUF.
 struct OwnName {
-  NamingScheme scheme;
-  WeightKind kind;
-  std::string_view name;
   // What the tensor holds besides the weight, one behind the other; kQkvByHead: head by head.
   enum class Joined : uint8_t { kNothing, kGateUp, kQkv, kQkvByHead, kExperts, kExpertsGateUp };
-  Joined joined = Joined::kNothing;
+
+  constexpr OwnName(NamingScheme of,
+                    WeightKind weight,
+                    std::string_view pattern,
+                    Joined with = Joined::kNothing)
+      : name(pattern), scheme(of), kind(weight), joined(with) {}
+
+  std::string_view name;
+  NamingScheme scheme;
+  WeightKind kind;
+  Joined joined;
 };
 
 constexpr auto kQkv = OwnName::Joined::kQkv;

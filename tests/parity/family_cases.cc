@@ -66,7 +66,7 @@ double Activated(double x, Activation activation) {
 void CheckActivate(Ops& ops, const Tolerance& tolerance, Activation activation) {
   if (ops.family_ops() == nullptr) GTEST_SKIP() << "this backend has no such ops";
   const std::vector<float> special = {0.0f, -0.0f, 1e-6f, 30.0f, -30.0f, 1e4f, -1e4f, -5.5f};
-  auto values = RandomActivations(ops, 4 * 147, 143, 3.0f);
+  auto values = RandomActivations(ops, size_t{4} * 147, 143, 3.0f);
   std::ranges::copy(special, values.begin());
   const DeviceTensor x(ops, 4, 147, values);
   InStep(ops, [&] { ops.family_ops()->Activate(x.view(), activation); });
@@ -78,7 +78,7 @@ void CheckActivate(Ops& ops, const Tolerance& tolerance, Activation activation) 
 
 void CheckScaleAndGate(Ops& ops, const Tolerance& tolerance) {
   if (ops.family_ops() == nullptr) GTEST_SKIP() << "this backend has no such ops";
-  const auto values = RandomActivations(ops, 3 * 37, 144);
+  const auto values = RandomActivations(ops, size_t{3} * 37, 144);
   const auto gates = RandomActivations(ops, 3, 145, 4.0f);
   const DeviceTensor scaled(ops, 3, 37, values);
   const DeviceTensor gated(ops, 3, 37, values);
@@ -151,7 +151,7 @@ void CheckHeadSquares(Ops& ops, const Tolerance& tolerance) {
   for (const bool owns : {true, false}) {
     const HeadPlace place = {
         .model = kModel, .first_q_head = 4, .first_kv_head = 2, .owns_kv_heads = owns};
-    const DeviceTensor qkv(ops, 2, 3 * 24, values);
+    const DeviceTensor qkv(ops, 2, int64_t{3} * 24, values);
     const DeviceTensor squares(ops, DType::kF32, 2, 9);
     InStep(ops, [&] { ops.family_ops()->HeadSquares(qkv.view(), kHeld, place, squares.view()); });
     const auto got = squares.Read();
