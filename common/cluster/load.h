@@ -30,8 +30,8 @@ struct EngineLoad {
   int32_t waiting = 0;        // sequences
   int32_t awaiting_kv = 0;    // requests
   int64_t queued_tokens = 0;  // prompt tokens that are not computed yet
-  // Arena blocks. In heartbeats they are divided so that all of them are WorkerInfo::blocks, but for
-  // those leaked.
+  // Arena blocks. In heartbeats they are divided so that all of them are WorkerInfo::blocks, but
+  // for those leaked.
   int32_t blocks_total = 0;
   int32_t blocks_free = 0;  // free, or cached without a user: available to a new request
   // Of blocks_free, those that kDecode requests will take whose prompt another worker has not

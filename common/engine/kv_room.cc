@@ -73,9 +73,8 @@ int32_t KvRoom::ByChunksThenDecodes(int64_t tokens, int64_t prompt) const {
 
 int32_t KvRoom::ReceivedThenDecodes(int64_t tokens, int64_t prompt) const {
   // The first blocks are released after the first step. A second step may be planned before that.
-  return Sum(tokens, [&](int32_t window) {
-    return std::max(BlocksFor(prompt + 2), WindowBlocks(window));
-  });
+  return Sum(tokens,
+             [&](int32_t window) { return std::max(BlocksFor(prompt + 2), WindowBlocks(window)); });
 }
 
 std::vector<int32_t> KvRoom::FirstSizes(int64_t tokens, int32_t cached) const {

@@ -31,8 +31,8 @@ struct KvChunk {
   bool last = false;
 };
 
-// Blocks reserved for a kDecode request. The first `cached_blocks` blocks of tokens already hold the
-// prefix and must not be written.
+// Blocks reserved for a kDecode request. The first `cached_blocks` blocks of tokens already hold
+// the prefix and must not be written.
 struct KvReservation {
   RequestId id;
   Epoch epoch;

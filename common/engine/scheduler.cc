@@ -17,8 +17,7 @@ Scheduler::Scheduler(const Options& options, KvCache& cache)
       slot_limit_(std::min(options.engine.max_sequences, options.engine.max_step_tokens)),
       ordering_(options.engine.policy),
       cache_(cache),
-      room_(cache.windows(), cache.block_tokens(), cache.total(), options.engine.max_step_tokens) {
-}
+      room_(cache.windows(), cache.block_tokens(), cache.total(), options.engine.max_step_tokens) {}
 
 void Scheduler::set_step_time(const StepTimeModel& step_time) {
   step_time_ = step_time;

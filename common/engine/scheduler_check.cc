@@ -71,8 +71,8 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
   }
   for (int32_t group = 0; group < sequence.table.groups(); ++group) {
     // A sequence that waits for KV has its cached blocks already.
-    const int32_t next = sequence.state == SequenceState::kAwaitingKv ? sequence.length()
-                                                                      : sequence.computed;
+    const int32_t next =
+        sequence.state == SequenceState::kAwaitingKv ? sequence.length() : sequence.computed;
     if (sequence.table.first(group) <= room_.FirstRead(group, next)) continue;
     return Broken(
         "request {}: the blocks of {} tokens in cache group {} are released; {} are computed",

@@ -341,8 +341,8 @@ void Scheduler::AdmitReservations(Time now) {
 }
 
 // Blocks that a new sequence may take without taking those that running sequences need. Under
-// kMaxUtilization this is an estimate: each sequence may need one more block of tokens soon, and a prompt
-// admitted into these blocks would only cause preemption.
+// kMaxUtilization this is an estimate: each sequence may need one more block of tokens soon, and a
+// prompt admitted into these blocks would only cause preemption.
 int32_t Scheduler::Spare() const {
   if (!never_evicts()) {
     return cache_.available() - static_cast<int32_t>(running_.size()) * cache_.groups();

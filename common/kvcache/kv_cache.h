@@ -24,9 +24,9 @@ struct PrefixHit {
     int32_t first = 0;
     std::vector<BlockId> blocks;
   };
-  int32_t count = 0;               // blocks of tokens
-  CacheEntryId last = kRootEntry;  // entry of the last block
-  int32_t idle = 0;                // blocks without a user, which `available` counts
+  int32_t count = 0;                   // blocks of tokens
+  CacheEntryId last = kRootEntry;      // entry of the last block
+  int32_t idle = 0;                    // blocks without a user, which `available` counts
   absl::InlinedVector<Part, 1> parts;  // by group; empty when `count` is 0
 };
 

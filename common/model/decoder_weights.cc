@@ -303,9 +303,9 @@ Status LoadLayer(Loader& loader,
   const DecoderSlice& slice = options.slice;
   LayerWeights& to = weights.layers.emplace_back();
   if (options.fp8_kv) {
-    BATON_ASSIGN_OR_RETURN(to.kv_scales,
-                           loader.LoadKvScales(
-                               layer, weights.RopeOf(spec.layers[layer]).magnitude, slice.kv_heads));
+    BATON_ASSIGN_OR_RETURN(
+        to.kv_scales,
+        loader.LoadKvScales(layer, weights.RopeOf(spec.layers[layer]).magnitude, slice.kv_heads));
   }
   if (spec.input_norms()) {
     BATON_ASSIGN_OR_RETURN(

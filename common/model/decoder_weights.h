@@ -65,8 +65,8 @@ struct DecoderWeights {
   std::unique_ptr<Vector> head_bias;
   RopeWeights rope;
   std::optional<RopeWeights> window_rope;  // ModelSpec::window_rope
-  std::vector<LayerWeights> layers;  // the loaded ones
-  size_t bytes = 0;                  // packed bytes of all matrices
+  std::vector<LayerWeights> layers;        // the loaded ones
+  size_t bytes = 0;                        // packed bytes of all matrices
   // The sum of the hashes of the weights that this rank hashes (weights_hash.h), whatever the slice
   // has loaded of them. The sum over the ranks of a group identifies all weights of the model.
   Hash128 hash;

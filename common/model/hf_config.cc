@@ -78,10 +78,8 @@ StatusOr<FeedForward> ReadFeedForward(ModelFamily family, JsonFields& fields) {
 Status RefuseOfGemma(JsonFields& fields) {
   for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     if (!fields.Has(key)) continue;
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: {} is set; only null is supported",
-                      fields.file(),
-                      key);
+    return MakeStatus(
+        StatusCode::kUnimplemented, "{}: {} is set; only null is supported", fields.file(), key);
   }
   if (!fields.BoolOr("use_bidirectional_attention", false)) return fields.status();
   return MakeStatus(StatusCode::kUnimplemented,

@@ -103,8 +103,7 @@ CpuOps::CpuOps(CpuDevice& device, const CpuOptions& options)
       samplers_(static_cast<size_t>(options.threads), Sampler(kernels_)) {}
 
 KvNeeds CpuOps::kv_needs() const {
-  return {
-      .k_dim_major = true, .block_token_multiple = kBlockTokenMultiple, .cache_groups = true};
+  return {.k_dim_major = true, .block_token_multiple = kBlockTokenMultiple, .cache_groups = true};
 }
 
 Status CpuOps::CheckModel(const ModelShape& shape) const {

@@ -205,7 +205,8 @@ void HandoffWorld::OnPrefillEvent(const Event& event) {
   Job& job = prefill_->engine.jobs.at(event.request);
   if (event.number >= kChunk) {
     const auto index = static_cast<uint32_t>(event.number - kChunk);
-    prefill_->role.OnChunk({id, epoch, static_cast<int32_t>(index), 1, {&job.blocks[index], 1}}, now_);
+    prefill_->role.OnChunk({id, epoch, static_cast<int32_t>(index), 1, {&job.blocks[index], 1}},
+                           now_);
     return ActPrefill();
   }
   if (event.number == kStarted) {

@@ -74,8 +74,8 @@ class KvOfTokens {
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       std::vector<uint64_t>& values = layers_[layer];
       const auto position = static_cast<int64_t>(values.size());
-      values.push_back(KvOf(
-          values.empty() ? 0 : values.back(), token, position, static_cast<int32_t>(layer)));
+      values.push_back(
+          KvOf(values.empty() ? 0 : values.back(), token, position, static_cast<int32_t>(layer)));
     }
   }
   size_t size() const { return layers_[0].size(); }
@@ -349,8 +349,7 @@ std::vector<uint64_t> FakeExecutor::RunLayer(const Work& work,
                                              int32_t layer,
                                              int32_t begin) {
   const KvView& kv = arena_.view;
-  const auto table =
-      std::span(work.block_tables).subspan(rows.TableOf(kv.PlaceOf(layer).group));
+  const auto table = std::span(work.block_tables).subspan(rows.TableOf(kv.PlaceOf(layer).group));
   std::vector<uint64_t> values;
   uint64_t previous = 0;
   for (int32_t position = begin; position < rows.context + rows.row_count; ++position) {
@@ -455,9 +454,8 @@ std::vector<SampledToken> FakeExecutor::ExpectedPrompt(const Request& request) c
   const std::vector<TokenId> tokens = request.tokens.ToVector();
   for (int32_t at = 0; at + 1 < request.prompt_length; ++at) {
     kv.Add(tokens[at]);
-    expected.push_back(Choose(kv.Digest(),
-                              {.params = &params, .forced = tokens[at + 1]},
-                              traits_.vocabulary));
+    expected.push_back(
+        Choose(kv.Digest(), {.params = &params, .forced = tokens[at + 1]}, traits_.vocabulary));
   }
   return expected;
 }

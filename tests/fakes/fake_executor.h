@@ -27,9 +27,9 @@ class FakeDevice final : public Device {
 };
 
 // An executor whose model's next token is a hash of everything that a real model may depend on: the
-// whole visible KV of each layer as stored in the blocks, the sampling parameters, the seed and position, and the
-// split into prompt and output. It writes real KV blocks and reads them back. A wrong block, stale
-// KV, a missing copy or a wrong position therefore changes all later tokens.
+// whole visible KV of each layer as stored in the blocks, the sampling parameters, the seed and
+// position, and the split into prompt and output. It writes real KV blocks and reads them back. A
+// wrong block, stale KV, a missing copy or a wrong position therefore changes all later tokens.
 class FakeExecutor final : public Executor {
  public:
   struct Shape {

@@ -83,9 +83,10 @@ TEST_P(RouterCluster, PromptsOfALongQueueGoToDecodeWorkers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models,
-                         RouterCluster,
-                         ::testing::Values("llama_gqa", "mistral_window", "qwen3_moe", "gemma3_text"));
+INSTANTIATE_TEST_SUITE_P(
+    Models,
+    RouterCluster,
+    ::testing::Values("llama_gqa", "mistral_window", "qwen3_moe", "gemma3_text"));
 
 }  // namespace
 }  // namespace baton

@@ -23,13 +23,13 @@ namespace baton::cuda {
 // launch can be replayed.
 struct AttentionPlan {
   AttentionShape shape;
-  ClusterWork cluster;      // single rows: short contexts, or fixed splits
-  StreamKWork work_tiles;   // single rows
-  PagedWork rows;           // sequences with one or a few rows
-  PagedWork chunks;         // prompt chunks, read from their blocks
-  bool rows_alone = false;  // how `chunks` are computed (rows_alone.h)
+  ClusterWork cluster;             // single rows: short contexts, or fixed splits
+  StreamKWork work_tiles;          // single rows
+  PagedWork rows;                  // sequences with one or a few rows
+  PagedWork chunks;                // prompt chunks, read from their blocks
+  bool rows_alone = false;         // how `chunks` are computed (rows_alone.h)
   std::vector<RaggedWork> ragged;  // prompt chunks, contiguous
-  PortableWork portable;    // shapes that no other kernel supports
+  PortableWork portable;           // shapes that no other kernel supports
 
   bool operator==(const AttentionPlan&) const = default;
 };
@@ -68,8 +68,8 @@ class Attention final {
   // Prompt chunks that one launch of FlashAttention 3 computes.
   struct RaggedGroup {
     std::span<const AttentionSequence> chunks;
-    bool cached = false;   // reads K and V of the cache instead of those of the step
-    size_t gathered = 0;   // bytes of their copy
+    bool cached = false;  // reads K and V of the cache instead of those of the step
+    size_t gathered = 0;  // bytes of their copy
   };
   // Divides many_.
   std::vector<RaggedGroup> RaggedGroups(const AttentionShape& shape, const KvView& kv) const;

@@ -26,9 +26,7 @@ class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
     path_ = std::string(BATON_TEST_DATA) + "/tiny/" + GetParam();
     auto model = OpenModel(path_);
     BATON_CHECK(model.ok(), "{}", Message(model.status()));
-    auto ops = MakeCpuOps(device_, {.threads = 1});
-    BATON_CHECK(ops.ok(), "{}", Message(ops.status()));
-    ops_ = *std::move(ops);
+    ops_ = MakeCpuOps(device_, {.threads = 1}).value();
     auto decoder = Decoder::Load(model->spec, *model->weights, *ops_, {640, 64});
     BATON_CHECK(decoder.ok(), "{}", Message(decoder.status()));
     decoder_ = *std::move(decoder);

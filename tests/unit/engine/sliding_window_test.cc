@@ -23,9 +23,7 @@ HarnessOptions Options() {
 
 class SlidingWindowTest : public testing::TestWithParam<bool> {
  protected:
-  static FakeExecutor::Shape Shape() {
-    return {.windows = {kWindow}, .queues_steps = GetParam()};
-  }
+  static FakeExecutor::Shape Shape() { return {.windows = {kWindow}, .queues_steps = GetParam()}; }
   // Runs until idle. Returns the most blocks in use after steps that computed no prompt.
   static int32_t MaxBlocksWhileDecoding(EngineHarness& harness) {
     int32_t most = 0;
@@ -167,9 +165,8 @@ constexpr int32_t kWideWindow = 32;
 class SmallArenaTest : public testing::TestWithParam<std::tuple<bool, bool, AdmissionPolicy>> {
  protected:
   static FakeExecutor::Shape Shape() {
-    return {.context_length = 4096,
-            .windows = {kWideWindow},
-            .queues_steps = std::get<0>(GetParam())};
+    return {
+        .context_length = 4096, .windows = {kWideWindow}, .queues_steps = std::get<0>(GetParam())};
   }
   static HarnessOptions Options(int32_t blocks) {
     HarnessOptions options;

@@ -248,8 +248,8 @@ TEST_F(CacheGroupsTest, APrefixEndsWhereEveryGroupCanResume) {
 TEST_F(CacheGroupsTest, AHandOffNeedsEachBlock) {
   StorePrefix(6);
   Evict(1, 3);
-  const auto all = cache_.Match(
-      BlockHashes(tokens_, kBlockTokens, {}), tokens_, 99, KvCache::Want::kAll);
+  const auto all =
+      cache_.Match(BlockHashes(tokens_, kBlockTokens, {}), tokens_, 99, KvCache::Want::kAll);
   EXPECT_EQ(all.count, 3);
   EXPECT_EQ(all.parts[1].first, 0);
   EXPECT_EQ(Match(cache_, tokens_).count, 6);

@@ -34,7 +34,8 @@ TEST(KvLayoutTest, BlocksLieOneAfterAnother) {
   EXPECT_TRUE(layout.Validate().ok()) << layout.Validate();
   constexpr int64_t kHeadBytes = 16 * 8 * 2;
   EXPECT_EQ(ShardBlockBytes(layout, WholeModel(layout)), 3u * 2 * 4 * kHeadBytes);
-  const KvView view = MakeView(layout, WholeModel(layout), PlacesOf(layout, WholeModel(layout)), nullptr, 5);
+  const KvView view =
+      MakeView(layout, WholeModel(layout), PlacesOf(layout, WholeModel(layout)), nullptr, 5);
   EXPECT_EQ(view.block_stride, static_cast<int64_t>(ShardBlockBytes(layout, WholeModel(layout))));
   int64_t expected = 0;
   for (int32_t block = 0; block < 5; ++block) {
@@ -95,8 +96,8 @@ std::vector<int32_t> Windows(int32_t layers, int32_t window, int32_t period) {
 }
 
 TEST(KvLayoutTest, LayersOfEachWindowHaveBlocksOfTheirOwn) {
-  const KvLayout layout = DenseLayout(
-      {.layers = 24, .kv_heads = 8, .head_dim = 64, .windows = Windows(24, 128, 2)});
+  const KvLayout layout =
+      DenseLayout({.layers = 24, .kv_heads = 8, .head_dim = 64, .windows = Windows(24, 128, 2)});
   ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
   ASSERT_EQ(layout.groups.size(), 2u);
   EXPECT_EQ(layout.groups[0].sliding_window, 0);
@@ -132,8 +133,8 @@ TEST(KvLayoutTest, FewBytesOfBlocksStayEmpty) {
 }
 
 TEST(KvLayoutTest, APipelineStageFillsEqualPartsOfAllBlocks) {
-  const KvLayout layout = DenseLayout(
-      {.layers = 48, .kv_heads = 1, .head_dim = 8, .windows = Windows(48, 64, 6)});
+  const KvLayout layout =
+      DenseLayout({.layers = 48, .kv_heads = 1, .head_dim = 8, .windows = Windows(48, 64, 6)});
   EXPECT_EQ(layout.groups.size(), 6u);
   const KvShard stage = {.first_layer = 24, .layer_count = 24, .first_head = 0, .head_count = 1};
   EXPECT_EQ(2 * ShardBlockBytes(layout, stage), ShardBlockBytes(layout, WholeModel(layout)));

@@ -70,27 +70,10 @@ class HfFamilyTest : public testing::Test {
 };
 
 constexpr const char* kTinyFamilies[] = {
-    "glm4",
-    "granite",
-    "granitemoe",
-    "olmo2",
-    "seed_oss",
-    "exaone4",
-    "dots1",
-    "glm4_moe",
-    "qwen2_moe",
-    "phi3",
-    "phi3_longrope",
-    "smollm3",
-    "minimax_m2",
-    "cohere",
-    "hunyuan_v1_dense",
-    "stablelm",
-    "phi",
-    "olmo3",
-    "cohere2",
-    "gemma3_text",
-    "gpt_neox",
+    "glm4",       "granite",     "granitemoe",       "olmo2",    "seed_oss",      "exaone4",
+    "dots1",      "glm4_moe",    "qwen2_moe",        "phi3",     "phi3_longrope", "smollm3",
+    "minimax_m2", "cohere",      "hunyuan_v1_dense", "stablelm", "phi",           "olmo3",
+    "cohere2",    "gemma3_text", "gpt_neox",
 };
 
 TEST_F(HfFamilyTest, KeysOfPublishedCheckpointsMeanTheSame) {
@@ -452,7 +435,8 @@ TEST_F(HfFamilyTest, ResidualsWithoutInputNormsHaveNoScale) {
               HasSubstr("spec: residual scale 0.5 must be 1 in layers without input norms"));
   spec = Good(Tiny("dots1"));
   spec.feed_forward = FeedForward::kGelu;
-  EXPECT_THAT(Message(spec.Validate("spec")), HasSubstr("experts must have feed-forward networks gated by silu"));
+  EXPECT_THAT(Message(spec.Validate("spec")),
+              HasSubstr("experts must have feed-forward networks gated by silu"));
   spec = Good(Tiny("granite"));
   spec.embedding_scale = std::numeric_limits<float>::quiet_NaN();
   EXPECT_THAT(Message(spec.Validate("spec")), HasSubstr("embedding scale is nan"));

@@ -121,9 +121,9 @@ const TinyCase kMoreFamilies[] = {{"granite", "granite"},
                                   {"stablelm", "stablelm"},
                                   {"phi", "phi"},
                                   {"gpt_neox", "gpt_neox"},
-                                   {"olmo3", "olmo3"},
-                                   {"cohere2", "cohere2"},
-                                   {"gemma3_text", "gemma3_text"}};
+                                  {"olmo3", "olmo3"},
+                                  {"cohere2", "cohere2"},
+                                  {"gemma3_text", "gemma3_text"}};
 
 std::string NameOf(const testing::TestParamInfo<std::tuple<TinyCase, CpuIsa>>& test) {
   return fmt::format("{}_{}", std::get<0>(test.param).name, Name(std::get<1>(test.param)));
