@@ -24,19 +24,18 @@ KvRoom::KvRoom(std::span<const int32_t> windows,
   const bool ends = sliding < std::ssize(windows_);
   const int64_t room = (blocks - in_windows) / (std::ssize(windows_) * (ends ? kChunkPart : 1));
   slides_ = sliding > 0 && room >= kLeastChunkBlocks;
-  chunk_tokens_ =
-      slides_ ? static_cast<int32_t>(std::min<int64_t>(max_step_tokens, room * block_tokens))
-              : max_step_tokens;
-  max_tokens_ = slides_ && !ends ? std::numeric_limits<int64_t>::max() : MaxTokens();
+  const int64_t largest = slides_ ? room * block_tokens : max_step_tokens;
+  chunk_tokens_ = static_cast<int32_t>(std::min<int64_t>(max_step_tokens, largest));
+  max_tokens_ = slides_ && !ends ? std::numeric_limits<int64_t>::max() : MaxTokens(largest);
 }
 
 // By bisection, because the blocks of a sequence grow with its tokens.
-int64_t KvRoom::MaxTokens() const {
+int64_t KvRoom::MaxTokens(int64_t chunk) const {
   int64_t fits = 0;
   int64_t too_many = int64_t{blocks_} + 1;  // blocks of tokens
   while (fits + 1 < too_many) {
     const int64_t middle = (fits + too_many) / 2;
-    (ByChunks(middle * block_tokens_) <= blocks_ ? fits : too_many) = middle;
+    (HeldBy(middle * block_tokens_, chunk) <= blocks_ ? fits : too_many) = middle;
   }
   return fits * block_tokens_ + 1;
 }
@@ -59,9 +58,12 @@ int32_t KvRoom::All(int64_t tokens) const {
   return BlocksFor(tokens) * static_cast<int32_t>(windows_.size());
 }
 
+int32_t KvRoom::HeldBy(int64_t tokens, int64_t chunk) const {
+  return Sum(tokens, [&](int32_t window) { return WindowBlocks(window) + BlocksFor(chunk); });
+}
+
 int32_t KvRoom::ByChunks(int64_t tokens) const {
-  return Sum(tokens,
-             [&](int32_t window) { return WindowBlocks(window) + BlocksFor(chunk_tokens_); });
+  return HeldBy(tokens, chunk_tokens_);
 }
 
 int32_t KvRoom::ByChunksThenDecodes(int64_t tokens, int64_t prompt) const {

@@ -27,7 +27,8 @@ class KvRoom final {
   // The most tokens of a chunk: windows and chunks must fit into the arena.
   int32_t chunk_tokens() const { return chunk_tokens_; }
   // The most tokens of a sequence: it must fit into the arena when all others are preempted. The KV
-  // of the last token is never computed, so one token more than the arena holds.
+  // of the last token is never computed, so one token more than the arena holds. Does not depend on
+  // `max_step_tokens`, so that workers with equal arenas end an answer at the same token.
   int64_t max_tokens() const { return max_tokens_; }
 
   // A sequence of `tokens` tokens that holds each block.
@@ -58,7 +59,9 @@ class KvRoom final {
   // blocks, but at most, and else, the blocks for `tokens`.
   template <class OfWindow>
   int32_t Sum(int64_t tokens, const OfWindow& of_window) const;
-  int64_t MaxTokens() const;
+  // ByChunks of up to `chunk` tokens.
+  int32_t HeldBy(int64_t tokens, int64_t chunk) const;
+  int64_t MaxTokens(int64_t chunk) const;
 
   const std::vector<int32_t> windows_;
   const int32_t block_tokens_;

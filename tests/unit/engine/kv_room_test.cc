@@ -41,10 +41,17 @@ TEST(KvRoomTest, GroupsWithAWindowLeaveTheArenaToTheOthers) {
   EXPECT_EQ(room.All(400), 300);
   EXPECT_EQ(room.ByChunks(400), 100 + 2 * (4 + 4));
   EXPECT_EQ(room.FirstSizes(400, 20), (std::vector<int32_t>{100, 24, 24}));
-  // 184 blocks are left to the group without a window.
-  EXPECT_EQ(room.max_tokens(), 184 * kBlockTokens + 1);
-  EXPECT_LE(room.ByChunks(room.max_tokens() - 1), 200);
-  EXPECT_GT(room.ByChunks(room.max_tokens()), 200);
+  // With chunks of up to 16 blocks, 160 are left to the group without a window.
+  EXPECT_EQ(room.max_tokens(), 160 * kBlockTokens + 1);
+}
+
+// Workers with equal arenas end an answer at the same token, however large their steps are.
+TEST(KvRoomTest, TheLongestSequenceDoesNotDependOnTheSteps) {
+  const std::vector<int32_t> windows = {0, 10};
+  const KvRoom small(windows, kBlockTokens, 100, 8);
+  const KvRoom large(windows, kBlockTokens, 100, 4096);
+  EXPECT_LT(small.chunk_tokens(), large.chunk_tokens());
+  EXPECT_EQ(small.max_tokens(), large.max_tokens());
 }
 
 // Every size of arena leaves room for windows and chunks, and for the longest sequence.

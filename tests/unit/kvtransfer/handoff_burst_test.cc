@@ -82,8 +82,7 @@ TEST_F(BurstHandoffTest, HoldsBackNoMoreThanAChannelHolds) {
 // Once the rates are known, layers go in units: what is hidden in any case goes together, and only
 // the last unit waits for the end of the computation.
 TEST(LayerUnitTest, LayersGoInUnits) {
-  // The time to compute them: long beside the time to send them, also in an emulator.
-  constexpr auto kTwoLayers = std::chrono::milliseconds(300);
+  constexpr auto kTwoLayers = std::chrono::milliseconds(50);  // the time to compute them
   for (const std::string transport : {"shm", "tcp"}) {
     SCOPED_TRACE(transport);
     HandoffPair::Options options;
