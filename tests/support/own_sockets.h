@@ -25,7 +25,8 @@ int AwaitAccepted(int client, Duration limit = std::chrono::seconds(10));
 // false when the socket does not have the option within the limit.
 bool AwaitNoDelay(int fd, Duration limit = std::chrono::seconds(10));
 
-// The number of TCP segments with data that the socket has received.
+// The number of TCP segments with data that the socket has received. 0 also where an emulator
+// (QEMU's user mode) does not pass the count on.
 uint32_t ReceivedSegments(int fd);
 
 }  // namespace baton
