@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/kvcache/layout.h"
+
 namespace baton {
 namespace {
 
@@ -52,6 +54,20 @@ TEST(KvRoomTest, TheLongestSequenceDoesNotDependOnTheSteps) {
   const KvRoom large(windows, kBlockTokens, 100, 4096);
   EXPECT_LT(small.chunk_tokens(), large.chunk_tokens());
   EXPECT_EQ(small.max_tokens(), large.max_tokens());
+}
+
+// Sequences of 32k tokens in the shapes of gpt-oss-20b and of Gemma-3-27B, beside a cache that
+// keeps all tokens of all layers.
+TEST(KvRoomTest, ModelsWithSomeWindowsHoldSeveralTimesTheTokens) {
+  const auto gain = [](int32_t layers, int32_t window, int32_t period) {
+    DenseKv kv = {.layers = layers, .kv_heads = 8, .head_dim = 64};
+    kv.windows.assign(layers, window);
+    for (int32_t layer = period - 1; layer < layers; layer += period) kv.windows[layer] = 0;
+    const KvRoom room(DenseLayout(kv).windows(), kv.block_tokens, 1 << 20, 2048);
+    return static_cast<double>(room.All(32768)) / room.ByChunksThenDecodes(32768, 0);
+  };
+  EXPECT_GT(gain(24, 128, 2), 1.9);
+  EXPECT_GT(gain(62, 1024, 6), 4);
 }
 
 // Every size of arena leaves room for windows and chunks, and for the longest sequence.
