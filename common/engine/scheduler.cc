@@ -119,7 +119,7 @@ void Scheduler::CountHeld(const ActiveRequest& active, int32_t requests) {
   if (active.awaits_reservation()) {
     expected_blocks_ += requests * room_.All(active.sequences[0].length());
   } else {
-    waiting_tokens_ += requests * active.sequences[0].length();
+    waiting_tokens_ += int64_t{requests} * active.sequences[0].length();
   }
 }
 
