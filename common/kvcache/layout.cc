@@ -252,7 +252,7 @@ std::vector<int32_t> ChooseLayerGroups(const KvLayout& layout) {
   const auto most = static_cast<size_t>(std::min(layers, kMaxLayerGroups));
   const auto groups = static_cast<int32_t>(std::clamp<size_t>(bytes / kGroupBytes, 1, most));
   if (groups == 1) return {layers};
-  const size_t layer_bytes = bytes / layers;
+  const size_t layer_bytes = std::max<size_t>(bytes / layers, 1);
   const auto least = static_cast<int32_t>((kGroupBytes + layer_bytes - 1) / layer_bytes);
   const int32_t last = std::max(layers / kLastGroupShare, least);
   std::vector<int32_t> ends;
