@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/kvcache/layout.h"
+
 namespace baton {
 
 KvRoom::KvRoom(std::span<const int32_t> windows,
@@ -91,8 +93,7 @@ std::vector<int32_t> KvRoom::FirstSizes(int64_t tokens, int32_t cached) const {
 }
 
 int32_t KvRoom::FirstRead(int32_t group, int32_t next) const {
-  const int32_t window = windows_[group];
-  return window == 0 || next < window ? 0 : (next - window + 1) / block_tokens_;
+  return FirstBlockRead(next, windows_[group], block_tokens_);
 }
 
 }  // namespace baton

@@ -7,7 +7,7 @@ namespace baton {
 
 // The blocks that the copies of one step read. They are not free before Clear, even when all leases
 // have released them: a peer may write a free block at once, before the copy has run. But the last
-// lease on such a block may write the block in a later step (Lease::IsExclusive), because a device
+// lease on such a block may write the block in a later step (Lease::HasRoom), because a device
 // executes its steps in order. Belongs to the thread of the cache.
 class CopySources final {
  public:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/kvcache/layout.h"
+
 namespace baton {
 namespace {
 
@@ -28,9 +30,8 @@ KvCache::KvCache(int32_t blocks,
       prefix_(prefix_cache ? blocks : 0, block_tokens, groups(), LongestGroup(windows_)) {}
 
 int32_t KvCache::FirstRead(int32_t count, int32_t window) const {
-  if (window == 0) return 0;
-  const int64_t first = (int64_t{count} * block_tokens_ - window + 1) / block_tokens_;
-  return static_cast<int32_t>(std::clamp<int64_t>(first, 0, count - 1));
+  // A lease holds one block of each group at least.
+  return std::min(FirstBlockRead(int64_t{count} * block_tokens_, window, block_tokens_), count - 1);
 }
 
 PrefixHit KvCache::Match(std::span<const Hash128> hashes,

@@ -115,6 +115,12 @@ inline KvShard WholeModel(const KvLayout& layout) {
   return {0, layout.layers(), 0, layout.sharded_heads()};
 }
 
+// The first block of tokens that token number `next` reads in layers with `window`; 0: all tokens.
+inline int32_t FirstBlockRead(int64_t next, int32_t window, int32_t block_tokens) {
+  const bool all = window == 0 || next < window;
+  return all ? 0 : static_cast<int32_t>((next - window + 1) / block_tokens);
+}
+
 // How many layers of `group` lie before layer `layer` of the model.
 int32_t LayersBefore(const KvCacheGroup& group, int32_t layer);
 

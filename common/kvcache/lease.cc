@@ -42,28 +42,26 @@ std::vector<BlockId> Lease::Entries(int32_t begin, int32_t end) const {
   return entries;
 }
 
-bool Lease::GrowTo(std::span<const int32_t> sizes) {
+// `size_of(group)` is the size that the table of a group has at least.
+template <class SizeOf>
+bool Lease::Grow(const SizeOf& size_of) {
   int64_t count = 0;
   for (int32_t group = 0; group < groups(); ++group) {
-    count += std::max(0, sizes[group] - size(group));
+    count += std::max(0, size_of(group) - size(group));
   }
   if (count > cache_->available()) return false;
   for (int32_t group = 0; group < groups(); ++group) {
-    while (size(group) < sizes[group]) tables_[group].blocks.push_back(*cache_->Take());
+    while (size(group) < size_of(group)) tables_[group].blocks.push_back(*cache_->Take());
   }
   return true;
 }
 
+bool Lease::GrowTo(std::span<const int32_t> sizes) {
+  return Grow([sizes](int32_t group) { return sizes[group]; });
+}
+
 bool Lease::GrowTo(int32_t size) {
-  int64_t count = 0;
-  for (const Table& table : tables_) {
-    count += std::max<int64_t>(0, size - std::ssize(table.blocks));
-  }
-  if (count > cache_->available()) return false;
-  for (Table& table : tables_) {
-    while (std::cmp_less(table.blocks.size(), size)) table.blocks.push_back(*cache_->Take());
-  }
-  return true;
+  return Grow([size](int32_t) { return size; });
 }
 
 void Lease::Take(const PrefixHit& prefix) {
@@ -120,11 +118,6 @@ void Lease::Replace(int32_t group, int32_t index, BlockId block) {
   cache_->pool_.Retain(block);
   cache_->pool_.Release(tables_[group].blocks[index]);
   tables_[group].Put(index, block);
-}
-
-bool Lease::IsExclusive(int32_t index) const {
-  return std::ranges::all_of(
-      tables_, [&](const Table& table) { return cache_->is_exclusive(table.blocks[index]); });
 }
 
 bool Lease::HasRoom(int32_t size, int32_t index) const {

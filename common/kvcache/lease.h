@@ -63,10 +63,8 @@ class Lease final {
   void ReleaseBefore(int32_t group, int32_t index);
   // Releases the block at `index` and takes `block`, which has users or is cached, in its place.
   void Replace(int32_t group, int32_t index, BlockId block);
-  // Whether this lease is the only user of the blocks at `index`, apart from copies of earlier
-  // steps that read them.
-  bool IsExclusive(int32_t index) const;
-  // Whether each table has `size` entries, and IsExclusive(index).
+  // Whether each table has `size` entries, and this lease is the only user of the blocks at
+  // `index`, apart from copies of earlier steps that read them.
   bool HasRoom(int32_t size, int32_t index) const;
   // Makes this lease exclusive in the blocks at `index`. New blocks take the places of those that
   // have other users, and are added to `copies`. The caller must run the copies before it writes
@@ -85,6 +83,9 @@ class Lease final {
 
     void Put(int32_t index, BlockId block);
   };
+
+  template <class SizeOf>
+  bool Grow(const SizeOf& size_of);
 
   KvCache* cache_ = nullptr;
   absl::InlinedVector<Table, 1> tables_;

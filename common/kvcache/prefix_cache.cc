@@ -27,10 +27,6 @@ std::span<const TokenId> PrefixCache::TokensOf(int32_t slot) const {
   return const_cast<PrefixCache*>(this)->TokensOf(slot);
 }
 
-int32_t& PrefixCache::BlockIn(int32_t slot, int32_t group) {
-  return blocks_[static_cast<size_t>(slot) * groups_ + group];
-}
-
 std::optional<PrefixCache::Entry> PrefixCache::Find(const Hash128& hash,
                                                     CacheEntryId parent,
                                                     std::span<const TokenId> tokens) const {
@@ -68,14 +64,14 @@ std::optional<PrefixCache::Entry> PrefixCache::Insert(const Hash128& hash,
 }
 
 std::optional<BlockId> PrefixCache::BlockOf(const Entry& entry, int32_t group) const {
-  const int32_t block = const_cast<PrefixCache*>(this)->BlockIn(entry.slot, group);
+  const int32_t block = blocks_[IndexOf(entry.slot, group)];
   if (block == kNone) return std::nullopt;
   return BlockId(static_cast<uint32_t>(block));
 }
 
 void PrefixCache::Add(const Entry& entry, int32_t group, BlockId block) {
   BATON_CHECK(!Contains(block), "block {} is in the prefix cache already", block);
-  int32_t& place = BlockIn(entry.slot, group);
+  int32_t& place = blocks_[IndexOf(entry.slot, group)];
   BATON_CHECK(place == kNone, "an entry of the prefix cache has two blocks of group {}", group);
   place = static_cast<int32_t>(block.value());
   places_[block.value()] = {entry.slot, group};
@@ -87,7 +83,7 @@ void PrefixCache::Add(const Entry& entry, int32_t group, BlockId block) {
 void PrefixCache::Remove(BlockId block) {
   BATON_CHECK(Contains(block), "block {} is not in the prefix cache", block);
   const auto [slot, group] = std::exchange(places_[block.value()], {});
-  BlockIn(slot, group) = kNone;
+  blocks_[IndexOf(slot, group)] = kNone;
   --size_;
   Tell(CacheEvent::Kind::kRemoved, slot, group);
   if (--slots_[slot].blocks > 0) return;
@@ -97,7 +93,7 @@ void PrefixCache::Remove(BlockId block) {
 }
 
 bool PrefixCache::IsTold(int32_t slot) const {
-  return blocks_[static_cast<size_t>(slot) * groups_ + told_] != kNone;
+  return blocks_[IndexOf(slot, told_)] != kNone;
 }
 
 void PrefixCache::Tell(CacheEvent::Kind kind, int32_t slot, int32_t group) {
@@ -147,7 +143,7 @@ Status PrefixCache::Check() const {
   }
   for (size_t i = 0; i < places_.size(); ++i) {
     const auto [slot, group] = places_[i];
-    if (slot == kNone || std::cmp_equal(blocks_[static_cast<size_t>(slot) * groups_ + group], i)) {
+    if (slot == kNone || std::cmp_equal(blocks_[IndexOf(slot, group)], i)) {
       continue;
     }
     return MakeStatus(StatusCode::kInternal, "cached block {} is not in its entry", i);

@@ -85,7 +85,10 @@ class PrefixCache final {
 
   std::span<TokenId> TokensOf(int32_t slot);
   std::span<const TokenId> TokensOf(int32_t slot) const;
-  int32_t& BlockIn(int32_t slot, int32_t group);
+  // The place in blocks_.
+  size_t IndexOf(int32_t slot, int32_t group) const {
+    return static_cast<size_t>(slot) * groups_ + group;
+  }
   int32_t NewSlot();
   bool IsTold(int32_t slot) const;
   CacheEvent& NewEvent(CacheEvent::Kind kind);

@@ -182,15 +182,8 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   tables.table_starts = step.d_table_starts;
   tables.row_starts = Write(fixed, row_starts);
   tables.last_tokens = Write(fixed, last_tokens);
-  const std::vector<RaggedGroup> groups = RaggedGroups(shape, kv);
-  if (!many_.empty() && UsesRagged(shape, kv, groups)) {
-    for (const RaggedGroup& group : groups) {
-      BATON_ASSIGN_OR_RETURN(plan.ragged.emplace_back(), PlanRagged(group, shape, step, kv, fixed));
-    }
-  } else if (!many_.empty()) {
-    BATON_ASSIGN_OR_RETURN(plan.chunks,
-                           PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
-    plan.rows_alone = options_.deterministic;
+  if (!many_.empty()) {
+    BATON_RETURN_IF_ERROR(PlanChunks(shape, step, kv, tables, fixed, plan));
   }
   const auto launched = step.recorded ? step.rows : static_cast<int32_t>(singles_.size());
   const DecodeBatch rows = DecodeBatchOf(singles_, shape.window, launched);
@@ -208,6 +201,25 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
     BATON_ASSIGN_OR_RETURN(plan.rows, PlanPaged(shape, step, kDecodeTile, tables, fixed));
   }
   return plan;
+}
+
+Status Attention::PlanChunks(const AttentionShape& shape,
+                             const StepLayout& step,
+                             const KvView& kv,
+                             const SequenceTables& tables,
+                             StepBuffer& fixed,
+                             AttentionPlan& plan) {
+  const std::vector<RaggedGroup> groups = RaggedGroups(shape, kv);
+  if (!UsesRagged(shape, kv, groups)) {
+    plan.rows_alone = options_.deterministic;
+    BATON_ASSIGN_OR_RETURN(plan.chunks,
+                           PlanPaged(shape, step, ChunkTile(shape.head_dim), tables, fixed));
+    return OkStatus();
+  }
+  for (const RaggedGroup& group : groups) {
+    BATON_ASSIGN_OR_RETURN(plan.ragged.emplace_back(), PlanRagged(group, shape, step, kv, fixed));
+  }
+  return OkStatus();
 }
 
 ClusterWork Attention::PlanCluster(const AttentionShape& shape,

@@ -79,6 +79,13 @@ class Attention final {
                   std::span<const RaggedGroup> groups);
   // Whether chunks read the cache instead of the K and V of the step.
   bool GathersAll(const KvView& kv) const;
+  // Adds the prompt chunks, many_, to `plan`.
+  Status PlanChunks(const AttentionShape& shape,
+                    const StepLayout& step,
+                    const KvView& kv,
+                    const SequenceTables& tables,
+                    StepBuffer& fixed,
+                    AttentionPlan& plan);
   ClusterWork PlanCluster(const AttentionShape& shape,
                           const StepLayout& step,
                           const KvView& kv,

@@ -68,7 +68,7 @@ void CheckPlan(const Scheduler& scheduler,
     ASSERT_LE(cache.BlocksFor(row.first + row.count), row.sequence->table.size());
     ASSERT_EQ(row.samples > 0, row.first + row.count == row.sequence->length());
     const int32_t written = row.first / cache.block_tokens();
-    ASSERT_TRUE(row.sequence->table.IsExclusive(written)) << "a shared block is written";
+    ASSERT_TRUE(row.sequence->table.HasRoom(written + 1, written)) << "a shared block is written";
     const bool prompt = row.sequence->remaining() > 1;
     ASSERT_TRUE(prompt || !in_prompts || left.contains(row.sequence->request->request.id) ||
                 row.sequence->request->times.cached_tokens > 0 || row.sequence->length() == 1);
@@ -176,7 +176,7 @@ void CheckPipelinePlan(const StepPlan& plan,
     ASSERT_EQ(row.samples > 0, row.sequence->unplanned() == 0);
     ASSERT_LE(cache.BlocksFor(row.first + row.count), row.sequence->table.size());
     const int32_t written = row.first / cache.block_tokens();
-    ASSERT_TRUE(row.sequence->table.IsExclusive(written)) << "a shared block is written";
+    ASSERT_TRUE(row.sequence->table.HasRoom(written + 1, written)) << "a shared block is written";
     for (const StepPlan& other : under_way) {
       for (const PlanRow& earlier : other.rows) {
         if (earlier.sequence != row.sequence) continue;

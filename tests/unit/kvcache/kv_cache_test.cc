@@ -167,9 +167,9 @@ TEST_F(CopiedBlockTest, SharedBlockIsCopiedBeforeItIsWritten) {
 TEST_F(CopiedBlockTest, WhatACopyReadsIsNotFreeButMayBeWrittenByItsLastLease) {
   CopySources sources;
   sources.Add(cache_, BlockId(static_cast<uint32_t>(copies_[0].from)));
-  EXPECT_TRUE(one_.IsExclusive(0));
+  EXPECT_TRUE(one_.HasRoom(1, 0));
   Lease three = one_.Share(1);
-  EXPECT_FALSE(one_.IsExclusive(0));
+  EXPECT_FALSE(one_.HasRoom(1, 0));
   three.Clear();
   one_.Clear();
   EXPECT_EQ(cache_.available(), 0);
