@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "common/kvcache/block_hash.h"
 #include "common/kvcache/copy_sources.h"
 
@@ -195,7 +197,7 @@ class CacheGroupsTest : public testing::Test {
   void Evict(int32_t group, int32_t index) {
     const auto hashes = BlockHashes(tokens_, kBlockTokens, {});
     std::optional<PrefixCache::Entry> entry = PrefixCache::Entry{};
-    for (int32_t i = 0; i <= index && entry; ++i) {
+    for (size_t i = 0; std::cmp_less_equal(i, index) && entry; ++i) {
       entry = cache_.prefix().Find(
           hashes[i], entry->id, std::span(tokens_).subspan(i * kBlockTokens, kBlockTokens));
     }
