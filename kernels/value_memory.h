@@ -23,6 +23,7 @@ enum class ValueReach : uint8_t {
 // A value of steps, for which Ops::PlaceValues finds memory.
 struct ValueUse {
   DType dtype = DType::kF32;
+  ValueReach reach = ValueReach::kStep;
   int64_t rows = 0;  // at most
   int64_t cols = 0;
   // The ops that write it first and use it last, by their position among the ops of all kinds of
@@ -30,7 +31,6 @@ struct ValueUse {
   // apart.
   size_t first = 0;
   size_t last = 0;
-  ValueReach reach = ValueReach::kStep;
 };
 
 // The memory of values; freed on destruction.

@@ -69,8 +69,10 @@ class KvReceiver final {
   // Passes on a message of the peer. After InvalidArgument or ResourceExhausted close the stream.
   Status OnMessage(const WorkerId& peer, Envelope envelope);
 
-  // Accepts an offer. `blocks` is the whole block table of the prompt. The first `cached_blocks` of
-  // them already hold their KV and are not written.
+  // Accepts an offer. `blocks` is the block table of the prompt, with one entry per block of tokens
+  // and cache group: blocks[i · cache groups + g]. Entries of blocks that are not owed (OwedBlocks)
+  // are not read. The first `cached_blocks` blocks of tokens already hold their KV and are not
+  // written.
   void Grant(SessionId session,
              Epoch epoch,
              uint32_t cached_blocks,

@@ -78,8 +78,9 @@ class KvSender final {
   // for a session that is under way.
   void Offer(OfferRequest request);
   // Blocks first_index, first_index + 1, … of the prompt are final and may be sent. `blocks` has
-  // one entry per block of the prompt and cache group of the layout, cache group by cache group for
-  // each block. Calls may come in any order, before or after the grant.
+  // one entry per block of tokens and cache group of the layout, cache group by cache group for
+  // each block of tokens. Entries of blocks that are not owed (OwedBlocks) are not read. Calls may
+  // come in any order, before or after the grant.
   void ChunkReady(SessionId session,
                   Epoch epoch,
                   uint32_t first_index,

@@ -13,9 +13,9 @@ namespace baton {
 struct TransferStats {
   std::string transport;  // the transport that moved the data; empty if nothing was moved
   uint64_t bytes = 0;
-  uint32_t blocks = 0;         // moved
-  uint32_t cached_blocks = 0;  // blocks that the receiver had already
-  uint32_t resent_blocks = 0;
+  uint32_t blocks = 0;         // moved, of all cache groups
+  uint32_t cached_blocks = 0;  // blocks of tokens that the receiver had already
+  uint32_t resent_blocks = 0;  // blocks of tokens
   Duration wait{};    // OFFER → GRANT
   Duration stream{};  // first byte ready to send (receiver: GRANT) → last byte in place
   Duration total{};   // OFFER → end

@@ -181,9 +181,10 @@ class Planes final {
     std::vector<PeerWriter::Block> blocks;
     WindowGrant grant;
     grant.window_key = kKey * sessions_;
+    std::vector<BlockId>& granted = grant.blocks.emplace_back();
     for (uint32_t i = 0; i < kBlocks; ++i) {
-      grant.blocks.push_back(BlockId(i * 77 % kBlocks));
-      blocks.push_back({i, {BlockId(i), grant.blocks.back()}});
+      granted.push_back(BlockId(i * 77 % kBlocks));
+      blocks.push_back({i, {BlockId(i), granted.back()}});
     }
     grant.peer = std::make_shared<const PeerLinks>(PeerLinks{kBoot, sender_.shards, links_});
     const auto groups = static_cast<uint32_t>(sender_.options.layout.layer_groups());

@@ -75,10 +75,16 @@ int32_t KvRoom::ByChunksThenDecodes(int64_t tokens, int64_t prompt) const {
   });
 }
 
-int32_t KvRoom::ReceivedThenDecodes(int64_t tokens, int64_t prompt) const {
-  // The first blocks are released after the first step. A second step may be planned before that.
-  return Sum(tokens,
-             [&](int32_t window) { return std::max(BlocksFor(prompt + 2), WindowBlocks(window)); });
+int32_t KvRoom::ReceivedThenDecodes(int64_t tokens) const {
+  return Sum(tokens, [&](int32_t window) { return WindowBlocks(window); });
+}
+
+int32_t KvRoom::Received(int64_t tokens) const {
+  int32_t sum = 0;
+  for (const int32_t window : windows_) {
+    sum += BlocksFor(tokens) - FirstBlockKept(tokens, window, block_tokens_);
+  }
+  return sum;
 }
 
 std::vector<int32_t> KvRoom::FirstSizes(int64_t tokens, int32_t cached) const {

@@ -37,8 +37,10 @@ class KvRoom final {
   int32_t ByChunks(int64_t tokens) const;
   // The same for a sequence that computes at most `prompt` tokens by chunks and then decodes.
   int32_t ByChunksThenDecodes(int64_t tokens, int64_t prompt) const;
-  // The same for a sequence that holds each block of its first `prompt` tokens at the start.
-  int32_t ReceivedThenDecodes(int64_t tokens, int64_t prompt) const;
+  // The same for a sequence that receives the KV of its prompt.
+  int32_t ReceivedThenDecodes(int64_t tokens) const;
+  // The blocks that a hand-off of `tokens` tokens receives: those that the next token reads.
+  int32_t Received(int64_t tokens) const;
   // The size of the block table of each group for a sequence of `tokens` tokens whose first
   // `cached` blocks of tokens are cached, when it is admitted by chunks.
   std::vector<int32_t> FirstSizes(int64_t tokens, int32_t cached) const;

@@ -117,7 +117,7 @@ void Scheduler::BoundWait(ActiveRequest& active, Time now) const {
 void Scheduler::CountHeld(const ActiveRequest& active, int32_t requests) {
   held_ += requests;
   if (active.awaits_reservation()) {
-    expected_blocks_ += requests * room_.All(active.sequences[0].length());
+    expected_blocks_ += requests * room_.Received(active.sequences[0].length());
   } else {
     waiting_tokens_ += int64_t{requests} * active.sequences[0].length();
   }
@@ -346,7 +346,7 @@ Status Scheduler::NoBlocksFor(const ActiveRequest& active) const {
   return MakeStatus(StatusCode::kResourceExhausted,
                     "the prompt needs {} KV blocks; {} of {} are available, and {} reservations "
                     "are waiting",
-                    room_.All(active.sequences[0].length()),
+                    room_.Received(active.sequences[0].length()),
                     cache_.available(),
                     cache_.total(),
                     waiting_reservations_);

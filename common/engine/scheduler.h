@@ -157,6 +157,7 @@ class Scheduler final {
   void AdmitWaiting(Time now);
   void AdmitReservations(Time now);
   bool Admit(Sequence& sequence, const PrefixHit& hit, Time now);
+  int32_t FirstHeld(const Sequence& sequence, int32_t group) const;
   std::vector<int32_t> FirstSizes(const Sequence& sequence, int32_t hits) const;
   int32_t Spare() const;
   bool Blocked(const Sequence& sequence);

@@ -117,18 +117,23 @@ void Scheduler::StoreFullBlocks(Sequence& sequence) {
   }
 }
 
-// Leases to the hand-off of a kPrefill request the blocks that are final when `computed` of its
-// tokens are computed, except blocks that the hand-off already has. Returns them as a chunk.
+// Returns as a chunk the blocks of a kPrefill request that are final when `computed` of its tokens
+// are computed, except those of earlier chunks. Leases to the hand-off what it sends of them: the
+// blocks that the first token after the prompt reads.
 std::optional<Outcomes::Chunk> Scheduler::LeaseChunk(const Sequence& sequence,
                                                      int32_t computed,
                                                      bool last) {
-  const ActiveRequest& active = *sequence.request;
+  ActiveRequest& active = *sequence.request;
   if (active.request.kind != RequestKind::kPrefill || active.kv_released) return std::nullopt;
-  const auto found = handoffs_.find(active.key());
-  const int32_t from = found == handoffs_.end() ? 0 : found->second.size();
+  const int32_t from = active.leased_blocks;
   const int32_t to = last ? sequence.table.size() : computed / cache_.block_tokens();
   if (to <= from && !last) return std::nullopt;
-  handoffs_.try_emplace(active.key(), Lease(cache_)).first->second.Append(sequence.table, from, to);
+  Lease& lease = handoffs_.try_emplace(active.key(), Lease(cache_)).first->second;
+  for (int32_t group = 0; group < cache_.groups(); ++group) {
+    if (from == 0) lease.Skip(group, cache_.FirstKept(group, sequence.length()));
+  }
+  lease.Append(sequence.table, to);
+  active.leased_blocks = to;
   return Outcomes::Chunk{active.request.id,
                          active.request.epoch,
                          from,

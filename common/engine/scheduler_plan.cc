@@ -369,13 +369,11 @@ PrefixHit Scheduler::FindPrefix(const Sequence& sequence) const {
   const bool scores = active.scored < active.to_score;
   const int32_t last = scores ? active.scored : sequence.length() - (whole ? 0 : 1);
   const int32_t limit = last / cache_.block_tokens();
-  // A hand-off sends every block of the prompt.
-  const bool sent = active.request.kind == RequestKind::kPrefill;
-  const auto want = sent ? KvCache::Want::kAll : KvCache::Want::kResume;
-  PrefixHit hit = cache_.Match(sequence.hashes, sequence.tokens, limit, want);
-  if (options_.engine.repeat_output_singly && !whole && hit.count > 0) {
+  if (whole) return cache_.Match(sequence.hashes, sequence.tokens, limit, sequence.length());
+  PrefixHit hit = cache_.Match(sequence.hashes, sequence.tokens, limit);
+  if (options_.engine.repeat_output_singly && hit.count > 0) {
     const bool single = hit.count * cache_.block_tokens() == active.request.prompt_length - 1;
-    if (single) hit = cache_.Match(sequence.hashes, sequence.tokens, hit.count - 1, want);
+    if (single) hit = cache_.Match(sequence.hashes, sequence.tokens, hit.count - 1);
   }
   return hit;
 }
@@ -388,19 +386,28 @@ bool Scheduler::ComputedByOther(const Sequence& sequence, const PrefixHit& hit) 
 }
 
 bool Scheduler::FitsNow(const Sequence& sequence, const PrefixHit& hit) {
-  const int32_t cached = hit.count * cache_.groups();
   int32_t need = BlocksToPromise(sequence);
   if (!never_evicts()) {
     const std::vector<int32_t> sizes = FirstSizes(sequence, hit.count);
-    need = std::accumulate(sizes.begin(), sizes.end(), hit.idle - cached);
+    need = hit.idle;
+    for (int32_t group = 0; group < cache_.groups(); ++group) {
+      need += sizes[group] - std::max(hit.count, FirstHeld(sequence, group));
+    }
   } else if (!slides()) {
-    need += hit.idle - cached;
+    need += hit.idle - hit.count * cache_.groups();
   }
   if (need <= Spare()) return true;
   blocked_ = &sequence;
   blocked_need_ = need;
   blocked_plans_ = 0;
   return false;
+}
+
+// The first block of a group that a sequence holds without cached blocks. A hand-off does not send
+// the blocks before the window.
+int32_t Scheduler::FirstHeld(const Sequence& sequence, int32_t group) const {
+  if (!sequence.request->awaits_reservation()) return 0;
+  return cache_.FirstKept(group, sequence.length());
 }
 
 // The sizes of the block tables of a sequence that is admitted with `hits` cached blocks of tokens.
@@ -415,6 +422,9 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   ActiveRequest& active = *sequence.request;
   const int32_t hits = hit.count;
   if (hits > 0) sequence.table.Take(hit);
+  for (int32_t group = 0; group < cache_.groups(); ++group) {
+    sequence.table.Skip(group, FirstHeld(sequence, group));
+  }
   const std::vector<int32_t> sizes = FirstSizes(sequence, hits);
   if (!sequence.table.GrowTo(sizes)) {
     sequence.table.Clear();

@@ -2,8 +2,8 @@
 
 #include "common/engine/scheduler.h"
 
-// How many blocks a request needs (KvRoom). A sequence whose blocks a hand-off sends or receives
-// holds all blocks of its prompt.
+// How many blocks a request needs (KvRoom). A prompt that is handed off takes all its blocks at its
+// admission, because it must not wait for blocks later: a decode worker may hold blocks for it.
 namespace baton {
 
 // Whether `sequence` takes the blocks of its prompt chunk by chunk.
@@ -34,7 +34,7 @@ void Scheduler::ReleaseSlidBlocks(Sequence& sequence) {
 int32_t Scheduler::MinBlocks(const ActiveRequest& active) const {
   if (never_evicts() || active.request.kind == RequestKind::kPrefill) return MaxBlocks(active);
   const int32_t with_output = std::min(active.sequences[0].length() + 1, active.longest - 1);
-  return slides(active.sequences[0]) ? room_.ByChunks(with_output) : room_.All(with_output);
+  return slides() ? room_.ByChunks(with_output) : room_.All(with_output);
 }
 
 // The most blocks that one sequence holds at a time, when no block is shared. The last token is
@@ -43,7 +43,7 @@ int32_t Scheduler::OwnWorstBlocks(const ActiveRequest& active) const {
   const int32_t prompt = active.sequences[0].length();
   if (active.request.kind == RequestKind::kPrefill) return room_.All(prompt);
   const bool received = active.request.kind == RequestKind::kDecode;
-  return received ? room_.ReceivedThenDecodes(active.longest - 1, prompt)
+  return received ? room_.ReceivedThenDecodes(active.longest - 1)
                   : room_.ByChunksThenDecodes(active.longest - 1, prompt);
 }
 

@@ -95,6 +95,7 @@ struct ActiveRequest {
   std::set<int32_t> stopped;  // samples that StopSample ended before the fork; they end at the fork
   bool activated = false;     // kDecode: the prompt's KV has arrived
   bool kv_released = false;   // kPrefill: ReleaseKv was called; no more chunks are reported
+  int32_t leased_blocks = 0;  // kPrefill: blocks of tokens in the chunks so far
   // RequestOptions::prompt_logprobs: how the rows of the prompt are sampled, at how many of its
   // first positions, how many of these are computed or under way, and the results.
   SamplingParams prompt_sampling;

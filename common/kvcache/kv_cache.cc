@@ -29,19 +29,17 @@ KvCache::KvCache(int32_t blocks,
       pool_(blocks),
       prefix_(prefix_cache ? blocks : 0, block_tokens, groups(), LongestGroup(windows_)) {}
 
-int32_t KvCache::FirstRead(int32_t count, int32_t window) const {
-  // A lease holds one block of each group at least.
-  return std::min(FirstBlockRead(int64_t{count} * block_tokens_, window, block_tokens_), count - 1);
-}
-
 PrefixHit KvCache::Match(std::span<const Hash128> hashes,
                          std::span<const TokenId> tokens,
                          int32_t limit,
-                         Want want) const {
+                         std::optional<int32_t> computed) const {
   PrefixHit hit;
   if (!prefix_caching_) return hit;
   const size_t most = std::min(hashes.size(), static_cast<size_t>(std::max(limit, 0)));
-  const auto window = [&](int32_t group) { return want == Want::kAll ? 0 : windows_[group]; };
+  // The first block of a group that a hit of `count` blocks needs.
+  const auto first = [&](int32_t group, int32_t count) {
+    return std::min(FirstKept(group, computed.value_or(count * block_tokens_)), count);
+  };
   std::vector<PrefixCache::Entry> entries;
   // By group, the first block from which on all blocks up to the last entry are cached.
   absl::InlinedVector<int32_t, 1> cached_from(windows_.size(), 0);
@@ -56,8 +54,8 @@ PrefixHit KvCache::Match(std::span<const Hash128> hashes,
     bool ends = false;
     for (int32_t group = 0; group < groups(); ++group) {
       if (!prefix_.BlockOf(*entry, group)) cached_from[group] = count;
-      resumes &= cached_from[group] <= FirstRead(count, window(group));
-      ends |= window(group) == 0 && cached_from[group] > 0;
+      resumes &= cached_from[group] <= first(group, count);
+      ends |= windows_[group] == 0 && cached_from[group] > 0;
     }
     if (ends) break;
     if (resumes) hit.count = count;
@@ -66,7 +64,7 @@ PrefixHit KvCache::Match(std::span<const Hash128> hashes,
   hit.last = entries[hit.count - 1].id;
   for (int32_t group = 0; group < groups(); ++group) {
     PrefixHit::Part& part = hit.parts.emplace_back();
-    part.first = FirstRead(hit.count, window(group));
+    part.first = first(group, hit.count);
     for (int32_t i = part.first; i < hit.count; ++i) {
       part.blocks.push_back(*prefix_.BlockOf(entries[i], group));
       hit.idle += pool_.refs(part.blocks.back()) == 0;

@@ -11,13 +11,14 @@
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/kvcache/block_pool.h"
+#include "common/kvcache/layout.h"
 #include "common/kvcache/lease.h"
 #include "common/kvcache/prefix_cache.h"
 
 namespace baton {
 
-// Cached blocks that hold the beginning of a token sequence, so that every cache group can resume
-// after it. No lease holds them for this sequence yet.
+// Cached blocks that hold the beginning of a token sequence: in each cache group those that later
+// tokens read. No lease holds them for this sequence yet.
 struct PrefixHit {
   // The blocks of one group: those with the indices from `first` to `count` - 1.
   struct Part {
@@ -58,14 +59,18 @@ class KvCache final {
     return static_cast<int32_t>((tokens + block_tokens_ - 1) / block_tokens_);
   }
 
-  // What must be cached of a prefix: all that the tokens after it read, or each of its blocks.
-  enum class Want : uint8_t { kResume, kAll };
-
-  // The longest cached prefix of `tokens`, at most `limit` blocks; hashes[i] names block i.
+  // The longest cached prefix of `tokens`, at most `limit` blocks; hashes[i] names block i. The hit
+  // has what the token after the prefix reads. If `computed` is set, it has what the token after
+  // `computed` tokens reads of the prefix, because the KV between the two comes from elsewhere.
   PrefixHit Match(std::span<const Hash128> hashes,
                   std::span<const TokenId> tokens,
                   int32_t limit,
-                  Want want = Want::kResume) const;
+                  std::optional<int32_t> computed = std::nullopt) const;
+
+  // The first block of a group that a sequence of `tokens` computed tokens keeps.
+  int32_t FirstKept(int32_t group, int64_t tokens) const {
+    return FirstBlockKept(tokens, windows_[group], block_tokens_);
+  }
 
   // Enters the full blocks that `table` holds at `index` into the prefix cache as the continuation
   // of `parent`. When another block of the group already holds this content, `table` adopts that
@@ -96,8 +101,6 @@ class KvCache final {
   friend class Lease;
   std::optional<BlockId> Take();
   void Uncache(BlockId block);
-  // The first block that the token after `count` blocks reads in a group with `window`.
-  int32_t FirstRead(int32_t count, int32_t window) const;
   std::vector<int32_t> CountRefs(std::span<const Lease* const> leases) const;
 
   const int32_t block_tokens_;

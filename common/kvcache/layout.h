@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -119,6 +120,13 @@ inline KvShard WholeModel(const KvLayout& layout) {
 inline int32_t FirstBlockRead(int64_t next, int32_t window, int32_t block_tokens) {
   const bool all = window == 0 || next < window;
   return all ? 0 : static_cast<int32_t>((next - window + 1) / block_tokens);
+}
+
+// The first block of tokens that a sequence of `tokens` computed tokens keeps in layers with
+// `window`: the first one that its next token reads, and at least its last one.
+inline int32_t FirstBlockKept(int64_t tokens, int32_t window, int32_t block_tokens) {
+  const auto last = static_cast<int32_t>((tokens - 1) / block_tokens);
+  return std::min(FirstBlockRead(tokens, window, block_tokens), last);
 }
 
 // How many layers of `group` lie before layer `layer` of the model.

@@ -51,7 +51,7 @@ bool Lease::Grow(const SizeOf& size_of) {
   }
   if (count > cache_->available()) return false;
   for (int32_t group = 0; group < groups(); ++group) {
-    while (size(group) < size_of(group)) tables_[group].blocks.push_back(*cache_->Take());
+    while (size(group) < size_of(group)) tables_[group].Add(*cache_->Take());
   }
   return true;
 }
@@ -68,22 +68,30 @@ void Lease::Take(const PrefixHit& prefix) {
   for (int32_t group = 0; group < groups(); ++group) {
     const PrefixHit::Part& part = prefix.parts[group];
     BATON_CHECK(size(group) == 0, "a lease takes a prefix behind {} blocks", size(group));
-    if (part.blocks.empty()) continue;
-    tables_[group].blocks.assign(part.first, part.blocks.front());
-    tables_[group].first = part.first;
+    Skip(group, part.first);
     Append(group, part.blocks);
   }
+}
+
+void Lease::Skip(int32_t group, int32_t index) {
+  Table& table = tables_[group];
+  if (size(group) >= index) return;
+  BATON_CHECK(held(group).empty(), "a lease skips blocks behind {} that it holds", size(group));
+  table.blocks.resize(index);
+  table.first = index;
 }
 
 void Lease::Append(int32_t group, std::span<const BlockId> blocks) {
   for (BlockId block : blocks) {
     cache_->pool_.Retain(block);
-    tables_[group].blocks.push_back(block);
+    tables_[group].Add(block);
   }
 }
 
-void Lease::Append(const Lease& other, int32_t begin, int32_t end) {
+void Lease::Append(const Lease& other, int32_t end) {
   for (int32_t group = 0; group < groups(); ++group) {
+    const int32_t begin = size(group);
+    if (begin >= end) continue;
     BATON_CHECK(other.first(group) <= begin, "a lease takes blocks that the other does not hold");
     Append(group, other.blocks(group).subspan(begin, end - begin));
   }
@@ -107,6 +115,11 @@ void Lease::ReleaseBefore(int32_t group, int32_t index) {
   for (int32_t i = index; i-- > table.first;) cache_->pool_.Release(table.blocks[i]);
   table.first = std::max(table.first, index);
   table.Put(table.first, table.blocks[table.first]);
+}
+
+void Lease::Table::Add(BlockId block) {
+  blocks.push_back(block);
+  if (std::cmp_equal(blocks.size(), first + 1)) Put(first, block);
 }
 
 void Lease::Table::Put(int32_t index, BlockId block) {

@@ -27,8 +27,8 @@ class Lease final {
   ~Lease() { Clear(); }
 
   // The blocks of a group in order. Entries before first(group) stand for blocks that are not held:
-  // they repeat a block that is, so that a kernel which reads a whole tile reads memory of this
-  // lease.
+  // they repeat the first block that is, so that a kernel which reads a whole tile reads memory of
+  // this lease.
   std::span<const BlockId> blocks(int32_t group) const { return tables_[group].blocks; }
   int32_t size(int32_t group) const { return static_cast<int32_t>(tables_[group].blocks.size()); }
   // The index of the first block that the lease holds in a group.
@@ -52,10 +52,13 @@ class Lease final {
   bool GrowTo(int32_t size);
   // Takes the blocks of a prefix as the first blocks. The lease must be empty.
   void Take(const PrefixHit& prefix);
+  // Begins the table of a group with `index`, if it is shorter: no block before is held. The table
+  // must hold none.
+  void Skip(int32_t group, int32_t index);
   // Adds blocks of one group that have users or are cached.
   void Append(int32_t group, std::span<const BlockId> blocks);
-  // Adds the entries [begin, end) of `other`, which holds them.
-  void Append(const Lease& other, int32_t begin, int32_t end);
+  // Extends each table to `end` by blocks that `other` holds.
+  void Append(const Lease& other, int32_t end);
   // A second lease on the first `count` blocks of each group.
   Lease Share(int32_t count) const;
   // Releases the blocks of a group before `index`, which must exist. The indices of all other
@@ -81,6 +84,7 @@ class Lease final {
     std::vector<BlockId> blocks;
     int32_t first = 0;
 
+    void Add(BlockId block);
     void Put(int32_t index, BlockId block);
   };
 

@@ -23,11 +23,11 @@ class Timeline {
     graph::Storages storages = graph::StoragesOf(graph);
     for (const graph::Storage& storage : storages.all) {
       uses_.push_back({.dtype = storage.dtype,
+                       .reach = ReachOf(storage, is_answer),
                        .rows = rows_[static_cast<size_t>(storage.rows)],
                        .cols = storage.cols,
                        .first = ops_ + storage.first,
-                       .last = ops_ + (storage.result ? graph.ops().size() : storage.last),
-                       .reach = ReachOf(storage, is_answer)});
+                       .last = ops_ + (storage.result ? graph.ops().size() : storage.last)});
     }
     ends_.push_back(uses_.size());
     ops_ += graph.ops().size() + 1;

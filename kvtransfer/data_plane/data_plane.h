@@ -88,8 +88,8 @@ class PeerWriter {
 
   // No piece is queued or outstanding.
   virtual bool idle() const = 0;
-  // The layer group of each link to the peer.
-  virtual std::vector<uint32_t> link_groups() const = 0;
+  // The groups of each link to the peer.
+  virtual std::vector<LinkGroups> link_groups() const = 0;
   // The average time to send one layer group of one block, if the rates of all channels are known;
   // else 0.
   virtual Duration GroupTime() const = 0;
@@ -117,8 +117,8 @@ struct PeerLinks {
 
 // The right of a session's peer to write `blocks`.
 struct WindowGrant {
-  uint64_t window_key = 0;      // writes into shard i carry window_key + i
-  std::vector<BlockId> blocks;  // as Grant::blocks
+  uint64_t window_key = 0;  // writes into shard i carry window_key + i
+  std::vector<std::vector<BlockId>> blocks;  // as Grant::blocks
   std::shared_ptr<const PeerLinks> peer;
 };
 

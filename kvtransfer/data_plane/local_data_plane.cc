@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "kvtransfer/data_plane/local_peer_writer.h"
@@ -50,9 +51,16 @@ StatusOr<std::unique_ptr<PeerWriter>> LocalDataPlane::NewWriter(const Hello& the
 }
 
 Status LocalDataPlane::OpenWindows(const SessionKey& session, WindowGrant grant) {
+  if (grant.blocks.size() != options_.layout.groups.size()) {
+    return InvalidArgument("blocks are granted in {} cache groups; the layout has {}",
+                           grant.blocks.size(),
+                           options_.layout.groups.size());
+  }
   SessionWindows& windows = sessions_[session];
   windows.grant = std::move(grant);
   const uint64_t key = windows.grant.window_key;
+  std::vector<BlockId> blocks;
+  for (const auto& group : windows.grant.blocks) std::ranges::copy(group, std::back_inserter(blocks));
   for (uint32_t shard = 0; shard < shards_.size(); ++shard) {
     if (options_.shards[shard].arena == nullptr) continue;
     const size_t block_bytes = ShardBlockBytes(options_.layout, shards_[shard].shard);
@@ -61,7 +69,7 @@ Status LocalDataPlane::OpenWindows(const SessionKey& session, WindowGrant grant)
       WriteWindow window;
       window.key = key + shard;
       window.region = bound.regions[shard]->id();
-      window.ranges = BlockRanges(block_bytes, windows.grant.blocks);
+      window.ranges = BlockRanges(block_bytes, blocks);
       window.peer = windows.grant.peer->boot;
       BATON_RETURN_IF_ERROR(bound.transport->OpenWindow(std::move(window)));
       ++windows.open;
@@ -151,23 +159,21 @@ Status LocalDataPlane::CheckPlacement(const WindowGrant& grant,
         "a write into shard {} names link {}, which does not lead there", shard, piece.link);
   }
   const KvLink& link = links[piece.link];
-  const size_t cache_groups = options_.layout.groups.size();
-  const size_t blocks = grant.blocks.size() / cache_groups;
+  const std::vector<BlockId>& blocks = grant.blocks[link.cache_group];
   const uint64_t block_bytes = LinkBlockBytes(options_.layout, link);
   const uint64_t count = arrival.bytes / block_bytes;
-  if (count * block_bytes != arrival.bytes || piece.first > blocks ||
-      count > blocks - piece.first) {
+  if (count * block_bytes != arrival.bytes || piece.first > blocks.size() ||
+      count > blocks.size() - piece.first) {
     return InvalidArgument(
         "a write of {} bytes from block {} of {} on link {} does not fit the granted blocks",
         arrival.bytes,
         piece.first,
-        blocks,
+        blocks.size(),
         piece.link);
   }
   std::vector<BlockPair> pairs;
   for (uint64_t i = 0; i < count; ++i) {
-    const BlockId block = grant.blocks[(piece.first + i) * cache_groups + link.cache_group];
-    pairs.push_back({BlockId(static_cast<uint32_t>(i)), block});
+    pairs.push_back({BlockId(static_cast<uint32_t>(i)), blocks[piece.first + i]});
   }
   const std::vector<WriteRun> runs = PlanRuns(
       options_.layout, grant.peer->sources[link.source], shards_[shard].shard, link, pairs);

@@ -79,9 +79,9 @@ void LocalPeerWriter::ShardChannel::CountOut(const InFlightWrite& write) {
   in_flight_bytes -= write.held ? 0 : write.bytes;
 }
 
-std::vector<uint32_t> LocalPeerWriter::link_groups() const {
-  std::vector<uint32_t> groups;
-  for (const Link& link : links_) groups.push_back(link.link.layer_group);
+std::vector<LinkGroups> LocalPeerWriter::link_groups() const {
+  std::vector<LinkGroups> groups;
+  for (const Link& link : links_) groups.push_back(GroupsOf(link.link));
   return groups;
 }
 

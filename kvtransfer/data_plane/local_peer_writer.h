@@ -40,7 +40,7 @@ class LocalPeerWriter final : public PeerWriter {
   void Fence(const SessionKey& session) override;
   void FenceAll() override;
   bool idle() const override;
-  std::vector<uint32_t> link_groups() const override;
+  std::vector<LinkGroups> link_groups() const override;
   Duration GroupTime() const override;
   bool prefers_bursts() const override;
   bool takes_notes() const override;

@@ -35,6 +35,15 @@ struct KvLink {
   bool operator==(const KvLink&) const = default;
 };
 
+// The layer group and the cache group of a link.
+struct LinkGroups {
+  uint32_t layer_group = 0;
+  uint32_t cache_group = 0;
+};
+inline LinkGroups GroupsOf(const KvLink& link) {
+  return {link.layer_group, link.cache_group};
+}
+
 struct BlockPair {
   BlockId source;
   BlockId destination;
@@ -60,13 +69,14 @@ std::vector<WriteRun> PlanRuns(const KvLayout& layout,
                                const KvLink& link,
                                std::span<const BlockPair> blocks);
 
-// The tag of a write: the link, and the index in Grant::blocks of the first block.
+// The tag of a write: the link, and the index of the first block among those that were granted in
+// the link's cache group.
 inline uint64_t PieceTag(uint32_t link, uint32_t first) {
   return static_cast<uint64_t>(link) << 32 | first;
 }
 
-// Pieces of one link that have landed: blocks first … first + count - 1 of the
-// granted blocks of the prompt.
+// Pieces of one link that have landed: blocks first … first + count - 1 of those that were granted
+// in the link's cache group.
 struct PieceArrival {
   uint32_t link = 0;
   uint32_t first = 0;

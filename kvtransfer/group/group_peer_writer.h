@@ -40,7 +40,7 @@ class GroupPeerWriter final : public PeerWriter {
   void Fence(const SessionKey& session) override;
   void FenceAll() override;
   bool idle() const override { return outstanding_ == 0 && local_->idle(); }
-  std::vector<uint32_t> link_groups() const override { return local_->link_groups(); }
+  std::vector<LinkGroups> link_groups() const override { return local_->link_groups(); }
   // Only the ranks know the rates of their channels.
   Duration GroupTime() const override { return {}; }
   bool prefers_bursts() const override { return false; }

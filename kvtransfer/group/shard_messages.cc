@@ -53,9 +53,7 @@ void Fields(Io& io, ShardCommand& m) {
     Id(io, "block.destination", block.pair.destination);
   });
   io.Text("hello", m.hello, kMaxHelloBytes);
-  Items(io, "granted", m.granted, kMaxPromptBlocks, 4, [&](BlockId& block) {
-    Id(io, "granted", block);
-  });
+  BlocksByGroup(io, "granted", m.granted);
   Id(io, "boot", m.boot);
   Items(io, "sources", m.sources, kMaxShards, 16, [&](KvShard& shard) { Shard(io, shard); });
 }

@@ -36,7 +36,7 @@ struct ShardCommand {
   PeerWriter::Terms terms = {};
   std::vector<PeerWriter::Block> blocks = {};
   std::string hello = {};  // EncodeEnvelope
-  std::vector<BlockId> granted = {};
+  std::vector<std::vector<BlockId>> granted = {};  // Grant::blocks
   BootId boot = {};                   // as PeerLinks
   std::vector<KvShard> sources = {};  // as PeerLinks
 };

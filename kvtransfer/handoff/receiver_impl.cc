@@ -106,8 +106,8 @@ void KvReceiver::Impl::DoOffer(const WorkerId& peer, const SessionKey& key, cons
     ++counters_.refused;
     return core_.Send(peer, key, baton::Refuse{problem});
   }
-  const uint32_t blocks = PromptBlocks(offer.total_tokens, core_.options().layout.block_tokens);
-  Session& session = sessions_.Add(key, offer, blocks, core_.options().times, core_.Now());
+  const OwedBlocks owed = OwedBlocksOf(core_.options().layout, offer.total_tokens);
+  Session& session = sessions_.Add(key, offer, owed, core_.options().times, core_.Now());
   session.peer = peer;
   session.links = known->second;
   Act(key);
@@ -120,6 +120,40 @@ Status KvReceiver::Impl::CheckBlocks(std::span<const BlockId> blocks) const {
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice == sorted.end()) return OkStatus();
   return InvalidArgument("block {} is granted twice", *twice);
+}
+
+StatusOr<ReceiverSession::Reservation> KvReceiver::Impl::Reserve(
+    const Session& session, uint32_t cached_blocks, std::span<const BlockId> table) const {
+  const OwedBlocks& owed = session.machine.owed();
+  const size_t cache_groups = owed.first.size();
+  if (table.size() != owed.count * cache_groups || cached_blocks > owed.count) {
+    return InvalidArgument(
+        "{} blocks are granted, with {} cached; the prompt has {} in each of {} cache groups",
+        table.size(),
+        cached_blocks,
+        owed.count,
+        cache_groups);
+  }
+  std::vector<BlockId> held;
+  ReceiverSession::Reservation reservation;
+  reservation.grant = {.window_key = RandomId(),
+                       .cached_blocks = cached_blocks,
+                       .checksums = core_.options().checksums,
+                       .links = static_cast<uint32_t>(session.links->links.size()),
+                       // Each sender paces alone, so each gets its share.
+                       .bytes_per_second = receive_rate_ / std::max<size_t>(1, peers_.size())};
+  for (uint32_t group = 0; group < cache_groups; ++group) {
+    std::vector<BlockId>& granted = reservation.grant.blocks.emplace_back();
+    for (uint32_t block = owed.first[group]; block < owed.count; ++block) {
+      held.push_back(table[block * cache_groups + group]);
+      if (block >= cached_blocks) granted.push_back(held.back());
+    }
+  }
+  BATON_RETURN_IF_ERROR(CheckBlocks(held));
+  for (const KvLink& link : session.links->links) {
+    reservation.links.push_back({GroupsOf(link), LinkBlockBytes(core_.options().layout, link)});
+  }
+  return reservation;
 }
 
 void KvReceiver::Impl::DoGrant(const SessionKey& key,
@@ -136,29 +170,9 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
                     key.first,
                     key.second));
   }
-  Status status = CheckBlocks(blocks);
-  const size_t cache_groups = core_.options().layout.groups.size();
-  const size_t cached = cached_blocks * cache_groups;
-  if (status.ok() && cached > blocks.size()) {
-    status = InvalidArgument("{} blocks are cached, but the block table has only {}",
-                             cached_blocks,
-                             blocks.size() / cache_groups);
-  }
-  if (status.ok()) {
-    ReceiverSession::Reservation reservation;
-    reservation.grant.window_key = RandomId();
-    reservation.grant.cached_blocks = cached_blocks;
-    reservation.grant.checksums = core_.options().checksums;
-    // Each sender paces alone, so each gets its share.
-    reservation.grant.bytes_per_second = receive_rate_ / std::max<size_t>(1, peers_.size());
-    reservation.grant.links = static_cast<uint32_t>(session->links->links.size());
-    reservation.grant.blocks.assign(blocks.begin() + static_cast<ptrdiff_t>(cached), blocks.end());
-    reservation.cache_groups = static_cast<uint32_t>(cache_groups);
-    for (const KvLink& link : session->links->links) {
-      reservation.link_bytes.push_back(LinkBlockBytes(core_.options().layout, link));
-    }
-    status = session->machine.Grant(std::move(reservation), core_.Now());
-  }
+  StatusOr<ReceiverSession::Reservation> reservation = Reserve(*session, cached_blocks, blocks);
+  Status status = reservation.status();
+  if (status.ok()) status = session->machine.Grant(*std::move(reservation), core_.Now());
   if (!status.ok()) {
     session->machine.Refuse(status, core_.Now());
     listener_.OnReleased(key.first, key.second, status);
@@ -285,7 +299,7 @@ void KvReceiver::Impl::Act(const SessionKey& key, Session& session, ReceiverActi
                     key.first,
                     key.second,
                     session.peer,
-                    session.machine.grant().blocks.size()));
+                    session.machine.granted_blocks()));
   }
 }
 
@@ -368,8 +382,8 @@ void KvReceiver::Impl::PublishStats() {
         break;
       case ReceiverState::kQuarantined:
         ++stats.quarantined;
-        stats.quarantined_blocks += static_cast<uint32_t>(session.machine.grant().blocks.size());
-        peer.quarantined_blocks += static_cast<uint32_t>(session.machine.grant().blocks.size());
+        stats.quarantined_blocks += session.machine.granted_blocks();
+        peer.quarantined_blocks += session.machine.granted_blocks();
         break;
       default:
         break;

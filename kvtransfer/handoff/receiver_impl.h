@@ -47,8 +47,8 @@ class KvReceiver::Impl final : public WindowListener {
 
  private:
   struct Session {
-    Session(const Offer& offer, uint32_t block_count, const SessionTimes& times, Time now)
-        : machine(offer, block_count, times, now), offered(now) {}
+    Session(const Offer& offer, const OwedBlocks& owed, const SessionTimes& times, Time now)
+        : machine(offer, owed, times, now), offered(now) {}
     ReceiverSession machine;
     WorkerId peer;
     std::shared_ptr<const PeerLinks> links;
@@ -68,6 +68,10 @@ class KvReceiver::Impl final : public WindowListener {
   void DoOffer(const WorkerId& peer, const SessionKey& key, const Offer& offer);
   void AnswerUnknown(const WorkerId& peer, const Envelope& envelope);
   Status CheckBlocks(std::span<const BlockId> blocks) const;
+  // The grant of the owed blocks in `table` (KvReceiver::Grant), but for the cached ones.
+  StatusOr<ReceiverSession::Reservation> Reserve(const Session& session,
+                                                 uint32_t cached_blocks,
+                                                 std::span<const BlockId> table) const;
   // Passes a note to the session's machine. InvalidArgument if the note is not the session's SEAL.
   Status TakeNote(const SessionKey& key, Session& session, std::string_view note);
   // Carries out the actions of the session's machine, and counts the blocks that it found damaged.

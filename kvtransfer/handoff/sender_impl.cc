@@ -23,11 +23,11 @@ Status CheckOffer(const OfferRequest& request, uint32_t max_tokens) {
   return OkStatus();
 }
 
-uint64_t PromptBlockBytes(const KvLayout& layout) {
-  uint64_t bytes = 0;
+std::vector<uint64_t> BlockBytesOf(const KvLayout& layout) {
+  std::vector<uint64_t> bytes;
   for (uint32_t group = 0; group < layout.groups.size(); ++group) {
     const KvPart all{0, layout.layers(), 0, layout.sharded_heads(), true};
-    bytes += LinkBlockBytes(layout, {.cache_group = group, .part = all});
+    bytes.push_back(LinkBlockBytes(layout, {.cache_group = group, .part = all}));
   }
   return bytes;
 }
@@ -37,10 +37,11 @@ Status CheckGrant(const Grant& grant, std::span<const KvShardInfo> shards, size_
     return InvalidArgument("GRANT expects {} links; there are {} to this peer", grant.links, links);
   }
   for (const KvShardInfo& shard : shards) {
-    for (const BlockId block : grant.blocks) {
-      if (block.value() >= shard.block_count) {
-        return InvalidArgument("GRANT names block {} of {}", block, shard.block_count);
-      }
+    for (const std::vector<BlockId>& blocks : grant.blocks) {
+      const auto block = std::ranges::find_if(
+          blocks, [&](BlockId id) { return id.value() >= shard.block_count; });
+      if (block == blocks.end()) continue;
+      return InvalidArgument("GRANT names block {} of {}", *block, shard.block_count);
     }
   }
   return OkStatus();
@@ -51,7 +52,7 @@ Status CheckGrant(const Grant& grant, std::span<const KvShardInfo> shards, size_
 KvSender::Impl::Impl(KvTransferOptions options, KvSenderListener& listener)
     : core_(std::move(options)),
       listener_(listener),
-      block_bytes_(PromptBlockBytes(core_.options().layout)) {}
+      block_bytes_(BlockBytesOf(core_.options().layout)) {}
 
 KvSender::Impl::~Impl() {
   core_.Stop();
@@ -145,10 +146,9 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
   if (session == nullptr) {
     SenderSession::Params params;
     params.total_tokens = request.total_tokens;
-    params.block_count = PromptBlocks(request.total_tokens, core_.options().layout.block_tokens);
+    params.owed = OwedBlocksOf(core_.options().layout, request.total_tokens);
     params.timeout = request.timeout;
     params.layer_groups = static_cast<uint32_t>(core_.options().layout.layer_groups());
-    params.cache_groups = static_cast<uint32_t>(core_.options().layout.groups.size());
     session = &sessions_.Add(key, params, core_.options().times, core_.Now());
   } else {
     session->machine.OfferAgain(request.timeout, core_.Now());
@@ -251,10 +251,10 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
     return session.machine.OnMessage(Refuse{connected}, core_.Now());
   }
   const PeerWriter& writer = *peer->second.writer;
-  const std::vector<uint32_t> link_groups = writer.link_groups();
+  std::vector<LinkGroups> link_groups = writer.link_groups();
   const Status fits = CheckGrant(grant, peer->second.shards, link_groups.size());
   if (!fits.ok()) return session.machine.Abort(fits, core_.Now());
-  session.machine.SetLinks(link_groups);
+  session.machine.SetLinks(std::move(link_groups));
   session.machine.SetGroupTime(writer.prefers_bursts() ? writer.GroupTime() : Duration{});
   session.machine.OnMessage(envelope.message, core_.Now());
 }
@@ -325,23 +325,20 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
         post.pieces, MakeStatus(StatusCode::kUnavailable, "the peer is gone"), core_.Now());
   }
   if (!post.held) NoteStart(session);
-  if (post.first_group == 0) session.stats.blocks += static_cast<uint32_t>(post.blocks.size());
   std::vector<PeerWriter::Block> blocks(post.blocks.size());
-  for (uint32_t group = 0; group < core_.options().layout.groups.size(); ++group) {
-    std::ranges::transform(post.blocks, blocks.begin(), [&](uint32_t index) {
-      return PeerWriter::Block{index, session.machine.pair(index, group)};
-    });
-    writer->Enqueue(key,
-                    {.window_key = grant.window_key,
-                     .checksums = grant.checksums,
-                     .cache_group = group,
-                     .first_group = post.first_group,
-                     .end_group = post.end_group,
-                     .held = post.held,
-                     .urgent = post.urgent,
-                     .bytes_per_second = grant.bytes_per_second},
-                    blocks);
-  }
+  std::ranges::transform(post.blocks, blocks.begin(), [&](uint32_t index) {
+    return PeerWriter::Block{index, session.machine.pair(index, post.cache_group)};
+  });
+  writer->Enqueue(key,
+                  {.window_key = grant.window_key,
+                   .checksums = grant.checksums,
+                   .cache_group = post.cache_group,
+                   .first_group = post.first_group,
+                   .end_group = post.end_group,
+                   .held = post.held,
+                   .urgent = post.urgent,
+                   .bytes_per_second = grant.bytes_per_second},
+                  blocks);
 }
 
 void KvSender::Impl::SendSeal(const SessionKey& key, const Session& session, baton::Seal seal) {
@@ -396,12 +393,12 @@ void KvSender::Impl::Finish(const SessionKey& key, const Status& status) {
   Session& session = node.mapped();
   NoteIdle(session);
   TransferStats stats = session.stats;
+  stats.blocks = session.machine.posted_blocks();
   if (const PeerWriter* writer = Writer(session.peer)) {
     if (stats.blocks > 0) stats.transport = writer->transport_name();
   }
   stats.bytes = session.machine.bytes();
   stats.resent_blocks = session.machine.resent_blocks();
-  stats.blocks -= stats.resent_blocks;
   counters_.by_peer[session.peer].resent_blocks += stats.resent_blocks;
   stats.total = core_.Now() - session.offered;
   if (session.busy > Duration{}) {

@@ -96,6 +96,8 @@ class KvSender::Impl final : public WriteListener {
   // The layers to send now of a chunk of `blocks` blocks: those of whole units (ChooseUnits). All
   // computed layers if bursts are preferred, or while the rates are unknown.
   int32_t LayersToSend(const Session& session, size_t blocks, int32_t layers);
+  // The bytes of all blocks that were granted to the session.
+  uint64_t GrantedBytes(const Session& session) const;
   void PublishStats();
 
   TransferCore core_;
@@ -105,7 +107,8 @@ class KvSender::Impl final : public WriteListener {
   SessionTable<Session> sessions_;
   KvTransferStats counters_;
   ComputeMeter compute_;
-  const uint64_t block_bytes_;  // of a prompt's block on all links
+  // Of a block of tokens on all links, by cache group.
+  const std::vector<uint64_t> block_bytes_;
 };
 
 }  // namespace baton

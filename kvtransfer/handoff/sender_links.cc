@@ -40,11 +40,21 @@ void KvSender::Impl::GiveUpLate(Time now) {
   }
 }
 
+uint64_t KvSender::Impl::GrantedBytes(const Session& session) const {
+  const std::vector<std::vector<BlockId>>& granted = session.machine.grant().blocks;
+  uint64_t bytes = 0;
+  for (size_t group = 0; group < granted.size(); ++group) {
+    bytes += granted[group].size() * block_bytes_[group];
+  }
+  return bytes;
+}
+
 void KvSender::Impl::GiveUpLate(Peer& peer, std::span<const SessionKey> waiting, Time now) {
   std::vector<LinkWatch::Waiting> hand_offs;
   for (const SessionKey& key : waiting) {
     const Session& session = *sessions_.Find(key);
-    const double bytes = session.machine.unwritten_blocks() * static_cast<double>(block_bytes_);
+    const double bytes =
+        session.machine.unwritten_part() * static_cast<double>(GrantedBytes(session));
     // A hand-off without patience for another way also goes on when its time does not suffice.
     const Duration patience = session.patience == Duration::max()
                                   ? session.patience

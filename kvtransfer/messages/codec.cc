@@ -107,9 +107,7 @@ void Fields(Io& io, Grant& m) {
   Flag(io, "checksums", m.checksums);
   io.Integer("links", m.links);
   io.Integer("bytes_per_second", m.bytes_per_second);
-  Items(io, "blocks", m.blocks, kMaxPromptBlocks, 4, [&](BlockId& block) {
-    Id(io, "blocks", block);
-  });
+  BlocksByGroup(io, "blocks", m.blocks);
 }
 
 template <class Io>

@@ -163,6 +163,14 @@ void Items(Io& io,
   for (T& item : items) each(item);
 }
 
+// Grant::blocks.
+template <class Io>
+void BlocksByGroup(Io& io, std::string_view field, std::vector<std::vector<BlockId>>& groups) {
+  Items(io, field, groups, kMaxCacheGroups, 4, [&](std::vector<BlockId>& blocks) {
+    Items(io, field, blocks, kMaxPromptBlocks, 4, [&](BlockId& block) { Id(io, field, block); });
+  });
+}
+
 template <class Io>
 void Shard(Io& io, KvShard& shard) {
   io.Integer("shard.first_layer", shard.first_layer);

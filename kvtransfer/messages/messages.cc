@@ -28,6 +28,15 @@ std::vector<KvShard> ShardsOf(const Hello& hello) {
   return shards;
 }
 
+OwedBlocks OwedBlocksOf(const KvLayout& layout, uint32_t prompt_tokens) {
+  OwedBlocks owed = {.count = PromptBlocks(prompt_tokens, layout.block_tokens), .first = {}};
+  for (const KvCacheGroup& group : layout.groups) {
+    const int32_t kept = FirstBlockKept(prompt_tokens, group.sliding_window, layout.block_tokens);
+    owed.first.push_back(static_cast<uint32_t>(kept));
+  }
+  return owed;
+}
+
 std::string_view Name(const ControlMessage& message) {
   static constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
       "HELLO",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -17,7 +18,7 @@
 // encoding; README.md describes who sends which message when.
 namespace baton {
 
-constexpr uint32_t kKvProtocolVersion = 11;
+constexpr uint32_t kKvProtocolVersion = 12;
 
 // How one transport reaches a shard. The format of the descriptor is the transport's own.
 struct KvEndpoint {
@@ -57,8 +58,9 @@ struct Offer {
   bool operator==(const Offer&) const = default;
 };
 
-// Receiver → sender: write blocks cached_blocks, cached_blocks + 1, … of the prompt into `blocks`,
-// which has one entry per block of the prompt and cache group: blocks[i · groups + g].
+// Receiver → sender: write the owed blocks of the prompt (OwedBlocks) into `blocks`, except the
+// first `cached_blocks` blocks of tokens: blocks[g] are the last blocks of the prompt in cache
+// group g.
 struct Grant {
   uint64_t window_key = 0;  // unguessable; writes into receiver shard i carry window_key + i
   uint32_t cached_blocks = 0;
@@ -68,7 +70,7 @@ struct Grant {
   // The most bytes per second that the sender may write into each receiver shard. 0: no bound.
   // Transports whose receiver paces (TransportCaps) ignore it.
   uint64_t bytes_per_second = 0;
-  std::vector<BlockId> blocks;
+  std::vector<std::vector<BlockId>> blocks = {};
   bool operator==(const Grant&) const = default;
 };
 
@@ -79,10 +81,10 @@ struct Refuse {
 };
 
 // Sender → receiver: everything is written. `checksums` (kernels/granule_checksum.h) has one entry
-// per granted block of the prompt and link, over the block's bytes on that link: link-major, in
-// block order.
+// per link and granted block of the link's cache group, over the block's bytes on that link:
+// link-major, in block order.
 struct Seal {
-  uint32_t blocks = 0;
+  uint32_t blocks = 0;  // of all cache groups
   uint64_t bytes = 0;
   std::vector<uint64_t> checksums;
   std::string payload;  // opaque data of the workers: first tokens, sampler state
@@ -92,7 +94,7 @@ struct Seal {
 // Receiver → sender: these blocks arrived damaged; write them again and repeat SEAL.
 struct Resend {
   uint32_t attempt = 0;
-  std::vector<uint32_t> blocks;  // indices of granted blocks of the prompt, ascending
+  std::vector<uint32_t> blocks;  // blocks of tokens of the prompt, ascending
   bool operator==(const Resend&) const = default;
 };
 
@@ -154,6 +156,22 @@ std::string_view Name(const ControlMessage& message);
 // OK when `theirs` may exchange KV with `ours`; else FailedPrecondition or InvalidArgument with the
 // values of both sides: version, model, layout, shards.
 Status CheckCompatible(const Hello& ours, const Hello& theirs);
+
+// The blocks of a prompt that a hand-off owes to the receiver: those that a token after the prompt
+// reads. In a cache group with a sliding window, these are the last ones alone. Both sides compute
+// them from the length of the prompt and the layout.
+struct OwedBlocks {
+  uint32_t count = 0;                 // blocks of tokens of the prompt
+  std::vector<uint32_t> first = {0};  // by cache group: the first block that is owed
+
+  // The first block to write in a cache group when the receiver has the first `cached` blocks of
+  // tokens.
+  uint32_t from(uint32_t cache_group, uint32_t cached) const {
+    return std::min(count, std::max(cached, first[cache_group]));
+  }
+};
+
+OwedBlocks OwedBlocksOf(const KvLayout& layout, uint32_t prompt_tokens);
 
 // The number of blocks of a prompt; the last block may be partly filled.
 inline uint32_t PromptBlocks(uint32_t tokens, int32_t block_tokens) {

@@ -1,6 +1,7 @@
 #include "kvtransfer/session/receiver_session.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace baton {
 
@@ -36,11 +37,11 @@ std::optional<ControlMessage> AnswerWithoutReceiver(const ControlMessage& messag
 }
 
 ReceiverSession::ReceiverSession(Offer offer,
-                                 uint32_t block_count,
+                                 OwedBlocks owed,
                                  const SessionTimes& times,
                                  Time now)
     : offer_(offer),
-      block_count_(block_count),
+      owed_(std::move(owed)),
       times_(times),
       deadline_(now + offer_.timeout),
       last_heard_(now) {
@@ -52,30 +53,52 @@ Status ReceiverSession::Grant(Reservation reservation, Time now) {
   if (state_ != ReceiverState::kPending) {
     return MakeStatus(StatusCode::kFailedPrecondition, "the offer is {}", Name(state_));
   }
-  const baton::Grant& grant = reservation.grant;
-  if (grant.cached_blocks > block_count_ ||
-      grant.blocks.size() !=
-          size_t{block_count_ - grant.cached_blocks} * reservation.cache_groups ||
-      reservation.link_bytes.size() != grant.links) {
-    return InvalidArgument(
-        "granted {} cached + {} blocks of {} cache groups on {} links; the prompt has {} blocks",
-        grant.cached_blocks,
-        grant.blocks.size(),
-        reservation.cache_groups,
-        reservation.link_bytes.size(),
-        block_count_);
-  }
+  BATON_RETURN_IF_ERROR(CheckReservation(reservation));
   reservation_ = std::move(reservation);
   state_ = ReceiverState::kReceiving;
-  pieces_.assign(size_t{granted_blocks()} * reservation_.grant.links, Piece{});
-  for (const uint64_t bytes : reservation_.link_bytes) {
-    expected_bytes_ += bytes * granted_blocks();
+  std::vector<LinkGroups> links;
+  for (const Reservation::Link& link : reservation_.links) links.push_back(link.groups);
+  index_ = PieceIndex(owed_, reservation_.grant.cached_blocks, links);
+  pieces_.assign(index_.total(), Piece{});
+  for (uint32_t link = 0; link < index_.links(); ++link) {
+    expected_bytes_ += reservation_.links[link].block_bytes * index_.blocks(link);
   }
   actions_.emplace_back(OpenWindows{});
   Send(reservation_.grant);
   // The engine may have needed a long time to find blocks: the sender's lease starts anew here.
   last_heard_ = now;
   return OkStatus();
+}
+
+Status ReceiverSession::CheckReservation(const Reservation& reservation) const {
+  const baton::Grant& grant = reservation.grant;
+  if (grant.cached_blocks > owed_.count || grant.blocks.size() != owed_.first.size() ||
+      reservation.links.size() != grant.links) {
+    return InvalidArgument(
+        "granted {} cached blocks and blocks of {} cache groups on {} links; the prompt has {} "
+        "blocks of {} cache groups",
+        grant.cached_blocks,
+        grant.blocks.size(),
+        reservation.links.size(),
+        owed_.count,
+        owed_.first.size());
+  }
+  for (uint32_t group = 0; group < grant.blocks.size(); ++group) {
+    const uint32_t owed = owed_.count - owed_.from(group, grant.cached_blocks);
+    if (grant.blocks[group].size() == owed) continue;
+    return InvalidArgument("granted {} blocks of cache group {} besides {} cached ones; {} are owed",
+                           grant.blocks[group].size(),
+                           group,
+                           grant.cached_blocks,
+                           owed);
+  }
+  return OkStatus();
+}
+
+uint32_t ReceiverSession::granted_blocks() const {
+  size_t count = 0;
+  for (const std::vector<BlockId>& blocks : reservation_.grant.blocks) count += blocks.size();
+  return static_cast<uint32_t>(count);
 }
 
 void ReceiverSession::Refuse(Status reason, Time now) {
@@ -175,11 +198,11 @@ void ReceiverSession::OnArrival(const PieceArrival& arrival, Time now) {
   if (state_ != ReceiverState::kReceiving && state_ != ReceiverState::kClosing) return;
   last_heard_ = now;
   const baton::Grant& grant = reservation_.grant;
-  const uint32_t blocks = granted_blocks();
+  const uint32_t blocks = arrival.link < index_.links() ? index_.blocks(arrival.link) : 0;
   const size_t checksums = grant.checksums ? arrival.count : 0;
-  if (arrival.link >= grant.links || arrival.first > blocks ||
+  if (arrival.link >= index_.links() || arrival.first > blocks ||
       arrival.count > blocks - arrival.first || arrival.checksums.size() != checksums ||
-      arrival.bytes != arrival.count * reservation_.link_bytes[arrival.link]) {
+      arrival.bytes != arrival.count * reservation_.links[arrival.link].block_bytes) {
     return Abort(InvalidArgument("a write of {} bytes as blocks {}+{} of {} on link {} of {}, with "
                                  "{} checksums, is not what was granted",
                                  arrival.bytes,
@@ -192,7 +215,7 @@ void ReceiverSession::OnArrival(const PieceArrival& arrival, Time now) {
                  now);
   }
   for (uint32_t i = 0; i < arrival.count; ++i) {
-    Piece& piece = pieces_[size_t{arrival.link} * blocks + arrival.first + i];
+    Piece& piece = pieces_[index_.at(arrival.link, arrival.first + i)];
     if (!piece.arrived) ++arrived_;
     piece.arrived = true;
     if (grant.checksums) piece.checksum = arrival.checksums[i];
@@ -203,10 +226,11 @@ void ReceiverSession::OnArrival(const PieceArrival& arrival, Time now) {
 std::vector<uint32_t> ReceiverSession::DamagedBlocks() const {
   std::vector<uint32_t> damaged;
   if (!reservation_.grant.checksums) return damaged;
-  const uint32_t blocks = granted_blocks();
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    if (pieces_[i].checksum != seal_.checksums[i]) {
-      damaged.push_back(static_cast<uint32_t>(i % blocks));
+  for (uint32_t link = 0; link < index_.links(); ++link) {
+    for (uint32_t i = 0; i < index_.blocks(link); ++i) {
+      const size_t piece = index_.at(link, i);
+      if (pieces_[piece].checksum == seal_.checksums[piece]) continue;
+      damaged.push_back(index_.first_block(link) + i);
     }
   }
   std::sort(damaged.begin(), damaged.end());
@@ -228,15 +252,15 @@ void ReceiverSession::CloseWhenComplete(Time now) {
     return Abort(MakeStatus(StatusCode::kDataLoss,
                             "{} of {} blocks arrived damaged twice, the first is block {}",
                             damaged.size(),
-                            granted_blocks(),
+                            owed_.count - reservation_.grant.cached_blocks,
                             damaged.front()),
                  now);
   }
   ++resends_;
-  const uint32_t blocks = granted_blocks();
   for (const uint32_t block : damaged) {
-    for (size_t link = 0; link < reservation_.grant.links; ++link) {
-      pieces_[link * blocks + block].arrived = false;
+    for (uint32_t link = 0; link < index_.links(); ++link) {
+      if (block < index_.first_block(link)) continue;
+      pieces_[index_.at(link, block - index_.first_block(link))].arrived = false;
       --arrived_;
     }
   }

@@ -67,13 +67,16 @@ class ReceiverSession final {
  public:
   // The worker's grant.
   struct Reservation {
+    // A link to this worker.
+    struct Link {
+      LinkGroups groups;
+      uint64_t block_bytes = 0;  // of one block of tokens
+    };
     baton::Grant grant;
-    std::vector<uint64_t> link_bytes;  // of one block, by link; size is grant.links
-    uint32_t cache_groups = 1;
+    std::vector<Link> links;  // size is grant.links
   };
 
-  // `block_count`: of the prompt, in each cache group.
-  ReceiverSession(Offer offer, uint32_t block_count, const SessionTimes& times, Time now);
+  ReceiverSession(Offer offer, OwedBlocks owed, const SessionTimes& times, Time now);
 
   // From the worker. InvalidArgument if the reservation does not fit the offer, FailedPrecondition
   // if the offer is no longer pending; the caller then keeps its blocks.
@@ -96,14 +99,14 @@ class ReceiverSession final {
   std::vector<ReceiverAction> TakeActions() { return std::exchange(actions_, {}); }
   ReceiverState state() const { return state_; }
   bool ended() const { return state_ >= ReceiverState::kCommitted; }
-  // The granted blocks of the prompt, in each cache group.
-  uint32_t granted_blocks() const { return block_count_ - reservation_.grant.cached_blocks; }
+  // The blocks that were granted in all cache groups.
+  uint32_t granted_blocks() const;
   // Every piece has arrived, and SEAL has not.
   bool lacks_only_seal() const {
     return state_ == ReceiverState::kReceiving && !sealed_ && arrived_ == pieces_.size();
   }
   const baton::Grant& grant() const { return reservation_.grant; }
-  uint32_t block_count() const { return block_count_; }
+  const OwedBlocks& owed() const { return owed_; }
   uint64_t bytes() const { return expected_bytes_; }
   uint32_t damaged_blocks() const { return damaged_; }
 
@@ -120,17 +123,20 @@ class ReceiverSession final {
   void OnSeal(const Seal& seal, Time now);
   void Answer();  // answers a late message with the outcome
   void CloseWhenComplete(Time now);
+  Status CheckReservation(const Reservation& reservation) const;
+  // The blocks of tokens of which a piece has another checksum than SEAL states.
   std::vector<uint32_t> DamagedBlocks() const;
   void Commit();
   void Drain(Status outcome, bool tell_peer, Time now);
 
   const Offer offer_;
-  const uint32_t block_count_;
+  const OwedBlocks owed_;
   const SessionTimes times_;
   ReceiverState state_ = ReceiverState::kPending;
   std::vector<ReceiverAction> actions_;
   Reservation reservation_;
-  std::vector<Piece> pieces_;  // link-major, as Seal::checksums
+  PieceIndex index_;
+  std::vector<Piece> pieces_;  // numbered by index_, as Seal::checksums
   uint32_t arrived_ = 0;       // pieces that have arrived
   uint64_t expected_bytes_ = 0;
   bool sealed_ = false;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -48,8 +48,8 @@ std::optional<ControlMessage> AnswerWithoutSender(const ControlMessage& message)
 SenderSession::SenderSession(const Params& params, const SessionTimes& times, Time now)
     : params_(params),
       times_(times),
-      sources_(size_t{params_.block_count} * params_.cache_groups),
-      ready_(params_.block_count),
+      sources_(params_.owed.count * cache_groups()),
+      ready_(params_.owed.count),
       last_heard_(now),
       last_sent_(now) {
   deadline_ = now + params_.timeout;
@@ -70,7 +70,7 @@ Status SenderSession::AddBlocks(uint32_t first_index,
                                 std::span<const BlockId> blocks,
                                 uint32_t groups,
                                 Time now) {
-  const size_t per_block = params_.cache_groups;
+  const size_t per_block = cache_groups();
   const size_t count = blocks.size() / per_block;
   if (blocks.size() % per_block != 0) {
     return InvalidArgument(
@@ -79,9 +79,9 @@ Status SenderSession::AddBlocks(uint32_t first_index,
         blocks.size(),
         per_block);
   }
-  if (first_index > params_.block_count || count > params_.block_count - first_index) {
+  if (first_index > block_count() || count > block_count() - first_index) {
     return InvalidArgument(
-        "blocks {}+{} are outside a prompt of {} blocks", first_index, count, params_.block_count);
+        "blocks {}+{} are outside a prompt of {} blocks", first_index, count, block_count());
   }
   if (seal_wanted_) return InvalidArgument("blocks {}+{} came after Seal", first_index, count);
   groups = std::min(groups, params_.layer_groups);
@@ -114,7 +114,7 @@ Status SenderSession::AddBlocks(uint32_t first_index,
 // Decides whether to wait until the next AddBlocks, which is expected to add as much as the last
 // one.
 bool SenderSession::CanWait(Time now) const {
-  const uint64_t groups = uint64_t{params_.block_count} * params_.layer_groups;
+  const uint64_t groups = uint64_t{block_count()} * params_.layer_groups;
   const uint64_t then_ready = ready_groups_ + last_groups_;
   if (then_ready >= groups) return false;
   const uint64_t computed = ready_groups_ - first_groups_;
@@ -126,11 +126,11 @@ bool SenderSession::CanWait(Time now) const {
 
 void SenderSession::Seal(std::string payload, Time now) {
   if (seal_wanted_ || state_ >= SenderState::kDraining) return;
-  if (ready_count_ != params_.block_count) {
+  if (ready_count_ != block_count()) {
     return Abort(
         InvalidArgument("Seal was called when {} of {} blocks were added; it needs all of them",
                         ready_count_,
-                        params_.block_count),
+                        block_count()),
         now);
   }
   seal_wanted_ = true;
@@ -172,57 +172,82 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
     return Abort(MakeStatus(StatusCode::kFailedPrecondition, "a second, different GRANT came"),
                  now);
   }
-  if (grant.cached_blocks > params_.block_count ||
-      grant.blocks.size() !=
-          size_t{params_.block_count - grant.cached_blocks} * params_.cache_groups) {
-    return Abort(InvalidArgument("GRANT has {} cached and {} granted blocks for a prompt of {} in "
-                                 "{} cache groups",
-                                 grant.cached_blocks,
-                                 grant.blocks.size(),
-                                 params_.block_count,
-                                 params_.cache_groups),
-                 now);
-  }
+  if (const Status fits = CheckGrant(grant); !fits.ok()) return Abort(fits, now);
   grant_ = grant;
   state_ = SenderState::kStreaming;
   // Links without a known layer group are written when every layer is ready.
   if (link_groups_.size() != grant_.links) {
-    link_groups_.assign(grant_.links, params_.layer_groups - 1);
+    link_groups_.assign(grant_.links, {.layer_group = params_.layer_groups - 1});
   }
-  const uint32_t needed = params_.block_count - grant_.cached_blocks;
-  posted_.assign(needed, 0);
-  to_post_ = uint64_t{needed} * grant_.links;
-  seal_.blocks = needed;
+  pieces_ = PieceIndex(params_.owed, grant_.cached_blocks, link_groups_);
+  posted_.assign(block_count(), 0);
+  to_post_ = pieces_.total();
+  for (const std::vector<BlockId>& blocks : grant_.blocks) {
+    seal_.blocks += static_cast<uint32_t>(blocks.size());
+  }
   if (grant_.checksums) seal_.checksums.assign(to_post_, 0);
   actions_.emplace_back(ReportGranted{});
   holds_back_ = group_time_ > Duration{} && (ready_groups_ == 0 || CanWait(now));
-  PostReady(0, params_.block_count);
+  PostReady(0, block_count());
   SendSealWhenPosted(now);
 }
 
-uint32_t SenderSession::LinksOf(uint32_t first_group, uint32_t end_group) const {
-  return static_cast<uint32_t>(
-      std::count_if(link_groups_.begin(), link_groups_.end(), [&](uint32_t group) {
-        return group >= first_group && group < end_group;
-      }));
+Status SenderSession::CheckGrant(const Grant& grant) const {
+  if (grant.cached_blocks > block_count()) {
+    return InvalidArgument("GRANT has {} cached blocks for a prompt of {}",
+                           grant.cached_blocks,
+                           block_count());
+  }
+  if (grant.blocks.size() != cache_groups()) {
+    return InvalidArgument("GRANT has blocks of {} cache groups; the layout has {}",
+                           grant.blocks.size(),
+                           cache_groups());
+  }
+  for (uint32_t group = 0; group < cache_groups(); ++group) {
+    const uint32_t owed = block_count() - params_.owed.from(group, grant.cached_blocks);
+    if (grant.blocks[group].size() == owed) continue;
+    return InvalidArgument(
+        "GRANT has {} blocks of cache group {} besides {} cached ones; {} are owed",
+        grant.blocks[group].size(),
+        group,
+        grant.cached_blocks,
+        owed);
+  }
+  return OkStatus();
 }
 
 void SenderSession::PostReady(uint32_t first, uint32_t end) {
   // Groups the blocks by the layer groups that they lack: (posted, ready).
-  std::map<std::pair<uint32_t, uint32_t>, PostBlocks> posts;
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> lacking;
   for (uint32_t block = std::max(first, grant_.cached_blocks); block < end; ++block) {
-    const uint32_t index = block - grant_.cached_blocks;
-    if (ready_[block] <= posted_[index]) continue;
-    posts[{posted_[index], ready_[block]}].blocks.push_back(index);
-    posted_[index] = ready_[block];
+    if (ready_[block] <= posted_[block]) continue;
+    lacking[{posted_[block], ready_[block]}].push_back(block);
+    posted_[block] = ready_[block];
   }
-  for (auto& [groups, post] : posts) {
-    std::tie(post.first_group, post.end_group) = groups;
-    post.pieces =
-        static_cast<uint32_t>(post.blocks.size()) * LinksOf(post.first_group, post.end_group);
-    if (post.pieces == 0) continue;
-    post.held = holds_back_;
-    post.urgent = ready_count_ == params_.block_count;
+  for (const auto& [groups, blocks] : lacking) Post(blocks, groups.first, groups.second);
+}
+
+void SenderSession::Post(std::span<const uint32_t> blocks,
+                         uint32_t first_group,
+                         uint32_t end_group) {
+  for (uint32_t cache_group = 0; cache_group < cache_groups(); ++cache_group) {
+    const auto links = std::ranges::count_if(link_groups_, [&](const LinkGroups& link) {
+      return link.cache_group == cache_group && link.layer_group >= first_group &&
+             link.layer_group < end_group;
+    });
+    if (links == 0) continue;
+    const uint32_t from = params_.owed.from(cache_group, grant_.cached_blocks);
+    PostBlocks post = {.cache_group = cache_group,
+                       .blocks = {},
+                       .first_group = first_group,
+                       .end_group = end_group,
+                       .held = holds_back_,
+                       .urgent = ready_count_ == block_count()};
+    for (const uint32_t block : blocks) {
+      if (block >= from) post.blocks.push_back(block - from);
+    }
+    if (post.blocks.empty()) continue;
+    post.pieces = static_cast<uint32_t>(post.blocks.size() * static_cast<size_t>(links));
     to_post_ -= post.pieces;
     unposted_ += post.pieces;
     outstanding_ += post.pieces;
@@ -239,7 +264,7 @@ void SenderSession::OnPosted(
   if (grant_.checksums) {
     std::copy(checksums.begin(),
               checksums.end(),
-              seal_.checksums.begin() + static_cast<ptrdiff_t>(link * posted_.size() + first));
+              seal_.checksums.begin() + static_cast<ptrdiff_t>(pieces_.at(link, first)));
   }
   SendSealWhenPosted(now);
 }
@@ -255,15 +280,21 @@ void SenderSession::OnResend(const Resend& resend, Time now) {
   if (state_ != SenderState::kSealed || resend.attempt != resend_attempt_ + 1) return;
   ++resend_attempt_;
   for (const uint32_t block : resend.blocks) {
-    if (block >= posted_.size()) {
-      return Abort(InvalidArgument("RESEND asks for block {} of {}", block, posted_.size()), now);
+    if (block < grant_.cached_blocks || block >= block_count()) {
+      return Abort(InvalidArgument("RESEND asks for block {}; blocks {} to {} were granted",
+                                   block,
+                                   grant_.cached_blocks,
+                                   block_count()),
+                   now);
     }
     if (posted_[block] == 0) continue;
     posted_[block] = 0;
-    to_post_ += grant_.links;
+    for (uint32_t link = 0; link < pieces_.links(); ++link) {
+      if (block >= pieces_.first_block(link)) ++to_post_;
+    }
     ++resent_;
   }
-  PostReady(0, params_.block_count);
+  PostReady(0, block_count());
 }
 
 void SenderSession::OnWritten(uint32_t pieces, uint64_t bytes, Time now) {
@@ -350,8 +381,7 @@ void SenderSession::OnTime(Time now) {
 void SenderSession::SendStateAgain(Time now) {
   if (state_ == SenderState::kOffered && !peer_answered_) return SendOffer(now);
   if (state_ == SenderState::kSealed) return Send(seal_, now);
-  const uint64_t pieces = uint64_t{posted_.size()} * grant_.links;
-  Send(Renew{live(), static_cast<uint32_t>(pieces - to_post_)}, now);
+  Send(Renew{live(), static_cast<uint32_t>(pieces_.total() - to_post_)}, now);
 }
 
 Time SenderSession::wake_time() const {
@@ -369,8 +399,20 @@ Time SenderSession::wake_time() const {
   }
 }
 
-double SenderSession::unwritten_blocks() const {
-  return static_cast<double>(to_post_ + outstanding_) / std::max(1u, grant_.links);
+uint32_t SenderSession::posted_blocks() const {
+  uint32_t count = 0;
+  for (uint32_t group = 0; group < cache_groups(); ++group) {
+    for (size_t block = params_.owed.from(group, grant_.cached_blocks); block < posted_.size();
+         ++block) {
+      count += posted_[block] == params_.layer_groups ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+double SenderSession::unwritten_part() const {
+  return static_cast<double>(to_post_ + outstanding_) /
+         static_cast<double>(std::max<size_t>(1, pieces_.total()));
 }
 
 void SenderSession::SendOffer(Time now) {

@@ -12,6 +12,7 @@
 #include "kvtransfer/data_plane/planner.h"
 #include "kvtransfer/messages/messages.h"
 #include "kvtransfer/options.h"
+#include "kvtransfer/session/piece_index.h"
 
 namespace baton {
 
@@ -19,11 +20,13 @@ namespace baton {
 struct SendControl {
   ControlMessage message;
 };
-// Write these blocks (indices of granted blocks of the prompt) on every link of the layer groups
-// [first_group, end_group). Each (block, link) pair is one *piece*. Each piece must be reported by
-// OnPosted, and by either OnWritten or OnWriteLost. If `held`, no byte of the pieces may move yet.
-// If `urgent`, the prompt is computed, so that its client waits for these blocks.
+// Write these blocks (indices of the granted blocks of a cache group) on every link of the cache
+// group and of the layer groups [first_group, end_group). Each (block, link) pair is one *piece*.
+// Each piece must be reported by OnPosted, and by either OnWritten or OnWriteLost. If `held`, no
+// byte of the pieces may move yet. If `urgent`, the prompt is computed, so that its client waits for
+// these blocks.
 struct PostBlocks {
+  uint32_t cache_group = 0;
   std::vector<uint32_t> blocks;
   uint32_t first_group = 0;
   uint32_t end_group = 1;
@@ -75,10 +78,9 @@ class SenderSession final {
  public:
   struct Params {
     uint32_t total_tokens = 0;
-    uint32_t block_count = 0;  // of the prompt, in each cache group
+    OwedBlocks owed;
     Duration timeout{};
     uint32_t layer_groups = 1;
-    uint32_t cache_groups = 1;
   };
 
   SenderSession(const Params& params, const SessionTimes& times, Time now);
@@ -86,9 +88,9 @@ class SenderSession final {
   // From the worker. After a refusal: sends the offer again, with a new time-out.
   void OfferAgain(Duration timeout, Time now);
   // The first `groups` layer groups of blocks first_index, first_index + 1, … are final. `blocks`
-  // has one entry per block of the prompt and cache group, as Grant::blocks. May be called again
-  // for the same blocks with more groups. InvalidArgument if the blocks are outside the prompt or
-  // come after Seal.
+  // has one entry per block of tokens and cache group: blocks[i · cache groups + g]. Entries of
+  // blocks that are not owed are not read. May be called again for the same blocks with more
+  // groups. InvalidArgument if the blocks are outside the prompt or come after Seal.
   Status AddBlocks(uint32_t first_index,
                    std::span<const BlockId> blocks,
                    uint32_t groups,
@@ -96,9 +98,9 @@ class SenderSession final {
   void Seal(std::string payload, Time now);
   void Abort(Status reason, Time now);
 
-  // Sets the layer group of each link to the peer. To be called before a GRANT for as many links is
+  // Sets the groups of each link to the peer. To be called before a GRANT for as many links is
   // passed to OnMessage.
-  void SetLinks(std::vector<uint32_t> groups) { link_groups_ = std::move(groups); }
+  void SetLinks(std::vector<LinkGroups> groups) { link_groups_ = std::move(groups); }
   // Also before a GRANT. `group_time` is the time to send one layer group of one block. If it is
   // not zero, writes are held while there is time (TransportCaps::prefers_bursts).
   void SetGroupTime(Duration group_time) { group_time_ = group_time; }
@@ -121,12 +123,12 @@ class SenderSession final {
   std::vector<SenderAction> TakeActions() { return std::exchange(actions_, {}); }
   SenderState state() const { return state_; }
   const Grant& grant() const { return grant_; }
-  uint32_t block_count() const { return params_.block_count; }
-  // The local and the granted block of granted index `block` in a cache group.
+  // Blocks of tokens of the prompt.
+  uint32_t block_count() const { return params_.owed.count; }
+  // The local and the granted block of index `block` among those granted in a cache group.
   BlockPair pair(uint32_t block, uint32_t cache_group) const {
-    const size_t granted = size_t{block} * params_.cache_groups + cache_group;
-    const size_t cached = size_t{grant_.cached_blocks} * params_.cache_groups;
-    return {sources_[cached + granted], grant_.blocks[granted]};
+    const size_t in_prompt = params_.owed.from(cache_group, grant_.cached_blocks) + block;
+    return {sources_[in_prompt * cache_groups() + cache_group], grant_.blocks[cache_group][block]};
   }
   uint32_t outstanding() const { return outstanding_; }
   // Every piece is written, and Seal has not been called.
@@ -137,8 +139,10 @@ class SenderSession final {
   bool lacks_only_writes() const {
     return live() && seal_wanted_ && (to_post_ > 0 || outstanding_ > 0);
   }
-  // Granted blocks that are not written; pieces count as parts of a block.
-  double unwritten_blocks() const;
+  // The blocks of all cache groups of which every layer was posted.
+  uint32_t posted_blocks() const;
+  // The part of the granted pieces that is not written.
+  double unwritten_part() const;
   Time deadline() const { return deadline_; }
   uint32_t resent_blocks() const { return resent_; }
   uint64_t bytes() const { return bytes_; }
@@ -153,7 +157,11 @@ class SenderSession final {
   void PostReady(uint32_t first, uint32_t end);
   // Whether ready pieces can be held longer without delaying the end of the hand-off.
   bool CanWait(Time now) const;
-  uint32_t LinksOf(uint32_t first_group, uint32_t end_group) const;
+  // Emits PostBlocks for the granted ones of `blocks`, blocks of tokens whose layer groups
+  // [first_group, end_group) are ready and not posted.
+  void Post(std::span<const uint32_t> blocks, uint32_t first_group, uint32_t end_group);
+  Status CheckGrant(const Grant& grant) const;
+  size_t cache_groups() const { return params_.owed.first.size(); }
   void SendSealWhenPosted(Time now);
   void SendStateAgain(Time now);
   void Park(Status reason);
@@ -165,10 +173,11 @@ class SenderSession final {
   const SessionTimes times_;
   SenderState state_ = SenderState::kOffered;
   std::vector<SenderAction> actions_;
-  std::vector<BlockId> sources_;  // by block of the prompt and cache group
-  std::vector<uint32_t> ready_;   // layer groups, by block of the prompt
-  std::vector<uint32_t> posted_;  // layer groups, by granted block of the prompt
-  std::vector<uint32_t> link_groups_;
+  std::vector<BlockId> sources_;  // by block of tokens and cache group
+  std::vector<uint32_t> ready_;   // layer groups, by block of tokens
+  std::vector<uint32_t> posted_;  // layer groups, by block of tokens
+  std::vector<LinkGroups> link_groups_;
+  PieceIndex pieces_;
   Duration group_time_{};
   bool holds_back_ = false;
   // The progress of the prompt's computation, counted in (block, layer group) pairs: ready in all,

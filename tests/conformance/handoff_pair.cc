@@ -243,8 +243,13 @@ HandoffPair::Heads HandoffPair::ReadHeads(const std::vector<KvShard>& shards,
 
 bool HandoffPair::SameContent(std::span<const BlockId> source,
                               std::span<const BlockId> destination) const {
+  const KvLayout& layout = options_.layout;
+  const auto blocks = static_cast<uint32_t>(source.size() / layout.groups.size());
+  const OwedBlocks owed =
+      OwedBlocksOf(layout, blocks * static_cast<uint32_t>(layout.block_tokens));
   for (size_t i = 0; i < source.size(); ++i) {
-    const size_t group = i % options_.layout.groups.size();
+    const size_t group = i % layout.groups.size();
+    if (i / layout.groups.size() < owed.first[group]) continue;
     Heads sent = ReadHeads(options_.sender_shards, sender_arenas_, source[i], group);
     for (const auto& [head, copies] :
          ReadHeads(options_.receiver_shards, receiver_arenas_, destination[i], group)) {

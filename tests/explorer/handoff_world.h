@@ -182,7 +182,7 @@ class HandoffWorld final {
   };
   struct Receiving {
     Receiving(const Offer& offer, const SessionTimes& times, Time now)
-        : machine(offer, kBlocks, times, now) {}
+        : machine(offer, {.count = kBlocks}, times, now) {}
     ReceiverSession machine;
     WorkerId peer;
     bool granted = false;

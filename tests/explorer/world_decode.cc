@@ -305,8 +305,8 @@ void HandoffWorld::GrantSession(const GrantOffer& action) {
     if (session->granted) return Violate("a session is granted twice");
     ReceiverSession::Reservation reservation;
     reservation.grant.window_key = next_key_++;
-    reservation.grant.blocks = action.reservation.blocks;
-    reservation.link_bytes = {kPieceBytes};
+    reservation.grant.blocks = {action.reservation.blocks};
+    reservation.links = {{.groups = {}, .block_bytes = kPieceBytes}};
     status = session->machine.Grant(std::move(reservation), now_);
     session->granted = status.ok();
     if (!status.ok()) session->machine.Refuse(status, now_);
@@ -377,7 +377,7 @@ void HandoffWorld::Act(const SessionKey& key, Receiving& session, const Receiver
     SampledToken token;
     token.token = static_cast<TokenId>(std::atoll(committed->payload.c_str()));
     CheckContent({RequestId(key.first.value()), key.second},
-                 machine.grant().blocks,
+                 machine.grant().blocks[0],
                  static_cast<uint32_t>(token.token % 1000));
     callback.number = kCommitted;
     callback.payload = std::make_shared<const Payload>(std::vector<SampledToken>{std::move(token)});
@@ -394,7 +394,7 @@ void HandoffWorld::Act(const SessionKey& key, Receiving& session, const Receiver
 }
 
 void HandoffWorld::SetWritable(const ReceiverSession& machine, bool writable) {
-  for (const BlockId block : machine.grant().blocks) {
+  for (const BlockId block : machine.grant().blocks[0]) {
     TargetCell& cell = target_[block.value()];
     if (writable && cell.writable) return Violate("a block is granted to two sessions");
     cell.writable = writable;

@@ -359,7 +359,7 @@ void HandoffWorld::OfferSession(const OfferKv& action) {
   if (session == nullptr) {
     SenderSession::Params params;
     params.total_tokens = action.offer.total_tokens;
-    params.block_count = kBlocks;
+    params.owed = {.count = kBlocks};
     params.timeout = action.offer.timeout;
     session = &prefill_->sessions.Add(key, params, kTimes, now_);
     session->peer = kDecodeName;
@@ -386,7 +386,7 @@ void HandoffWorld::OnSenderMessage(const Event& event) {
     }
     return;
   }
-  if (std::holds_alternative<baton::Grant>(message)) session->machine.SetLinks({0});
+  if (std::holds_alternative<baton::Grant>(message)) session->machine.SetLinks({{}});
   session->machine.OnMessage(message, now_);
   ActSender(event.session);
 }

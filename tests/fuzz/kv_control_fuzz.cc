@@ -69,7 +69,7 @@ class World {
   explicit World(std::string_view input) : input_(input) {
     SenderSession::Params params;
     params.total_tokens = kBlocks;
-    params.block_count = kBlocks;
+    params.owed = {.count = kBlocks};
     params.timeout = std::chrono::seconds(10);
     params.layer_groups = kLinks;
     sender_.emplace(params, times_, now_);
@@ -254,10 +254,9 @@ void World::GrantBlocks(uint32_t cached) {
   reservation.grant.window_key = kKey;
   reservation.grant.cached_blocks = cached;
   reservation.grant.links = kLinks;
-  for (uint32_t block = cached; block < kBlocks; ++block) {
-    reservation.grant.blocks.emplace_back(block);
-  }
-  reservation.link_bytes.assign(kLinks, kPieceBytes);
+  std::vector<BlockId>& blocks = reservation.grant.blocks.emplace_back();
+  for (uint32_t block = cached; block < kBlocks; ++block) blocks.emplace_back(block);
+  for (uint32_t link = 0; link < kLinks; ++link) reservation.links.push_back({{link}, kPieceBytes});
   (void)receiver_->Grant(std::move(reservation), now_);
   ActReceiver();
 }
@@ -325,7 +324,7 @@ void World::ToReceiver(const ControlMessage& message) {
     receiver_->OnMessage(message, now_);
   } else if (const auto* offer = std::get_if<Offer>(&message)) {
     if (offer->timeout <= Duration{} || offer->total_tokens != kBlocks) return;
-    receiver_.emplace(*offer, kBlocks, times_, now_);
+    receiver_.emplace(*offer, OwedBlocks{.count = kBlocks}, times_, now_);
   } else if (std::holds_alternative<Seal>(message) || std::holds_alternative<Renew>(message)) {
     Send(to_sender_, Abort{MakeStatus(StatusCode::kNotFound, "unknown")});
   }
@@ -344,7 +343,7 @@ void World::ToSender(const ControlMessage& message) {
   }
   if (grant != nullptr) {
     if (grant->links != kLinks) return;
-    sender_->SetLinks({0, 1});
+    sender_->SetLinks({{0}, {1}});
     // Odd keys stand for peers whose transport prefers bursts.
     sender_->SetGroupTime(grant->window_key % 2 == 0 ? Duration{} : std::chrono::milliseconds(50));
   }
@@ -421,7 +420,7 @@ void World::Act(ReceiverAction& action) {
     const Grant& grant = receiver_->grant();
     // A SEAL from outside may contain the checksums of damaged writes, so this check needs a
     // session without messages from outside.
-    for (uint32_t block = 0; block < grant.blocks.size() && !outsiders_; ++block) {
+    for (uint32_t block = 0; block < receiver_->granted_blocks() && !outsiders_; ++block) {
       for (uint32_t link = 0; link < kLinks; ++link) {
         BATON_CHECK(landed_[block][link] == Content(grant.cached_blocks + block, link),
                     "block {} was committed with other bytes",

@@ -42,7 +42,7 @@ class AttentionTest : public ::testing::Test {
     shape.tokens = TokensOf(lengths);
     Fixture fixture(shape, options);
     fixture.Begin(lengths, 0);
-    const AttentionPlan plan = fixture.Plan();
+    AttentionPlan plan = fixture.Plan();
     fixture.Launch(plan, shape.layers - 1);
     EXPECT_LT(fixture.Error(shape.layers - 1), kTolerance);
     return plan;

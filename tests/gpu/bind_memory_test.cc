@@ -21,7 +21,7 @@ static_assert(kBytes < kPlanAlignment);
 class BindMemoryTest : public testing::Test {
  protected:
   Tensor Value(DType dtype = DType::kBF16, ValueReach reach = ValueReach::kStep) {
-    const ValueUse use = {.dtype = dtype, .rows = kRows, .cols = kCols, .reach = reach};
+    const ValueUse use = {.dtype = dtype, .reach = reach, .rows = kRows, .cols = kCols};
     return space_.Place({&use, 1}).front();
   }
   StepMemory Bind(std::vector<StepOp>& ops) { return BindMemory(ops, space_, memory_.data()); }

@@ -1,5 +1,6 @@
 #include "tests/unit/engine/handoff_driver.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -12,7 +13,8 @@ void HandoffDriver::Start(const Request& request) {
   decode_.Submit(part);
   part.kind = RequestKind::kPrefill;
   prefill_.Submit(part);
-  sessions_[{request.id, request.epoch}] = {};
+  sessions_[{request.id, request.epoch}] = {
+      .tokens = static_cast<int32_t>(request.tokens.size())};
 }
 
 void HandoffDriver::Cancel(const Request& request) {
@@ -53,7 +55,10 @@ void HandoffDriver::CopyReady(const RequestKey& key, Session& session) {
   std::byte* target = decode_.executor().kv_arenas().front().memory->data();
   while (session.copied < from.announced.size() && Now()) {
     const size_t index = session.copied++;
-    if (index / groups < static_cast<size_t>(to.reservation->cached_blocks)) continue;
+    const auto block = static_cast<int32_t>(index / groups);
+    const int32_t window = layout.groups[index % groups].sliding_window;
+    const int32_t owed = FirstBlockKept(session.tokens, window, layout.block_tokens);
+    if (block < std::max(owed, to.reservation->cached_blocks)) continue;
     std::memcpy(target + to.reservation->blocks[index].value() * bytes,
                 source + from.announced[index].value() * bytes,
                 bytes);

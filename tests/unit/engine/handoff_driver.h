@@ -32,7 +32,8 @@ class HandoffDriver {
 
  private:
   struct Session {
-    size_t copied = 0;  // blocks copied or skipped, in order
+    int32_t tokens = 0;  // of the prompt
+    size_t copied = 0;   // blocks copied or skipped, in order
     bool activated = false;
     bool aborted = false;
     bool released_prefill = false;

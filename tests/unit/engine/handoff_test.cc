@@ -87,6 +87,71 @@ TEST(HandoffTest, OnlyBlocksThatDecodeLacksAreSent) {
   }
 }
 
+// Layers with a window of 10 tokens: token 40 reads the tokens from 31 on, which are in 3 blocks.
+class WindowHandoffTest : public testing::Test {
+ protected:
+  static constexpr int32_t kAll = 10;     // blocks of the prompt
+  static constexpr int32_t kInWindow = 3;
+
+  static int32_t Used(EngineHarness& harness) {
+    const EngineStats stats = harness.engine().Stats();
+    return stats.blocks_total - stats.blocks_free;
+  }
+
+  const FakeExecutor::Shape shape_ = {.windows = {0, 10}};
+  EngineHarness prefill_{Options(), shape_};
+  EngineHarness decode_{Options(), shape_};
+  Request request_ = MakeRequest(1, 40, 5, 30);
+};
+
+TEST_F(WindowHandoffTest, OnlyWhatTheNextTokenReadsIsSent) {
+  HandoffDriver driver(prefill_, decode_);
+  driver.Start(request_);
+  ASSERT_TRUE(driver.RunUntilIdle());
+  EXPECT_EQ(driver.blocks_copied(), kAll + kInWindow);
+  EXPECT_EQ(driver.Tokens(request_, 0), prefill_.model().Expected(request_, 0));
+  // The next hand-off of this prompt finds all of its blocks at the decode worker.
+  request_.id = RequestId(2);
+  driver.Start(request_);
+  ASSERT_TRUE(driver.RunUntilIdle());
+  EXPECT_EQ(driver.blocks_copied(), kAll + kInWindow);
+  EXPECT_EQ(decode_.log(request_).reservation->cached_blocks, kAll);
+  EXPECT_EQ(driver.Tokens(request_, 0), prefill_.model().Expected(request_, 0));
+}
+
+TEST_F(WindowHandoffTest, BothEndsHoldNoMoreThanIsSent) {
+  request_.kind = RequestKind::kDecode;
+  decode_.Submit(request_);
+  ASSERT_TRUE(decode_.RunUntilIdle());
+  ASSERT_TRUE(decode_.log(request_).reservation);
+  EXPECT_EQ(decode_.log(request_).reservation->blocks.size(), size_t{2 * kAll});
+  EXPECT_EQ(Used(decode_), kAll + kInWindow);
+  request_.kind = RequestKind::kPrefill;
+  prefill_.Submit(request_);
+  ASSERT_TRUE(prefill_.RunUntilIdle());
+  ASSERT_TRUE(prefill_.log(request_).ended());
+  EXPECT_EQ(Used(prefill_), kAll + kInWindow);
+  for (EngineHarness* harness : {&prefill_, &decode_}) {
+    harness->engine().Cancel(request_.id, request_.epoch);
+    harness->engine().ReleaseKv(request_.id, request_.epoch);
+    harness->RunUntilIdle();
+    EXPECT_EQ(Used(*harness), 0);
+  }
+}
+
+// A decode worker grants a prompt whose windows fit although its blocks would not.
+TEST_F(WindowHandoffTest, ALongPromptNeedsTheRoomOfItsWindows) {
+  HarnessOptions small = Options();
+  small.kv.blocks = 48;
+  EngineHarness decode(small, shape_);
+  request_ = MakeRequest(1, 120, 5, 30);
+  EXPECT_GT(2 * 120 / 4, small.kv.blocks);
+  HandoffDriver driver(prefill_, decode);
+  driver.Start(request_);
+  ASSERT_TRUE(driver.RunUntilIdle());
+  EXPECT_EQ(driver.Tokens(request_, 0), prefill_.model().Expected(request_, 0));
+}
+
 TEST(HandoffTest, ChunksComeAsBlocksFillAndCachedOnesAtOnce) {
   HarnessOptions options = Options();
   options.max_step_tokens = 6;

@@ -30,7 +30,9 @@ TEST(KvRoomTest, AWindowInAllLayersBoundsASequence) {
   EXPECT_EQ(room.All(1000), 250);
   EXPECT_EQ(room.ByChunks(1000), 4 + 8);
   EXPECT_EQ(room.ByChunksThenDecodes(1000, 9), 4);
-  EXPECT_EQ(room.ReceivedThenDecodes(1000, 40), 11) << "two steps before the first release";
+  EXPECT_EQ(room.ReceivedThenDecodes(1000), 4);
+  EXPECT_EQ(room.Received(40), 3) << "token 40 reads the tokens from 31 on";
+  EXPECT_EQ(room.Received(42), 3) << "token 42 reads the tokens from 33 on";
   EXPECT_EQ(room.FirstRead(0, 9), 0);
   EXPECT_EQ(room.FirstRead(0, 21), 3);
   EXPECT_FALSE(KvRoom(std::vector<int32_t>{10}, kBlockTokens, 6, 32).slides());

@@ -12,11 +12,11 @@ constexpr int64_t kCols = 100;
 
 ValueUse Use(size_t first, size_t last, ValueReach reach = ValueReach::kStep) {
   return {.dtype = DType::kF32,
+          .reach = reach,
           .rows = kRows,
           .cols = kCols,
           .first = first,
-          .last = last,
-          .reach = reach};
+          .last = last};
 }
 
 TEST(ValueMemoryTest, RowsHaveAStrideOfWholeCacheLines) {

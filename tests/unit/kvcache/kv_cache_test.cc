@@ -247,14 +247,30 @@ TEST_F(CacheGroupsTest, APrefixEndsWhereEveryGroupCanResume) {
   EXPECT_EQ(Match(cache_, tokens_).count, 1);
 }
 
-TEST_F(CacheGroupsTest, AHandOffNeedsEachBlock) {
+// A hand-off of 26 tokens brings the blocks that token 26 reads, from block 5 on in the window, but
+// for those that are cached.
+TEST_F(CacheGroupsTest, AHandOffNeedsWhatTheTokenAfterThePromptReads) {
   StorePrefix(6);
+  const auto match = [&](int32_t limit) {
+    return cache_.Match(BlockHashes(tokens_, kBlockTokens, {}), tokens_, limit, 26);
+  };
   Evict(1, 3);
-  const auto all =
-      cache_.Match(BlockHashes(tokens_, kBlockTokens, {}), tokens_, 99, KvCache::Want::kAll);
-  EXPECT_EQ(all.count, 3);
-  EXPECT_EQ(all.parts[1].first, 0);
-  EXPECT_EQ(Match(cache_, tokens_).count, 6);
+  EXPECT_EQ(match(99).count, 6);
+  EXPECT_EQ(match(99).parts[1].first, 5);
+  EXPECT_EQ(match(5).count, 5) << "the window has no block before block 5";
+  EXPECT_EQ(match(5).parts[1].first, 5);
+  EXPECT_TRUE(match(5).parts[1].blocks.empty());
+  Evict(1, 5);
+  EXPECT_EQ(match(99).count, 5) << "token 26 reads block 5";
+  Lease table(cache_);
+  table.Take(match(99));
+  table.Skip(1, 5);
+  ASSERT_TRUE(table.GrowTo(7));
+  EXPECT_EQ(table.held(), 7 + 2);
+  EXPECT_EQ(table.first(1), 5);
+  EXPECT_EQ(table.blocks(1)[0], table.blocks(1)[5]);
+  const Lease* all[] = {&table};
+  EXPECT_TRUE(cache_.Check(all).ok()) << cache_.Check(all);
 }
 
 TEST_F(CacheGroupsTest, AMissingBlockIsStoredAgain) {

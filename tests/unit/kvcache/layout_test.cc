@@ -32,8 +32,9 @@ std::string Problem(const std::function<void(KvLayout&)>& change) {
 TEST(KvLayoutTest, BlocksLieOneAfterAnother) {
   const KvLayout layout = Layout();
   EXPECT_TRUE(layout.Validate().ok()) << layout.Validate();
-  constexpr int64_t kHeadBytes = 16 * 8 * 2;
-  EXPECT_EQ(ShardBlockBytes(layout, WholeModel(layout)), 3u * 2 * 4 * kHeadBytes);
+  constexpr int64_t kHeadBytes = 256;  // 16 tokens of 8 elements of 2 bytes
+  constexpr int64_t kLayerBytes = 8 * kHeadBytes;  // K and V of 4 heads
+  EXPECT_EQ(ShardBlockBytes(layout, WholeModel(layout)), 3u * kLayerBytes);
   const KvView view =
       MakeView(layout, WholeModel(layout), PlacesOf(layout, WholeModel(layout)), nullptr, 5);
   EXPECT_EQ(view.block_stride, static_cast<int64_t>(ShardBlockBytes(layout, WholeModel(layout))));
@@ -44,7 +45,7 @@ TEST(KvLayoutTest, BlocksLieOneAfterAnother) {
         EXPECT_EQ(view.Key(block, layer, head) - view.base, expected + head * kHeadBytes);
         EXPECT_EQ(view.Value(block, layer, head) - view.base, expected + (4 + head) * kHeadBytes);
       }
-      expected += 2 * 4 * kHeadBytes;
+      expected += kLayerBytes;
     }
   }
 }

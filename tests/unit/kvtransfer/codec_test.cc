@@ -24,7 +24,7 @@ Hello SomeHello() {
 std::vector<ControlMessage> OneOfEach() {
   return {SomeHello(),
           Offer{1000, std::chrono::milliseconds(1500)},
-          Grant{99, 2, true, 3, 1000, {BlockId(4), BlockId(9)}},
+          Grant{99, 2, true, 3, 1000, {{BlockId(4), BlockId(9)}, {BlockId(7)}}},
           Refuse{MakeStatus(StatusCode::kResourceExhausted, "no blocks")},
           Seal{2, 4096, {7, 8}, std::string("tok\0en", 6)},
           Resend{1, {0, 5}},

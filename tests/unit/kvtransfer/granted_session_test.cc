@@ -22,7 +22,7 @@ const std::vector<uint64_t> kTwoChecksums = {11, 12};
 Grant TwoBlocksGrant() {
   Grant grant;
   grant.window_key = 9;
-  grant.blocks = {BlockId(3), BlockId(4)};
+  grant.blocks = {{BlockId(3), BlockId(4)}};
   return grant;
 }
 
@@ -52,12 +52,12 @@ class GrantedReceiverTest : public testing::Test {
  protected:
   GrantedReceiverTest()
       : receiver_({.total_tokens = kTwoBlocks, .timeout = std::chrono::seconds(10)},
-                  kTwoBlocks,
+                  {.count = kTwoBlocks},
                   {},
                   now_) {
     ReceiverSession::Reservation reservation;
     reservation.grant = TwoBlocksGrant();
-    reservation.link_bytes = {100};
+    reservation.links = {{.groups = {}, .block_bytes = 100}};
     EXPECT_TRUE(receiver_.Grant(std::move(reservation), now_).ok());
     (void)receiver_.TakeActions();
   }
@@ -164,7 +164,7 @@ class GrantedSenderTest : public testing::Test {
  protected:
   GrantedSenderTest()
       : sender_({.total_tokens = kTwoBlocks,
-                 .block_count = kTwoBlocks,
+                 .owed = {.count = kTwoBlocks},
                  .timeout = std::chrono::seconds(10)},
                 {},
                 now_) {
@@ -195,12 +195,12 @@ TEST_F(GrantedSenderTest, TheSameGrantAgainChangesNothing) {
 TEST(SenderSessionGrantTest, AGrantOfOtherBlocksThanThePromptHasEndsTheHandOff) {
   const Time now{std::chrono::hours(1)};
   std::vector<Grant> wrong(3, TwoBlocksGrant());
-  wrong[0].blocks.pop_back();
+  wrong[0].blocks[0].pop_back();
   wrong[1].cached_blocks = 1;
   wrong[2].cached_blocks = 3;
   for (const Grant& grant : wrong) {
     SenderSession sender({.total_tokens = kTwoBlocks,
-                          .block_count = kTwoBlocks,
+                          .owed = {.count = kTwoBlocks},
                           .timeout = std::chrono::seconds(10)},
                          {},
                          now);
@@ -212,10 +212,49 @@ TEST(SenderSessionGrantTest, AGrantOfOtherBlocksThanThePromptHasEndsTheHandOff) 
   }
 }
 
+// Of three blocks of tokens, the cache group with a window owes the last one.
+TEST(SenderSessionGrantTest, AGrantHasTheOwedBlocksOfEachCacheGroup) {
+  const Time now{std::chrono::hours(1)};
+  const std::vector<BlockId> all = {BlockId(0), BlockId(1), BlockId(2)};
+  const std::vector<BlockId> last = {BlockId(5)};
+  const auto grant = [&](std::vector<std::vector<BlockId>> blocks) {
+    SenderSession sender({.total_tokens = 3,
+                          .owed = {.count = 3, .first = {0, 2}},
+                          .timeout = std::chrono::seconds(10)},
+                         {},
+                         now);
+    sender.SetLinks({{.cache_group = 0}, {.cache_group = 1}});
+    sender.OnMessage(Grant{.links = 2, .blocks = std::move(blocks)}, now);
+    return sender;
+  };
+  for (SenderSession sender :
+       {grant({all}), grant({last, all}), grant({all, all}), grant({all, {}}), grant({{}, last})}) {
+    const auto actions = sender.TakeActions();
+    ASSERT_TRUE(LastOf<ReportEnd>(actions).has_value());
+    EXPECT_EQ(LastOf<ReportEnd>(actions)->status.code(), StatusCode::kInvalidArgument);
+  }
+  SenderSession sender = grant({all, last});
+  (void)sender.TakeActions();
+  std::vector<BlockId> sources(6);
+  for (uint32_t i = 0; i < sources.size(); ++i) sources[i] = BlockId(10 + i);
+  ASSERT_TRUE(sender.AddBlocks(0, sources, 1, now).ok());
+  std::vector<PostBlocks> posts;
+  for (const SenderAction& action : sender.TakeActions()) {
+    if (const auto* post = std::get_if<PostBlocks>(&action)) posts.push_back(*post);
+  }
+  ASSERT_EQ(posts.size(), 2u);
+  EXPECT_EQ(posts[0].blocks, (std::vector<uint32_t>{0, 1, 2}));
+  EXPECT_EQ(posts[1].blocks, std::vector<uint32_t>{0});
+  EXPECT_EQ(posts[1].cache_group, 1u);
+  EXPECT_EQ(sender.pair(0, 1).source, BlockId(15)) << "of the third block of tokens";
+  EXPECT_EQ(sender.pair(0, 1).destination, BlockId(5));
+  EXPECT_EQ(sender.outstanding(), 4u);
+}
+
 // A session has one grant: its blocks cannot come from two.
 TEST_F(GrantedSenderTest, ASecondOtherGrantEndsTheHandOff) {
   Grant second = TwoBlocksGrant();
-  second.blocks[1] = BlockId(7);
+  second.blocks[0][1] = BlockId(7);
   sender_.OnMessage(second, now_);
   const auto actions = sender_.TakeActions();
   ASSERT_TRUE(LastOf<ReportEnd>(actions).has_value());
@@ -227,8 +266,8 @@ TEST_F(GrantedSenderTest, ASecondOtherGrantEndsTheHandOff) {
 TEST(UrgentSenderTest, BlocksAreUrgentOnceThePromptIsComputed) {
   const Time now{std::chrono::hours(1)};
   SenderSession sender(
-      {.total_tokens = 2, .block_count = 2, .timeout = std::chrono::seconds(10)}, {}, now);
-  sender.SetLinks({0});
+      {.total_tokens = 2, .owed = {.count = 2}, .timeout = std::chrono::seconds(10)}, {}, now);
+  sender.SetLinks({{}});
   sender.OnMessage(TwoBlocksGrant(), now);
   const std::vector<BlockId> blocks = {BlockId(0), BlockId(1)};
   ASSERT_TRUE(sender.AddBlocks(0, std::span(blocks).first(1), 1, now).ok());

@@ -152,7 +152,7 @@ class ScriptedShardTest : public testing::Test {
     peer.links = *PlanLinks(options_.layout, peer.sources, kTwoTensor);
     peer_ = std::make_shared<const PeerLinks>(std::move(peer));
   }
-  Status Open() { return plane_->OpenWindows(key_, {1000, {BlockId(5), BlockId(3)}, peer_}); }
+  Status Open() { return plane_->OpenWindows(key_, {1000, {{BlockId(5), BlockId(3)}}, peer_}); }
   void ReportClosed(const Status& status) {
     ShardEvent event;
     event.kind = ShardEvent::Kind::kWindowsClosed;
@@ -206,7 +206,7 @@ TEST(ShardMessagesTest, AreReadAsTheyWereWritten) {
                    .urgent = true};
   command.blocks = {{4, {BlockId(1), BlockId(8)}}, {6, {BlockId(2), BlockId(9)}}};
   command.hello = "hello";
-  command.granted = {BlockId(11)};
+  command.granted = {{BlockId(11)}, {BlockId(12), BlockId(13)}};
   command.boot = BootId(12);
   command.sources = {Heads(1, 3)};
   const auto read = DecodeShardCommand(Encode(command));

@@ -177,6 +177,33 @@ TEST_P(HandoffTest, UnequalShards) {
   EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
 }
 
+// Of layers with a window, only the blocks move that a token after the prompt reads.
+TEST_P(HandoffTest, MovesOfAWindowWhatIsRead) {
+  HandoffPair::Options options = Options();
+  options.layout = MixedLayout(5, 4, 8);
+  options.sender_shards = {{0, 5, 0, 1}, {0, 5, 1, 3}};
+  options.receiver_shards = {{0, 3, 0, 4}, {3, 2, 0, 2}, {3, 2, 2, 2}};
+  HandoffPair pair(options);
+  constexpr uint32_t kTokenBlocks = 7;  // the window has four
+  std::vector<BlockId> source = Blocks(3, 2 * kTokenBlocks);
+  pair.Send(SessionId(1), source, 2, "x");
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(1)));
+  const std::vector<BlockId> granted = pair.granted(SessionId(1));
+  EXPECT_TRUE(pair.SameContent(source, granted));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_FALSE(pair.SameContent(std::span(source).subspan(2 * i, 2),
+                                  std::span(granted).subspan(2 * i, 2)));
+  }
+  // Two layers without a window; three with one, where a plane of one head is on each receiver.
+  const uint64_t head_bytes = options.layout.groups[0].planes[0].head_bytes(16);
+  const uint64_t bytes = kTokenBlocks * 2 * 2 * 4 * head_bytes +
+                         4 * (3 * 2 * 4 + 2 + 2 * 1) * head_bytes;
+  EXPECT_EQ(pair.received().Get(SessionId(1)).stats.bytes, bytes);
+  EXPECT_EQ(pair.sent().Get(SessionId(1)).stats.bytes, bytes);
+  EXPECT_EQ(pair.sent().Get(SessionId(1)).stats.blocks, kTokenBlocks + 4);
+}
+
 // An MLA latent from two ranks to three, and layers with and without a window, whose blocks come
 // from the same arena.
 TEST_P(HandoffTest, MovesOtherPlanes) {

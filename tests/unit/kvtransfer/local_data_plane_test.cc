@@ -113,7 +113,7 @@ class LocalDataPlaneTest : public testing::Test {
     peer_ = std::make_shared<const PeerLinks>(peer);
   }
 
-  Status Open() { return plane_->OpenWindows(kSession, {kKey, {BlockId(5), BlockId(3)}, peer_}); }
+  Status Open() { return plane_->OpenWindows(kSession, {kKey, {{BlockId(5), BlockId(3)}}, peer_}); }
   std::vector<std::string> Poll() {
     Events events;
     plane_->Poll(Time{}, events);

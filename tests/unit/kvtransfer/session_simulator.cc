@@ -1,6 +1,8 @@
 #include "tests/unit/kvtransfer/session_simulator.h"
 
+#include <array>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -107,9 +109,9 @@ void SessionSimulator::StartSession(uint32_t session) {
   }
   SenderSession::Params params;
   params.total_tokens = kBlocks;
-  params.block_count = kBlocks;
+  params.owed = Owed();
   params.timeout = kTimeout;
-  params.layer_groups = kLinks;
+  params.layer_groups = kLayerGroups;
   senders_[session] = {std::make_unique<SenderSession>(params, times_, now_), 0, false, false};
   ActSender(session);
   At(Delay(), [this, session] { FeedSender(session); });
@@ -122,13 +124,19 @@ void SessionSimulator::FeedSender(uint32_t session) {
   if (!slot.machine) return;
   if (slot.chunks_given < kBlocks) {
     const uint32_t index = slot.chunks_given;
-    const BlockId block(session * kBlocks + index);
     slot.half_given = !slot.half_given && Chance(0.5);
-    const uint32_t groups = slot.half_given ? 1 : kLinks;
-    for (uint32_t link = 0; link < groups; ++link) {
-      source_[block.value() * kLinks + link].value = Expected(session, index, link);
+    const uint32_t groups = slot.half_given ? 1 : kLayerGroups;
+    // Blocks that are not owed have no memory any more.
+    std::array<BlockId, kCacheGroups> blocks;
+    blocks.fill(BlockId(UINT32_MAX));
+    for (uint32_t group = 0; group < kCacheGroups; ++group) {
+      if (index >= Owed().first[group]) blocks[group] = BlockOf(session, index, group);
     }
-    if (!slot.machine->AddBlocks(index, {&block, 1}, groups, now_).ok()) Violate("AddBlocks");
+    for (uint32_t link = 0; link < groups * kCacheGroups; ++link) {
+      const BlockId block = BlockOf(session, index, GroupsOf(link).cache_group);
+      source_[CellOf(block, link)].value = Expected(session, index, link);
+    }
+    if (!slot.machine->AddBlocks(index, blocks, groups, now_).ok()) Violate("AddBlocks");
     if (!slot.half_given) ++slot.chunks_given;
     At(Delay(), [this, session] { FeedSender(session); });
   } else if (!slot.sealed) {
@@ -189,7 +197,7 @@ void SessionSimulator::DeliverToReceiver(uint32_t session, const ControlMessage&
   if (slot.machine) {
     slot.machine->OnMessage(message, now_);
   } else if (const auto* offer = std::get_if<Offer>(&message)) {
-    slot.machine = std::make_unique<ReceiverSession>(*offer, kBlocks, times_, now_);
+    slot.machine = std::make_unique<ReceiverSession>(*offer, Owed(), times_, now_);
   } else if (const auto answer = AnswerWithoutReceiver(message); answer.has_value()) {
     return ToSender(session, *answer);
   }
@@ -200,7 +208,9 @@ void SessionSimulator::DeliverToSender(uint32_t session, const ControlMessage& m
   SenderSlot& slot = senders_[session];
   if (slot.machine) {
     if (std::holds_alternative<baton::Grant>(message)) {
-      slot.machine->SetLinks({0, 1});
+      std::vector<LinkGroups> links;
+      for (uint32_t link = 0; link < kLinks; ++link) links.push_back(GroupsOf(link));
+      slot.machine->SetLinks(links);
       slot.machine->SetGroupTime(Chance(0.5) ? Duration{} : Delay());
     }
     slot.machine->OnMessage(message, now_);
@@ -256,14 +266,19 @@ void SessionSimulator::GiveBackSource(uint32_t session) {
 void SessionSimulator::Post(uint32_t session, const PostBlocks& post) {
   SenderSession& machine = *senders_[session].machine;
   for (const uint32_t block : post.blocks) {
-    for (uint32_t link = post.first_group; link < post.end_group; ++link) {
+    for (uint32_t group = post.first_group; group < post.end_group; ++group) {
+      const uint32_t link = group * kCacheGroups + post.cache_group;
+      const BlockPair pair = machine.pair(block, post.cache_group);
+      if (pair.source.value() * kLayerGroups >= source_.size()) {
+        return Violate("a block was read that is not owed");
+      }
       Write write;
       write.session = session;
       write.key = machine.grant().window_key;
       write.link = link;
       write.block = block;
-      write.source = machine.pair(block, 0).source.value() * kLinks + link;
-      write.destination = machine.pair(block, 0).destination.value() * kLinks + link;
+      write.source = CellOf(pair.source, link);
+      write.destination = CellOf(pair.destination, link);
       write.value = source_[write.source].value;
       const uint64_t checksum = write.value;
       const uint64_t id = next_write_++;
@@ -386,11 +401,16 @@ void SessionSimulator::Grant(uint32_t session) {
   slot.key = next_key_++;
   ReceiverSession::Reservation reservation;
   reservation.grant.window_key = slot.key;
-  reservation.grant.cached_blocks = session % 3;
+  reservation.grant.cached_blocks = session % 4;
   reservation.grant.links = kLinks;
-  reservation.link_bytes.assign(kLinks, kPieceBytes);
-  for (uint32_t block = session % 3; block < kBlocks; ++block) {
-    reservation.grant.blocks.push_back(BlockId(session * kBlocks + block));
+  for (uint32_t link = 0; link < kLinks; ++link) {
+    reservation.links.push_back({GroupsOf(link), kPieceBytes});
+  }
+  for (uint32_t group = 0; group < kCacheGroups; ++group) {
+    std::vector<BlockId>& blocks = reservation.grant.blocks.emplace_back();
+    for (uint32_t block = Owed().from(group, session % 4); block < kBlocks; ++block) {
+      blocks.push_back(BlockOf(session, block, group));
+    }
   }
   for (uint32_t i = 0; i < kBlocks * kLinks; ++i) {
     destination_[session * kBlocks * kLinks + i] = {junk_++, session};
@@ -416,11 +436,11 @@ void SessionSimulator::CloseWindow(uint32_t session) {
 void SessionSimulator::CheckCommitted(uint32_t session) {
   ++committed_;
   if (!committed_sessions_.insert(session).second) return Violate("committed twice");
-  const baton::Grant& grant = receivers_[session].machine->grant();
-  for (size_t i = 0; i < grant.blocks.size(); ++i) {
-    for (uint32_t link = 0; link < kLinks; ++link) {
-      const Cell& cell = destination_[grant.blocks[i].value() * kLinks + link];
-      const auto block = static_cast<uint32_t>(grant.cached_blocks + i);
+  const uint32_t cached = receivers_[session].machine->grant().cached_blocks;
+  for (uint32_t link = 0; link < kLinks; ++link) {
+    const uint32_t group = GroupsOf(link).cache_group;
+    for (uint32_t block = Owed().from(group, cached); block < kBlocks; ++block) {
+      const Cell& cell = destination_[CellOf(BlockOf(session, block, group), link)];
       if (cell.value != Expected(session, block, link)) {
         return Violate(fmt::format("session {} committed wrong bytes", session));
       }

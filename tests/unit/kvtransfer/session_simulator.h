@@ -54,7 +54,10 @@ class SessionSimulator final {
 
  private:
   static constexpr uint32_t kBlocks = 5;
-  static constexpr uint32_t kLinks = 2;  // one per layer group
+  static constexpr uint32_t kLayerGroups = 2;
+  static constexpr uint32_t kCacheGroups = 2;  // the second one has a window
+  static constexpr uint32_t kFirstInWindow = 2;
+  static constexpr uint32_t kLinks = kLayerGroups * kCacheGroups;
   static constexpr uint64_t kPieceBytes = 100;
 
   // The memory of one piece (block, link): its content, and the session that may write it.
@@ -114,6 +117,16 @@ class SessionSimulator final {
   void CheckCommitted(uint32_t session);
   void Tick();
   uint64_t Expected(uint32_t session, uint32_t block, uint32_t link) const;
+  static OwedBlocks Owed() { return {.count = kBlocks, .first = {0, kFirstInWindow}}; }
+  static LinkGroups GroupsOf(uint32_t link) { return {link / kCacheGroups, link % kCacheGroups}; }
+  // The arena block of a session's block of tokens in a cache group, on both sides.
+  static BlockId BlockOf(uint32_t session, uint32_t block, uint32_t cache_group) {
+    return BlockId((session * kBlocks + block) * kCacheGroups + cache_group);
+  }
+  // The cell of the piece of an arena block on `link`.
+  static uint64_t CellOf(BlockId block, uint32_t link) {
+    return uint64_t{block.value()} * kLayerGroups + GroupsOf(link).layer_group;
+  }
 
   std::mt19937_64 random_;
   const Faults faults_;

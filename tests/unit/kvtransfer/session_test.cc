@@ -132,12 +132,12 @@ class HeldBack {
  public:
   explicit HeldBack(Duration group_time)
       : sender_({.total_tokens = kBlocks,
-                 .block_count = kBlocks,
+                 .owed = {.count = kBlocks},
                  .timeout = std::chrono::seconds(10),
                  .layer_groups = 4},
                 {},
                 now_) {
-    sender_.SetLinks({0, 1, 2, 3});
+    sender_.SetLinks({{0}, {1}, {2}, {3}});
     sender_.SetGroupTime(group_time);
     for (uint32_t i = 0; i < kBlocks; ++i) blocks_.emplace_back(i);
   }
@@ -145,7 +145,7 @@ class HeldBack {
   void TakeGrant() {
     Grant grant;
     grant.links = 4;
-    grant.blocks = blocks_;
+    grant.blocks = {blocks_};
     sender_.OnMessage(grant, now_);
   }
   // Makes the next layer group ready. Returns the group ranges [first, end) that may now move.
@@ -228,12 +228,13 @@ TEST(SenderSession, SendsAllAtOnceWhenTheGrantComesLate) {
 TEST(SenderSession, LacksOnlySealBetweenTheLastWriteAndSeal) {
   const Time now{std::chrono::hours(1)};
   SenderSession sender(
-      {.total_tokens = 1, .block_count = 1, .timeout = std::chrono::seconds(10)}, {}, now);
+      {.total_tokens = 1, .owed = {.count = 1}, .timeout = std::chrono::seconds(10)}, {}, now);
   Grant grant;
-  grant.blocks = {BlockId(3)};
+  const std::vector<BlockId> block = {BlockId(3)};
+  grant.blocks = {block};
   sender.OnMessage(grant, now);
   EXPECT_FALSE(sender.lacks_only_seal());  // nothing is computed
-  ASSERT_TRUE(sender.AddBlocks(0, grant.blocks, 1, now).ok());
+  ASSERT_TRUE(sender.AddBlocks(0, block, 1, now).ok());
   EXPECT_FALSE(sender.lacks_only_seal());
   const uint64_t checksum = 5;
   sender.OnPosted(0, 0, {&checksum, 1}, 100, now);
@@ -246,11 +247,11 @@ TEST(SenderSession, LacksOnlySealBetweenTheLastWriteAndSeal) {
 
 TEST(ReceiverSession, LacksOnlySealBetweenTheLastArrivalAndSeal) {
   const Time now{std::chrono::hours(1)};
-  ReceiverSession receiver({.total_tokens = 1, .timeout = std::chrono::seconds(10)}, 1, {}, now);
+  ReceiverSession receiver({.total_tokens = 1, .timeout = std::chrono::seconds(10)}, {.count = 1}, {}, now);
   EXPECT_FALSE(receiver.lacks_only_seal());
   ReceiverSession::Reservation reservation;
-  reservation.grant.blocks = {BlockId(3)};
-  reservation.link_bytes = {100};
+  reservation.grant.blocks.assign(1, {BlockId(3)});
+  reservation.links = {{.groups = {}, .block_bytes = 100}};
   ASSERT_TRUE(receiver.Grant(std::move(reservation), now).ok());
   EXPECT_FALSE(receiver.lacks_only_seal());
   const uint64_t checksum = 5;
