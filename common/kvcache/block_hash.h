@@ -38,6 +38,13 @@ class BlockHasher final {
   Hash128 root_;
 };
 
+// Names a block's KV in the layers with a sliding window, of a model whose other layers keep all
+// tokens: workers may hold the one without the other.
+constexpr Hash128 WindowHash(const Hash128& block) {
+  constexpr Hash128 kMark = {0x243f6a8885a308d3, 0x13198a2e03707344};  // digits of π
+  return {block.high ^ kMark.high, block.low ^ kMark.low};
+}
+
 // The hashes of the full blocks of `tokens`. The engine, the router and peers name cached prefixes
 // by them.
 std::vector<Hash128> BlockHashes(std::span<const TokenId> tokens,

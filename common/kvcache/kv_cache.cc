@@ -6,18 +6,6 @@
 #include "common/kvcache/layout.h"
 
 namespace baton {
-namespace {
-
-// The group that keeps the most tokens: the first one without a window, or with the largest.
-int32_t LongestGroup(std::span<const int32_t> windows) {
-  size_t longest = 0;
-  for (size_t i = 1; i < windows.size() && windows[longest] > 0; ++i) {
-    if (windows[i] == 0 || windows[i] > windows[longest]) longest = i;
-  }
-  return static_cast<int32_t>(longest);
-}
-
-}  // namespace
 
 KvCache::KvCache(int32_t blocks,
                  int32_t block_tokens,
@@ -27,7 +15,7 @@ KvCache::KvCache(int32_t blocks,
       prefix_caching_(prefix_cache),
       windows_(std::move(windows)),
       pool_(blocks),
-      prefix_(prefix_cache ? blocks : 0, block_tokens, groups(), LongestGroup(windows_)) {}
+      prefix_(prefix_cache ? blocks : 0, block_tokens, windows_) {}
 
 PrefixHit KvCache::Match(std::span<const Hash128> hashes,
                          std::span<const TokenId> tokens,

@@ -152,6 +152,11 @@ int32_t KvLayout::sharded_heads() const {
   return 0;
 }
 
+int32_t KvLayout::window_beside_all() const {
+  const std::vector<int32_t> all = windows();
+  return std::ranges::count(all, 0) > 0 ? std::ranges::max(all) : 0;
+}
+
 std::vector<int32_t> KvLayout::windows() const {
   std::vector<int32_t> windows;
   for (const KvCacheGroup& group : groups) windows.push_back(group.sliding_window);

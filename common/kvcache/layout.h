@@ -72,6 +72,8 @@ struct KvLayout {
   int32_t sharded_heads() const;
   // KvCacheGroup::sliding_window of each group.
   std::vector<int32_t> windows() const;
+  // The largest window of cache groups beside groups without one; 0 if all groups or none have one.
+  int32_t window_beside_all() const;
   bool has_replicated_planes() const;
   // Equal layouts, and only these, print equally: "30 layers of k 3 × 64 f16, v 3 × 64 f16; 16
   // tokens a block; sent after layers 8, 16, 24, 30".

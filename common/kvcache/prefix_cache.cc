@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/kvcache/block_hash.h"
 
 namespace baton {
 namespace {
@@ -15,8 +16,16 @@ void XorInto(Hash128& digest, const Hash128& hash) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(int32_t blocks, int32_t block_tokens, int32_t groups, int32_t told)
-    : block_tokens_(block_tokens), groups_(groups), told_(told), places_(blocks) {}
+PrefixCache::PrefixCache(int32_t blocks, int32_t block_tokens, std::span<const int32_t> windows)
+    : block_tokens_(block_tokens),
+      groups_(static_cast<int32_t>(windows.size())),
+      places_(blocks) {
+  const bool keeps_all = std::ranges::count(windows, 0) > 0;
+  for (const int32_t window : windows) {
+    in_window_.push_back(window > 0 && keeps_all ? 1 : 0);
+    ++members_[in_window_.back()];
+  }
+}
 
 std::span<TokenId> PrefixCache::TokensOf(int32_t slot) {
   return {tokens_.data() + static_cast<size_t>(slot) * block_tokens_,
@@ -58,7 +67,7 @@ std::optional<PrefixCache::Entry> PrefixCache::Insert(const Hash128& hash,
   const auto [entered, is_new] = by_hash_.try_emplace(hash, kNone);
   if (!is_new) return std::nullopt;
   const int32_t slot = entered->second = NewSlot();
-  slots_[slot] = {++last_id_, parent, hash, 0};
+  slots_[slot] = {++last_id_, parent, hash, {}};
   std::ranges::copy(tokens, TokensOf(slot).begin());
   return Entry{slot, last_id_};
 }
@@ -75,9 +84,8 @@ void PrefixCache::Add(const Entry& entry, int32_t group, BlockId block) {
   BATON_CHECK(place == kNone, "an entry of the prefix cache has two blocks of group {}", group);
   place = static_cast<int32_t>(block.value());
   places_[block.value()] = {entry.slot, group};
-  ++slots_[entry.slot].blocks;
   ++size_;
-  Tell(CacheEvent::Kind::kStored, entry.slot, group);
+  CountBlock(entry.slot, group, 1);
 }
 
 void PrefixCache::Remove(BlockId block) {
@@ -85,21 +93,33 @@ void PrefixCache::Remove(BlockId block) {
   const auto [slot, group] = std::exchange(places_[block.value()], {});
   blocks_[IndexOf(slot, group)] = kNone;
   --size_;
-  Tell(CacheEvent::Kind::kRemoved, slot, group);
-  if (--slots_[slot].blocks > 0) return;
+  CountBlock(slot, group, -1);
+  if (slots_[slot].blocks[0] + slots_[slot].blocks[1] > 0) return;
   by_hash_.erase(slots_[slot].hash);
   slots_[slot] = {};
   unused_.push_back(slot);
 }
 
-bool PrefixCache::IsTold(int32_t slot) const {
-  return blocks_[IndexOf(slot, told_)] != kNone;
+template <class Visit>
+void PrefixCache::VisitNames(const Slot& slot,
+                             const std::array<int32_t, 2>& all,
+                             const Visit& visit) {
+  if (slot.blocks[0] == all[0]) visit(slot.hash);
+  if (slot.blocks[1] == all[1] && all[1] > 0) visit(WindowHash(slot.hash));
 }
 
-void PrefixCache::Tell(CacheEvent::Kind kind, int32_t slot, int32_t group) {
-  if (group != told_) return;
-  XorInto(digest_, slots_[slot].hash);
-  Record(kind, slots_[slot].hash);
+// Counts a block that the entry got (1) or lost (-1), and tells of the entry's last block to come,
+// or first one to go.
+void PrefixCache::CountBlock(int32_t slot, int32_t group, int32_t change) {
+  const int32_t kind = in_window_[group];
+  int32_t& blocks = slots_[slot].blocks[kind];
+  const bool was_whole = blocks == members_[kind];
+  blocks += change;
+  const bool whole = blocks == members_[kind];
+  if (whole == was_whole) return;
+  const Hash128 name = kind == 0 ? slots_[slot].hash : WindowHash(slots_[slot].hash);
+  XorInto(digest_, name);
+  Record(whole ? CacheEvent::Kind::kStored : CacheEvent::Kind::kRemoved, name);
 }
 
 CacheEvent& PrefixCache::NewEvent(CacheEvent::Kind kind) {
@@ -120,7 +140,9 @@ std::vector<CacheEvent> PrefixCache::TakeEvents() {
 void PrefixCache::AddSnapshot() {
   NewEvent(CacheEvent::Kind::kCleared);
   for (const auto& [hash, slot] : by_hash_) {
-    if (IsTold(slot)) Record(CacheEvent::Kind::kStored, hash);
+    VisitNames(slots_[slot], members_, [&](const Hash128& name) {
+      Record(CacheEvent::Kind::kStored, name);
+    });
   }
 }
 
@@ -131,14 +153,15 @@ Status PrefixCache::Check() const {
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].id == kRootEntry) continue;
     ++entries;
-    blocks += slots_[i].blocks;
-    if (IsTold(static_cast<int32_t>(i))) XorInto(digest, slots_[i].hash);
+    const int32_t of_entry = slots_[i].blocks[0] + slots_[i].blocks[1];
+    blocks += of_entry;
+    VisitNames(slots_[i], members_, [&](const Hash128& name) { XorInto(digest, name); });
     const auto found = by_hash_.find(slots_[i].hash);
-    if (found == by_hash_.end() || std::cmp_not_equal(found->second, i) || slots_[i].blocks < 1) {
+    if (found == by_hash_.end() || std::cmp_not_equal(found->second, i) || of_entry < 1) {
       return MakeStatus(StatusCode::kInternal,
                         "entry {} of the prefix cache has {} blocks, or is not found by its hash",
                         i,
-                        slots_[i].blocks);
+                        of_entry);
     }
   }
   for (size_t i = 0; i < places_.size(); ++i) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,8 +24,12 @@ constexpr CacheEntryId kRootEntry = 0;
 // Finds blocks by the chain hash of their content. An entry has a block in some of the cache
 // groups: it is entered with the first of them and ends with the last. A hit is verified: the
 // tokens and the parent of the entry must equal those of the request. A hash collision is therefore
-// a miss and never returns wrong KV. The events tell of the blocks of one group. Does not count the
-// users of blocks; BlockPool does. Belongs to one thread.
+// a miss and never returns wrong KV. Does not count the users of blocks; BlockPool does. Belongs to
+// one thread.
+//
+// Events name an entry twice: by its hash while it has the blocks of all groups without a window,
+// and by its WindowHash while it has those of all groups with one. Where all groups or none have a
+// window, they name it by its hash while it has the blocks of all groups.
 class PrefixCache final {
  public:
   struct Entry {
@@ -32,8 +37,8 @@ class PrefixCache final {
     CacheEntryId id = kRootEntry;
   };
 
-  // `told`: the events tell of the blocks of this group.
-  PrefixCache(int32_t blocks, int32_t block_tokens, int32_t groups, int32_t told);
+  // `windows` has KvCacheGroup::sliding_window of each cache group.
+  PrefixCache(int32_t blocks, int32_t block_tokens, std::span<const int32_t> windows);
 
   // The entry of `tokens` (one full block) after `parent`'s content.
   std::optional<Entry> Find(const Hash128& hash,
@@ -53,7 +58,7 @@ class PrefixCache final {
   // The number of blocks in entries.
   int32_t size() const { return size_; }
   bool Contains(BlockId block) const { return places_[block.value()].slot != kNone; }
-  // XOR of the hashes of all entries with a block that events tell of.
+  // XOR of the hashes by which events name the entries.
   const Hash128& digest() const { return digest_; }
   // The sequence number of the newest event.
   uint64_t last_sequence() const { return last_sequence_; }
@@ -61,8 +66,8 @@ class PrefixCache final {
   // Returns the events since the last call, in order. Consecutive changes of one kind share an
   // event.
   std::vector<CacheEvent> TakeEvents();
-  // Adds a kCleared event and then kStored events for all entries with a block that events tell of,
-  // each with at most kSnapshotBlocks hashes.
+  // Adds a kCleared event and then kStored events for all entries, each with at most
+  // kSnapshotBlocks hashes.
   void AddSnapshot();
   static constexpr size_t kSnapshotBlocks = 16384;
 
@@ -75,7 +80,7 @@ class PrefixCache final {
     CacheEntryId id = kRootEntry;  // kRootEntry: unused
     CacheEntryId parent = kRootEntry;
     Hash128 hash;
-    int32_t blocks = 0;
+    std::array<int32_t, 2> blocks = {};  // of the groups without and with a window
   };
   // The entry of a block.
   struct Place {
@@ -90,14 +95,18 @@ class PrefixCache final {
     return static_cast<size_t>(slot) * groups_ + group;
   }
   int32_t NewSlot();
-  bool IsTold(int32_t slot) const;
   CacheEvent& NewEvent(CacheEvent::Kind kind);
   void Record(CacheEvent::Kind kind, const Hash128& hash);
-  void Tell(CacheEvent::Kind kind, int32_t slot, int32_t group);
+  // The hashes by which events name an entry.
+  template <class Visit>
+  static void VisitNames(const Slot& slot, const std::array<int32_t, 2>& all, const Visit& visit);
+  void CountBlock(int32_t slot, int32_t group, int32_t change);
 
   const int32_t block_tokens_;
   const int32_t groups_;
-  const int32_t told_;
+  // By group, 1 if it has a window and others have none; and how many groups have which value.
+  std::vector<int32_t> in_window_;
+  std::array<int32_t, 2> members_ = {};
   std::vector<Place> places_;  // by block
   // By slot. A slot has block_tokens_ tokens, and a block or kNone for each group.
   std::vector<Slot> slots_;

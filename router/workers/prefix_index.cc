@@ -1,8 +1,11 @@
 #include "router/workers/prefix_index.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "common/base/check.h"
+#include "common/kvcache/block_hash.h"
+#include "common/kvcache/layout.h"
 
 namespace baton::router {
 namespace {
@@ -190,6 +193,31 @@ void PrefixIndex::Probe(std::span<const Hash128> blocks,
   });
   Probe(blocks, now, low, at_low, middle, at_middle, depth);
   if (!at_middle.empty()) Probe(blocks, now, middle, at_middle, high, at_high, depth);
+}
+
+// A prefix of n blocks needs the windows of the blocks from FirstBlockKept to n - 1. When block i of
+// these lacks its window, no prefix of more than i blocks can be resumed that reads block i. So each
+// block is looked up once at most.
+void PrefixIndex::CutToWindows(std::span<const Hash128> blocks,
+                               int32_t block_tokens,
+                               int32_t window,
+                               Time now,
+                               std::vector<int32_t>& depth) const {
+  std::vector<std::optional<WorkerSet>> holders(blocks.size());
+  const auto has_window = [&](int column, int32_t block) {
+    if (!holders[block]) holders[block] = Holders(WindowHash(blocks[block]), now);
+    return holders[block]->Has(column);
+  };
+  live_.ForEach([&](int column) {
+    int32_t& count = depth[worker_of_[column]];
+    int32_t block = count;
+    const auto first = [&] {
+      return FirstBlockKept(int64_t{count} * block_tokens, window, block_tokens);
+    };
+    while (count > 0 && block > first()) {
+      if (!has_window(column, --block)) count = block;
+    }
+  });
 }
 
 void PrefixIndex::Sweep(Time now) {

@@ -71,6 +71,15 @@ class PrefixIndex final {
   // worker that has a block also has all blocks before it.
   void Match(std::span<const Hash128> blocks, Time now, std::vector<int32_t>& depth) const;
 
+  // For models whose layers have windows of at most `window` tokens beside layers that read all:
+  // shortens each depth of Match to a prefix after which the worker also has the windows, which
+  // events name by their WindowHash.
+  void CutToWindows(std::span<const Hash128> blocks,
+                    int32_t block_tokens,
+                    int32_t window,
+                    Time now,
+                    std::vector<int32_t>& depth) const;
+
   // Removes expired entries and bits of removed workers from one shard. Called on a timer.
   void Sweep(Time now);
 

@@ -34,6 +34,7 @@ wire::ToRouter JoinToProto(const WorkerInfo& info) {
   join.set_kv_layout(info.kv_layout);
   join.set_kv_address(info.kv_address);
   join.set_block_tokens(info.block_tokens);
+  join.set_sliding_window(info.sliding_window);
   join.set_blocks(info.blocks);
   join.set_max_sequences(info.max_sequences);
   join.set_context_length(info.context_length);
@@ -106,6 +107,7 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
   out.program_version = in.program_version();
   out.deterministic = in.deterministic();
   out.block_tokens = in.block_tokens();
+  out.sliding_window = std::max(0, in.sliding_window());
   out.blocks = in.blocks();
   out.max_sequences = std::max(1, in.max_sequences());
   out.context_length = in.context_length();

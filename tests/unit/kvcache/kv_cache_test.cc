@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "common/kvcache/block_hash.h"
 #include "common/kvcache/copy_sources.h"
@@ -283,21 +285,54 @@ TEST_F(CacheGroupsTest, AMissingBlockIsStoredAgain) {
   EXPECT_EQ(cache_.available(), 32);
 }
 
-TEST_F(CacheGroupsTest, EventsTellOfTheGroupThatReadsAllTokens) {
+TEST_F(CacheGroupsTest, EventsNameTheWindowsOfABlockApart) {
   StorePrefix(2);
   const auto hashes = BlockHashes(Tokens(8), kBlockTokens, {});
+  const auto windows = std::vector{WindowHash(hashes[0]), WindowHash(hashes[1])};
   auto events = cache_.prefix().TakeEvents();
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].blocks, hashes);
+  EXPECT_EQ(events[0].blocks, (std::vector{hashes[0], windows[0], hashes[1], windows[1]}));
   Evict(1, 0);
-  EXPECT_TRUE(cache_.prefix().TakeEvents().empty());
   Evict(0, 1);
   events = cache_.prefix().TakeEvents();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].kind, CacheEvent::Kind::kRemoved);
-  EXPECT_EQ(events[0].blocks, std::vector<Hash128>{hashes[1]});
-  EXPECT_EQ(cache_.prefix().digest(), hashes[0]);
+  EXPECT_EQ(events[0].blocks, (std::vector{windows[0], hashes[1]}));
+  const Hash128 left = {hashes[0].high ^ windows[1].high, hashes[0].low ^ windows[1].low};
+  EXPECT_EQ(cache_.prefix().digest(), left);
   EXPECT_TRUE(cache_.prefix().Check().ok()) << cache_.prefix().Check();
+  cache_.prefix().AddSnapshot();
+  events = cache_.prefix().TakeEvents();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, CacheEvent::Kind::kCleared);
+  EXPECT_EQ(std::set(events[1].blocks.begin(), events[1].blocks.end()),
+            (std::set{hashes[0], windows[1]}));
+}
+
+// A block is named when all groups of its kind have it.
+TEST(PrefixEventTest, GroupsOfOneKindAreNamedTogether) {
+  for (const std::vector<int32_t>& windows :
+       {std::vector{0, 0, 6, 6}, std::vector{6, 8}, std::vector{0, 0}}) {
+    KvCache cache(16, kBlockTokens, true, windows);
+    const auto hashes = BlockHashes(Tokens(4), kBlockTokens, {});
+    std::vector<Hash128> named = {hashes[0]};
+    if (windows.size() == 4) named.push_back(WindowHash(hashes[0]));
+    Lease table(cache);
+    ASSERT_TRUE(table.GrowTo(1));
+    StoreAll(cache, table, Tokens(4), false);
+    auto events = cache.prefix().TakeEvents();
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].blocks, named);
+    Lease one(cache);
+    one.Append(0, table.blocks(0));
+    cache.Forget(one);
+    events = cache.prefix().TakeEvents();
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].blocks, std::vector{hashes[0]});
+    cache.Forget(table);
+    events = cache.prefix().TakeEvents();
+    EXPECT_EQ(events.size(), windows.size() == 4 ? 1u : 0u);
+  }
 }
 
 TEST_F(CacheGroupsTest, ALeaseCopiesAndReleasesByGroup) {

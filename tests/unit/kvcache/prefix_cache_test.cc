@@ -5,6 +5,8 @@
 namespace baton {
 namespace {
 
+const std::vector<int32_t> kOneGroup = {0};
+
 const Hash128 kA = {1, 10};
 const Hash128 kB = {2, 20};
 const std::vector<TokenId> kFour = {1, 2, 3, 4};
@@ -21,7 +23,7 @@ std::optional<PrefixCache::Entry> Enter(PrefixCache& cache,
 }
 
 TEST(PrefixCacheTest, FindsWhatWasEntered) {
-  PrefixCache cache(8, 4, 1, 0);
+  PrefixCache cache(8, 4, kOneGroup);
   EXPECT_FALSE(cache.Find(kA, kRootEntry, kFour));
   const auto entry = Enter(cache, kA, kRootEntry, kFour, BlockId(3));
   ASSERT_TRUE(entry);
@@ -35,7 +37,7 @@ TEST(PrefixCacheTest, FindsWhatWasEntered) {
 }
 
 TEST(PrefixCacheTest, CollisionIsAMiss) {
-  PrefixCache cache(8, 4, 1, 0);
+  PrefixCache cache(8, 4, kOneGroup);
   const auto first = Enter(cache, kA, kRootEntry, kFour, BlockId(0));
   EXPECT_FALSE(cache.Find(kA, kRootEntry, kOther)) << "same hash, other tokens";
   EXPECT_FALSE(cache.Find(kA, first->id, kFour)) << "same hash and tokens, other parent";
@@ -45,7 +47,7 @@ TEST(PrefixCacheTest, CollisionIsAMiss) {
 }
 
 TEST(PrefixCacheTest, ChildOfAnEntryThatWentIsNotFoundUnderItsSuccessor) {
-  PrefixCache cache(8, 4, 1, 0);
+  PrefixCache cache(8, 4, kOneGroup);
   const auto parent = Enter(cache, kA, kRootEntry, kFour, BlockId(0));
   ASSERT_TRUE(Enter(cache, kB, parent->id, kFour, BlockId(1)));
   cache.Remove(BlockId(0));
@@ -54,7 +56,7 @@ TEST(PrefixCacheTest, ChildOfAnEntryThatWentIsNotFoundUnderItsSuccessor) {
 }
 
 TEST(PrefixCacheTest, EventsTellEverythingInOrder) {
-  PrefixCache cache(8, 4, 1, 0);
+  PrefixCache cache(8, 4, kOneGroup);
   const auto parent = Enter(cache, kA, kRootEntry, kFour, BlockId(0));
   Enter(cache, kB, parent->id, kFour, BlockId(1));
   cache.Remove(BlockId(1));
@@ -78,7 +80,7 @@ TEST(PrefixCacheTest, EventsTellEverythingInOrder) {
 }
 
 TEST(PrefixCacheTest, DigestIsTheXorOfWhatIsInside) {
-  PrefixCache cache(8, 4, 1, 0);
+  PrefixCache cache(8, 4, kOneGroup);
   const auto parent = Enter(cache, kA, kRootEntry, kFour, BlockId(0));
   Enter(cache, kB, parent->id, kFour, BlockId(1));
   EXPECT_EQ(cache.digest(), (Hash128{3, 30}));
@@ -88,7 +90,7 @@ TEST(PrefixCacheTest, DigestIsTheXorOfWhatIsInside) {
 
 TEST(PrefixCacheTest, LongSnapshotComesInParts) {
   const int32_t blocks = static_cast<int32_t>(PrefixCache::kSnapshotBlocks) + 5;
-  PrefixCache cache(blocks, 1, 1, 0);
+  PrefixCache cache(blocks, 1, kOneGroup);
   for (int32_t i = 0; i < blocks; ++i) {
     const std::vector<TokenId> token = {i};
     Enter(cache, {7, static_cast<uint64_t>(i)}, kRootEntry, token, BlockId(i));

@@ -110,5 +110,32 @@ TEST(PlacementOrderTest, HeldKvIsOfferedOnlyToLaterArenas) {
   EXPECT_FALSE(later->decode_first);
 }
 
+// In a model with windows beside layers that read all tokens, a prefix whose windows are gone is
+// computed again. A dispatch makes the router expect the windows, too.
+TEST(PlacementWindowTest, APrefixWithoutItsWindowsIsNotCached) {
+  const CoreOptions options;
+  std::optional<ClusterIdentity> cluster = ClusterIdentity{};
+  cluster->block_tokens = 16;
+  cluster->sliding_window = 32;
+  WorkerBook book;
+  PrefixIndex index(1024);
+  Placement placement(options, cluster, book, index);
+  WorkerInfo info = Info();
+  info.sliding_window = 32;
+  const WorkerSlot slot = *book.Add(info, kStart);
+  index.AddWorker(slot);
+  const RequestSpec spec = Spec(1);
+  const auto place = [&] {
+    return placement.Place({.spec = spec, .resumed = {}, .avoid = {}, .unable = {}}, kStart)
+        .value()
+        .value();
+  };
+  index.Expect(slot, spec.hashes, kStart + std::chrono::hours(1));
+  const Placement::Plan plan = place();
+  EXPECT_EQ(plan.decode_cached, 0);
+  placement.Book(plan, RequestOf(spec), kStart);
+  EXPECT_EQ(place().decode_cached, 4);
+}
+
 }  // namespace
 }  // namespace baton::router

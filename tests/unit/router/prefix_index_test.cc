@@ -1,10 +1,14 @@
 #include "router/workers/prefix_index.h"
 
+#include <algorithm>
 #include <random>
 #include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "common/kvcache/block_hash.h"
+#include "common/kvcache/layout.h"
 
 namespace baton::router {
 namespace {
@@ -193,6 +197,48 @@ TEST(PrefixIndexRandomTest, EqualsAPlainSet) {
     index.Match(chains[c], kStart, depth);
     for (int i = 0; i < kWorkers; ++i) ASSERT_EQ(depth[i], has[i][c]) << "step " << step;
   }
+}
+
+// The longest prefix of at most `depth` blocks after which all blocks that the next token reads have
+// their windows.
+int32_t Resumable(const std::vector<bool>& has_window, int32_t depth, int32_t window) {
+  for (int32_t count = depth; count > 0; --count) {
+    const int32_t first = FirstBlockKept(count * 4, window, 4);
+    const auto begin = has_window.begin();
+    if (std::all_of(begin + first, begin + count, [](bool has) { return has; })) return count;
+  }
+  return 0;
+}
+
+TEST_F(PrefixIndexTest, APrefixEndsWhereTheWindowsAreCached) {
+  std::mt19937_64 random(7);
+  std::set<int32_t> depths;
+  for (uint64_t round = 1; round <= 300; ++round) {
+    PrefixIndex index(100'000);
+    const auto chain = Chain(round, 40);
+    const auto window = static_cast<int32_t>(1 + random() % 30);
+    std::vector<int32_t> expected(2);
+    for (const WorkerSlot slot : {kA, kB}) {
+      const auto depth = static_cast<int>(random() % 41);
+      std::vector<Hash128> names = First(chain, depth);
+      std::vector<bool> has_window;
+      const uint64_t rarity = 1 + random() % 12;
+      for (int i = 0; i < 40; ++i) {
+        has_window.push_back(i < depth && random() % rarity != 0);
+        if (has_window.back()) names.push_back(WindowHash(chain[i]));
+      }
+      index.AddWorker(slot);
+      index.Apply(slot, Cleared(1));
+      index.Apply(slot, Stored(2, names));
+      expected[slot.value()] = Resumable(has_window, depth, window);
+      depths.insert(expected[slot.value()]);
+    }
+    index.Match(chain, kStart, depth_);
+    index.CutToWindows(chain, 4, window, kStart, depth_);
+    ASSERT_EQ(depth_[kA.value()], expected[0]) << "round " << round;
+    ASSERT_EQ(depth_[kB.value()], expected[1]) << "round " << round;
+  }
+  EXPECT_GT(depths.size(), 20u);
 }
 
 }  // namespace
