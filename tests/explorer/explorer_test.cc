@@ -91,6 +91,24 @@ TEST(Explorer, EveryScheduleOfTwoRequestsWhoseDecodeWorkerTakesItsBlocksFirst) {
   (void)RunAndReport("decode first, random", 2, [&] { return ExploreRandom(world, 1, 50'000); });
 }
 
+// Of a cache group with a window only the last block of the prompt moves.
+TEST(Explorer, EveryScheduleOfTwoCacheGroups) {
+  const auto world = [](uint32_t requests, HandoffWorld::Fence fence) {
+    return HandoffWorld(
+        requests, fence, HandoffWorld::Order::kPrefillFirst, HandoffWorld::Groups::kTwo);
+  };
+  const HandoffWorld one = world(1, HandoffWorld::Fence::kRight);
+  const HandoffWorld two = world(2, HandoffWorld::Fence::kRight);
+  const Exploration plain = RunAndReport("two groups", 2, [&] { return ExploreAll(two, 0); });
+  EXPECT_EQ(plain.committed, 2u);
+  (void)RunAndReport("two groups, 1 deviation", 2, [&] { return ExploreAll(two, 1); });
+  (void)RunAndReport("two groups, 2 deviations of the data path", 1, [&] {
+    return ExploreAll(one, 2, Scope::kDataPath);
+  });
+  (void)RunAndReport("two groups, random", 2, [&] { return ExploreRandom(two, 1, 50'000); });
+  EXPECT_NE(ExploreAll(world(2, HandoffWorld::Fence::kMissing), 2).violation, "");
+}
+
 TEST(Explorer, HandoffsInCrossedOrdersWaitForEachOther) {
   const HandoffWorld world(2, HandoffWorld::Fence::kRight, HandoffWorld::Order::kCrossed);
   const Exploration outcome = ExploreAll(world, 1);

@@ -51,12 +51,14 @@ std::optional<Deviation> DeviationOf(std::string_view name) {
   return static_cast<Deviation>(found - kNames.begin());
 }
 
-HandoffWorld::HandoffWorld(uint32_t requests, Fence fence, Order order)
+HandoffWorld::HandoffWorld(uint32_t requests, Fence fence, Order order, Groups groups)
     : fence_(fence),
       order_(order),
-      clients_(requests),
-      source_(kSourceBlocks),
-      target_(kTargetBlocks) {
+      owed_{.count = kBlocks, .first = {0}},
+      clients_(requests) {
+  if (groups == Groups::kTwo) owed_.first.push_back(kBlocks - 1);
+  source_.resize(OwedEntries().size() + kMoreBlocks);
+  target_.resize(source_.size());
   CrashPrefill();
   CrashDecode();
   prefill_life_ = prefill_joined_ = 1;
@@ -65,6 +67,14 @@ HandoffWorld::HandoffWorld(uint32_t requests, Fence fence, Order order)
   for (uint32_t request = 0; request < requests; ++request) {
     Emit({.kind = Kind::kStart, .number = request});
   }
+}
+
+std::vector<uint32_t> HandoffWorld::OwedEntries() const {
+  std::vector<uint32_t> entries;
+  for (uint32_t entry = 0; entry < owed_.count * groups(); ++entry) {
+    if (entry / groups() >= owed_.first[entry % groups()]) entries.push_back(entry);
+  }
+  return entries;
 }
 
 void HandoffWorld::Violate(std::string_view what) {
@@ -443,8 +453,8 @@ void HandoffWorld::CheckEnd() {
   std::erase_if(writes_, [](const auto& entry) { return entry.second.in_network; });
   if (!writes_.empty()) Violate("a write never ended");
   if (!decode_->windows.empty()) Violate("a window is left open");
-  if (prefill_->engine.free.size() != kSourceBlocks) Violate("the prefill worker leaks blocks");
-  if (decode_->engine.free.size() != kTargetBlocks) Violate("the decode worker leaks blocks");
+  if (prefill_->engine.free.size() != source_.size()) Violate("the prefill worker leaks blocks");
+  if (decode_->engine.free.size() != target_.size()) Violate("the decode worker leaks blocks");
 }
 
 }  // namespace baton

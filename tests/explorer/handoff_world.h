@@ -57,8 +57,6 @@ std::optional<Deviation> DeviationOf(std::string_view name);
 class HandoffWorld final {
  public:
   static constexpr uint32_t kRequests = 2;
-  static constexpr uint32_t kBlocks = 2;  // of one prompt
-
   // A right transport keeps the contract of transport.h. A wrong one lets bytes land after the
   // close of their window, so that an exploration must find a violation.
   enum class Fence : uint8_t { kRight, kMissing };
@@ -67,10 +65,15 @@ class HandoffWorld final {
   // they wait for each other.
   enum class Order : uint8_t { kPrefillFirst, kDecodeFirst, kCrossed };
 
+  // The cache groups of the model. kTwo: one without a window, and one that owes the last block of
+  // the prompt alone.
+  enum class Groups : uint8_t { kOne, kTwo };
+
   // `requests` of kRequests are sent.
   explicit HandoffWorld(uint32_t requests,
                         Fence fence = Fence::kRight,
-                        Order order = Order::kPrefillFirst);
+                        Order order = Order::kPrefillFirst,
+                        Groups groups = Groups::kOne);
 
   // Nothing is left to happen.
   bool over() const { return over_; }
@@ -163,7 +166,7 @@ class HandoffWorld final {
   struct Job {
     std::shared_ptr<const Request> request;
     uint32_t computed = 0;
-    std::vector<BlockId> blocks = {};
+    std::vector<BlockId> blocks = {};  // a block table; kUnowed for a block that is not owed
     bool in_book = true;  // the worker has not reported the end
     bool end_reported = false;
     bool ended = false;   // in the engine
@@ -181,8 +184,8 @@ class HandoffWorld final {
     WorkerId peer;
   };
   struct Receiving {
-    Receiving(const Offer& offer, const SessionTimes& times, Time now)
-        : machine(offer, {.count = kBlocks}, times, now) {}
+    Receiving(const Offer& offer, const OwedBlocks& owed, const SessionTimes& times, Time now)
+        : machine(offer, owed, times, now) {}
     ReceiverSession machine;
     WorkerId peer;
     bool granted = false;
@@ -218,6 +221,7 @@ class HandoffWorld final {
   struct Write {
     SessionKey session;
     uint64_t window_key = 0;
+    uint32_t link = 0;  // one for each cache group
     uint32_t block = 0;
     BlockId source;
     BlockId target;
@@ -249,6 +253,9 @@ class HandoffWorld final {
   bool Idle() const;
   void CheckEnd();
   bool DecodeFirst(uint32_t request) const;
+  uint32_t groups() const { return static_cast<uint32_t>(owed_.first.size()); }
+  // The entries of a block table that are owed: one for each block of tokens and cache group.
+  std::vector<uint32_t> OwedEntries() const;
   void CheckCircle();
   static bool IsOrdered(Kind kind) { return kind >= Kind::kStart; }
   static size_t ThreadOf(Kind kind);
@@ -313,6 +320,7 @@ class HandoffWorld final {
 
   Fence fence_;
   Order order_;
+  OwedBlocks owed_;
   Time now_{std::chrono::hours(1)};
   std::deque<Event> queue_;
   std::vector<LateEvent> late_;

@@ -13,9 +13,11 @@
 // The sizes and times of a HandoffWorld: as small as the protocol allows, so that few steps decide.
 namespace baton {
 
-// Fewer blocks than two prompts need, so that the next request uses what the last one released.
-inline constexpr uint32_t kSourceBlocks = 3;
-inline constexpr uint32_t kTargetBlocks = 3;
+// Of a prompt, in blocks of tokens.
+inline constexpr uint32_t kBlocks = 2;
+// An arena has this many blocks more than a prompt, so fewer than two prompts need: the next request
+// uses what the last one released.
+inline constexpr uint32_t kMoreBlocks = 1;
 inline constexpr uint32_t kTokensPerBlock = 16;
 inline constexpr uint64_t kPieceBytes = 100;
 inline constexpr uint32_t kMaxAttempts = 3;
@@ -34,6 +36,9 @@ inline constexpr Duration kLateBy = std::chrono::milliseconds(400);
 
 inline constexpr RouterKey kRouter{1};
 
+// Stands in a block table for a block that a hand-off does not owe: nothing may use it.
+inline constexpr BlockId kUnowed{UINT32_MAX};
+
 // The threads whose histories a trace has.
 enum Thread : size_t {
   kSenderThread,
@@ -44,9 +49,9 @@ enum Thread : size_t {
   kEngines,
   kOutside,
 };
-// The content of a block, and the first token: both tell who computed them.
-inline constexpr uint64_t TagOf(RequestId request, uint32_t epoch, uint32_t block) {
-  return (request.value() * 1000 + epoch) * 10 + block;
+// The content of an entry of a block table, and the first token: both tell who computed them.
+inline constexpr uint64_t TagOf(RequestId request, uint32_t epoch, uint32_t entry) {
+  return (request.value() * 1000 + epoch) * 10 + entry;
 }
 inline TokenId FirstTokenOf(RequestId request, Epoch epoch) {
   return static_cast<TokenId>(request.value() * 1000 + epoch.value());

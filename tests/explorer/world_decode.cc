@@ -52,6 +52,7 @@ void HandoffWorld::Land(const Event& event, Write& write, Deviation deviation) {
   const uint64_t checksum =
       cell.halves[0] == cell.halves[1] ? cell.halves[0] : cell.halves[0] ^ ~cell.halves[1];
   PieceArrival arrival;
+  arrival.link = write.link;
   arrival.first = write.block;
   arrival.count = 1;
   arrival.bytes = kPieceBytes;
@@ -81,7 +82,7 @@ void HandoffWorld::CrashDecode() {
   ++decode_life_;
   decode_.emplace(DecodeHandoffs::Limits{
       .match_wait = kRoleWait, .queue_wait = kHandoffLimit, .unmatched_offers = 4});
-  for (uint32_t block = 0; block < kTargetBlocks; ++block) {
+  for (uint32_t block = 0; block < target_.size(); ++block) {
     target_[block] = {};
     decode_->engine.free.push_back(BlockId(block));
   }
@@ -115,12 +116,14 @@ void HandoffWorld::OnDecodeStep(const Event& event, Deviation deviation) {
     return EndDecode(event.request, OkStatus());
   }
   if (deviation == Deviation::kFail) return EndDecode(event.request, kNoRoom);
-  if (engine.free.size() < kBlocks) return engine.waiting.push_back(event.request);
-  for (uint32_t i = 0; i < kBlocks; ++i) {
+  const std::vector<uint32_t> entries = OwedEntries();
+  if (engine.free.size() < entries.size()) return engine.waiting.push_back(event.request);
+  job.blocks.assign(size_t{kBlocks} * groups(), kUnowed);
+  for (const uint32_t entry : entries) {
     const BlockId block = engine.free.front();  // the one that was released first
     engine.free.erase(engine.free.begin());
     target_[block.value()].owner = event.request;
-    job.blocks.push_back(block);
+    job.blocks[entry] = block;
   }
   job.leased = true;
   Emit({.kind = Kind::kDecodeEvent,
@@ -175,6 +178,7 @@ void HandoffWorld::ReleaseTarget(const RequestKey& key) {
 void HandoffWorld::FreeTargets(Job& job) {
   Engine& engine = decode_->engine;
   for (const BlockId block : job.blocks) {
+    if (block == kUnowed) continue;
     // The content stays, as in a real arena; whether the block is open to writes stays, too.
     target_[block.value()].owner.reset();
     if (std::ranges::find(engine.free, block) != engine.free.end()) Violate("freed twice");
@@ -254,6 +258,7 @@ void HandoffWorld::CheckContent(const RequestKey& key,
                                 std::span<const BlockId> blocks,
                                 uint32_t prefill_epoch) {
   for (uint32_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i] == kUnowed) continue;
     const uint64_t expected = TagOf(key.first, prefill_epoch, i);
     for (const uint64_t half : target_[blocks[i].value()].halves) {
       if (half != expected) return Violate("a committed block has the bytes of another writer");
@@ -305,8 +310,14 @@ void HandoffWorld::GrantSession(const GrantOffer& action) {
     if (session->granted) return Violate("a session is granted twice");
     ReceiverSession::Reservation reservation;
     reservation.grant.window_key = next_key_++;
-    reservation.grant.blocks = {action.reservation.blocks};
-    reservation.links = {{.groups = {}, .block_bytes = kPieceBytes}};
+    reservation.grant.links = groups();
+    for (uint32_t group = 0; group < groups(); ++group) {
+      reservation.links.push_back({{.cache_group = group}, kPieceBytes});
+      std::vector<BlockId>& blocks = reservation.grant.blocks.emplace_back();
+      for (uint32_t block = owed_.first[group]; block < owed_.count; ++block) {
+        blocks.push_back(action.reservation.blocks[block * groups() + group]);
+      }
+    }
     status = session->machine.Grant(std::move(reservation), now_);
     session->granted = status.ok();
     if (!status.ok()) session->machine.Refuse(status, now_);
@@ -328,7 +339,7 @@ void HandoffWorld::OnReceiverMessage(const Event& event) {
   if (session != nullptr) {
     session->machine.OnMessage(message, now_);
   } else if (const auto* offer = std::get_if<Offer>(&message)) {
-    decode_->sessions.Add(event.session, *offer, kTimes, now_).peer = kPrefillName;
+    decode_->sessions.Add(event.session, *offer, owed_, kTimes, now_).peer = kPrefillName;
   } else if (const auto answer = AnswerWithoutReceiver(message); answer.has_value()) {
     return Emit({.kind = Kind::kToSender,
                  .session = event.session,
@@ -376,8 +387,14 @@ void HandoffWorld::Act(const SessionKey& key, Receiving& session, const Receiver
     SetWritable(machine, false);
     SampledToken token;
     token.token = static_cast<TokenId>(std::atoll(committed->payload.c_str()));
+    std::vector<BlockId> table(size_t{kBlocks} * groups(), kUnowed);
+    for (uint32_t group = 0; group < groups(); ++group) {
+      for (uint32_t block = owed_.first[group]; block < owed_.count; ++block) {
+        table[block * groups() + group] = machine.grant().blocks[group][block - owed_.first[group]];
+      }
+    }
     CheckContent({RequestId(key.first.value()), key.second},
-                 machine.grant().blocks[0],
+                 table,
                  static_cast<uint32_t>(token.token % 1000));
     callback.number = kCommitted;
     callback.payload = std::make_shared<const Payload>(std::vector<SampledToken>{std::move(token)});
@@ -394,10 +411,12 @@ void HandoffWorld::Act(const SessionKey& key, Receiving& session, const Receiver
 }
 
 void HandoffWorld::SetWritable(const ReceiverSession& machine, bool writable) {
-  for (const BlockId block : machine.grant().blocks[0]) {
-    TargetCell& cell = target_[block.value()];
-    if (writable && cell.writable) return Violate("a block is granted to two sessions");
-    cell.writable = writable;
+  for (const std::vector<BlockId>& blocks : machine.grant().blocks) {
+    for (const BlockId block : blocks) {
+      TargetCell& cell = target_[block.value()];
+      if (writable && cell.writable) return Violate("a block is granted to two sessions");
+      cell.writable = writable;
+    }
   }
 }
 

@@ -128,7 +128,7 @@ void HandoffWorld::OnGone(bool prefill) {
 void HandoffWorld::CrashPrefill() {
   ++prefill_life_;
   prefill_.emplace(PrefillHandoffs::Limits{.redirect_wait = kRoleWait, .handoff = kHandoffLimit});
-  for (uint32_t block = 0; block < kSourceBlocks; ++block) {
+  for (uint32_t block = 0; block < source_.size(); ++block) {
     source_[block] = {};
     prefill_->engine.free.push_back(BlockId(block));
   }
@@ -166,17 +166,24 @@ void HandoffWorld::OnPrefillStep(const Event& event, Deviation deviation) {
   if (job.computed == kBlocks) return EndPrefill(event.request, OkStatus());
   Engine& engine = prefill_->engine;
   if (job.blocks.empty()) {
-    if (engine.free.size() < kBlocks) return engine.waiting.push_back(event.request);
-    job.blocks.assign(engine.free.end() - kBlocks, engine.free.end());
-    engine.free.resize(engine.free.size() - kBlocks);
+    const std::vector<uint32_t> entries = OwedEntries();
+    if (engine.free.size() < entries.size()) return engine.waiting.push_back(event.request);
+    job.blocks.assign(size_t{kBlocks} * groups(), kUnowed);
+    for (const uint32_t entry : entries) {
+      job.blocks[entry] = engine.free.back();
+      engine.free.pop_back();
+    }
     Emit({.kind = Kind::kPrefillEvent,
           .life = prefill_life_,
           .request = event.request,
           .number = kStarted});
   }
-  const BlockId block = job.blocks[job.computed];
   const auto& [id, epoch] = event.request;
-  source_[block.value()] = {TagOf(id, epoch.value(), job.computed), event.request};
+  for (uint32_t entry = job.computed * groups(); entry < (job.computed + 1) * groups(); ++entry) {
+    const BlockId block = job.blocks[entry];
+    if (block == kUnowed) continue;
+    source_[block.value()] = {TagOf(id, epoch.value(), entry), event.request};
+  }
   job.leased = true;
   Emit({.kind = Kind::kPrefillEvent,
         .life = prefill_life_,
@@ -205,7 +212,12 @@ void HandoffWorld::OnPrefillEvent(const Event& event) {
   Job& job = prefill_->engine.jobs.at(event.request);
   if (event.number >= kChunk) {
     const auto index = static_cast<uint32_t>(event.number - kChunk);
-    prefill_->role.OnChunk({id, epoch, static_cast<int32_t>(index), 1, {&job.blocks[index], 1}},
+    const std::span<const BlockId> blocks(job.blocks);
+    prefill_->role.OnChunk({id,
+                            epoch,
+                            static_cast<int32_t>(index),
+                            static_cast<int32_t>(groups()),
+                            blocks.subspan(size_t{index} * groups(), groups())},
                            now_);
     return ActPrefill();
   }
@@ -244,6 +256,7 @@ void HandoffWorld::ReleaseSource(const RequestKey& key) {
 void HandoffWorld::FreeSources(Job& job) {
   Engine& engine = prefill_->engine;
   for (const BlockId block : job.blocks) {
+    if (block == kUnowed) continue;
     source_[block.value()] = {};
     if (std::ranges::find(engine.free, block) != engine.free.end()) Violate("freed twice");
     engine.free.push_back(block);
@@ -359,7 +372,7 @@ void HandoffWorld::OfferSession(const OfferKv& action) {
   if (session == nullptr) {
     SenderSession::Params params;
     params.total_tokens = action.offer.total_tokens;
-    params.owed = {.count = kBlocks};
+    params.owed = owed_;
     params.timeout = action.offer.timeout;
     session = &prefill_->sessions.Add(key, params, kTimes, now_);
     session->peer = kDecodeName;
@@ -386,7 +399,11 @@ void HandoffWorld::OnSenderMessage(const Event& event) {
     }
     return;
   }
-  if (std::holds_alternative<baton::Grant>(message)) session->machine.SetLinks({{}});
+  if (std::holds_alternative<baton::Grant>(message)) {
+    std::vector<LinkGroups> links;
+    for (uint32_t group = 0; group < groups(); ++group) links.push_back({.cache_group = group});
+    session->machine.SetLinks(std::move(links));
+  }
   session->machine.OnMessage(message, now_);
   ActSender(event.session);
 }
@@ -443,17 +460,23 @@ void HandoffWorld::Act(const SessionKey& key, Sending& session, const SenderActi
 
 void HandoffWorld::Post(const SessionKey& key, SenderSession& machine, const PostBlocks& post) {
   for (const uint32_t block : post.blocks) {
-    const BlockPair pair = machine.pair(block, 0);
+    const BlockPair pair = machine.pair(block, post.cache_group);
+    if (pair.source == kUnowed) return Violate("a block is sent that is not owed");
     const SourceCell& cell = source_[pair.source.value()];
     if (!cell.owner.has_value() || cell.owner->first.value() != key.first.value()) {
       return Violate("a freed source is sent");
     }
     const uint64_t id = next_write_++;
-    writes_[id] = {
-        key, machine.grant().window_key, block, pair.source, pair.destination, cell.value};
+    writes_[id] = {key,
+                   machine.grant().window_key,
+                   post.cache_group,
+                   block,
+                   pair.source,
+                   pair.destination,
+                   cell.value};
     const uint64_t checksum = cell.value;
     Emit({.kind = Kind::kWrite, .life = prefill_life_, .session = key, .number = id});
-    machine.OnPosted(0, block, {&checksum, 1}, kPieceBytes, now_);
+    machine.OnPosted(post.cache_group, block, {&checksum, 1}, kPieceBytes, now_);
   }
 }
 

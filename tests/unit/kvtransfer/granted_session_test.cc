@@ -160,6 +160,51 @@ TEST_F(GrantedReceiverTest, AWriteOfAnotherPlaceOrSizeThanGrantedEndsTheHandOff)
   }
 }
 
+// Of three blocks of tokens, the cache group with a window owes the last one.
+TEST(ReceiverGroupsTest, ASealMustCoverEachCacheGroup) {
+  const Time now{std::chrono::hours(1)};
+  ReceiverSession granted({.total_tokens = 3, .timeout = std::chrono::seconds(10)},
+                          {.count = 3, .first = {0, 2}},
+                          {},
+                          now);
+  const auto reserve = [](std::vector<std::vector<BlockId>> blocks) {
+    ReceiverSession::Reservation reservation;
+    reservation.grant = {.links = 2, .blocks = std::move(blocks)};
+    reservation.links = {{{.cache_group = 0}, 100}, {{.cache_group = 1}, 10}};
+    return reservation;
+  };
+  const std::vector<BlockId> all = {BlockId(0), BlockId(1), BlockId(2)};
+  EXPECT_FALSE(granted.Grant(reserve({all, all}), now).ok()) << "more than is owed";
+  EXPECT_FALSE(granted.Grant(reserve({all, {}}), now).ok());
+  ASSERT_TRUE(granted.Grant(reserve({all, {BlockId(7)}}), now).ok());
+  EXPECT_EQ(granted.bytes(), 310u);
+  EXPECT_EQ(granted.granted_blocks(), 4u);
+  const std::vector<uint64_t> checksums = {1, 2, 3, 4};
+  const auto land = [&](ReceiverSession& receiver) {
+    receiver.OnArrival({0, 0, 3, 300, std::span(checksums).first(3)}, now);
+    receiver.OnArrival({1, 0, 1, 10, std::span(checksums).last(1)}, now);
+  };
+  const Seal without_window = {3, 300, {1, 2, 3}, "x"};
+  const Seal of_another_window = {4, 310, {1, 2, 3, 5}, "x"};
+  const Seal whole = {4, 310, checksums, "x"};
+  for (const Seal& seal : {without_window, of_another_window, whole}) {
+    ReceiverSession receiver = granted;
+    land(receiver);
+    (void)receiver.TakeActions();
+    receiver.OnMessage(seal, now);
+    const auto actions = receiver.TakeActions();
+    EXPECT_EQ(receiver.state() == ReceiverState::kClosing, seal == whole);
+    EXPECT_EQ(LastSent<Abort>(actions).has_value(), seal == without_window);
+    EXPECT_EQ(LastSent<Resend>(actions).has_value(), seal == of_another_window);
+    if (seal == of_another_window) {
+      EXPECT_EQ(LastSent<Resend>(actions)->blocks, std::vector<uint32_t>{2}) << "of the prompt";
+    }
+  }
+  // A write into the window as one more of its blocks.
+  granted.OnArrival({1, 1, 1, 10, std::span(checksums).first(1)}, now);
+  EXPECT_EQ(granted.state(), ReceiverState::kDraining);
+}
+
 class GrantedSenderTest : public testing::Test {
  protected:
   GrantedSenderTest()

@@ -26,8 +26,9 @@
 namespace baton {
 namespace {
 
-constexpr uint32_t kArenaBlocks = 64;
-constexpr uint32_t kPromptBlocks = 4;
+constexpr uint32_t kArenaBlocks = 128;
+constexpr uint32_t kPromptTokens = 16;
+constexpr size_t kPromptBlocks = 8;  // 4 blocks of tokens in two cache groups; the window owes 2
 constexpr size_t kAtATime = 12;
 constexpr double kAborted = 0.3;
 const WorkerId kSenderName("prefill");
@@ -65,8 +66,12 @@ class BlockLeases final {
 class Soak final : private KvSenderListener, private KvReceiverListener {
  public:
   explicit Soak(const SoakTransport& transport)
-      : layout_(DenseLayout(
-            {.layers = 2, .kv_heads = 4, .head_dim = 8, .block_tokens = 4, .dtype = DType::kF16})),
+      : layout_(DenseLayout({.layers = 2,
+                             .kv_heads = 4,
+                             .head_dim = 8,
+                             .block_tokens = 4,
+                             .dtype = DType::kF16,
+                             .windows = {0, 8}})),
         from_(cpu_, ShardBlockBytes(layout_, WholeModel(layout_)) * kArenaBlocks),
         to_(cpu_, from_.size()),
         to_sender_([this](const Envelope& envelope) {
@@ -153,10 +158,10 @@ class Soak final : private KvSenderListener, private KvReceiverListener {
       at_sender = random_() % 2 == 0;
       yields = random_() % 100;
     }
-    sender_->Offer({id, Epoch(1), kReceiverName, kPromptBlocks * 4, std::chrono::seconds(30)});
+    sender_->Offer({id, Epoch(1), kReceiverName, kPromptTokens, std::chrono::seconds(30)});
     const std::span<const BlockId> all(blocks);
-    sender_->ChunkReady(id, Epoch(1), 0, all.first(1));
-    sender_->ChunkReady(id, Epoch(1), 1, all.subspan(1));
+    sender_->ChunkReady(id, Epoch(1), 0, all.first(2));
+    sender_->ChunkReady(id, Epoch(1), 1, all.subspan(2));
     if (!aborts) return sender_->Seal(id, Epoch(1), "first token");
     for (uint64_t i = 0; i < yields; ++i) std::this_thread::yield();
     const Status reason(StatusCode::kCancelled, "the user left");
