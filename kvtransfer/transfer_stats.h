@@ -16,9 +16,9 @@ struct TransferStats {
   uint32_t blocks = 0;         // moved, of all cache groups
   uint32_t cached_blocks = 0;  // blocks of tokens that the receiver had already
   uint32_t resent_blocks = 0;  // blocks of tokens
-  Duration wait{};    // OFFER → GRANT
-  Duration stream{};  // first byte ready to send (receiver: GRANT) → last byte in place
-  Duration total{};   // OFFER → end
+  Duration wait{};             // OFFER → GRANT
+  Duration stream{};           // first byte ready to send (receiver: GRANT) → last byte in place
+  Duration total{};            // OFFER → end
   // Sender: bytes divided by the time during which writes were outstanding. Receiver: bytes divided
   // by `stream`.
   double bytes_per_second = 0;

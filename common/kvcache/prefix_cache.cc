@@ -17,9 +17,7 @@ void XorInto(Hash128& digest, const Hash128& hash) {
 }  // namespace
 
 PrefixCache::PrefixCache(int32_t blocks, int32_t block_tokens, std::span<const int32_t> windows)
-    : block_tokens_(block_tokens),
-      groups_(static_cast<int32_t>(windows.size())),
-      places_(blocks) {
+    : block_tokens_(block_tokens), groups_(static_cast<int32_t>(windows.size())), places_(blocks) {
   const bool keeps_all = std::ranges::count(windows, 0) > 0;
   for (const int32_t window : windows) {
     in_window_.push_back(window > 0 && keeps_all ? 1 : 0);

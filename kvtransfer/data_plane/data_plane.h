@@ -117,7 +117,7 @@ struct PeerLinks {
 
 // The right of a session's peer to write `blocks`.
 struct WindowGrant {
-  uint64_t window_key = 0;  // writes into shard i carry window_key + i
+  uint64_t window_key = 0;                   // writes into shard i carry window_key + i
   std::vector<std::vector<BlockId>> blocks;  // as Grant::blocks
   std::shared_ptr<const PeerLinks> peer;
 };

@@ -60,7 +60,8 @@ Status LocalDataPlane::OpenWindows(const SessionKey& session, WindowGrant grant)
   windows.grant = std::move(grant);
   const uint64_t key = windows.grant.window_key;
   std::vector<BlockId> blocks;
-  for (const auto& group : windows.grant.blocks) std::ranges::copy(group, std::back_inserter(blocks));
+  for (const auto& group : windows.grant.blocks)
+    std::ranges::copy(group, std::back_inserter(blocks));
   for (uint32_t shard = 0; shard < shards_.size(); ++shard) {
     if (options_.shards[shard].arena == nullptr) continue;
     const size_t block_bytes = ShardBlockBytes(options_.layout, shards_[shard].shard);

@@ -35,10 +35,10 @@ struct ShardCommand {
   SessionKey session{SessionId(0), Epoch(0)};
   PeerWriter::Terms terms = {};
   std::vector<PeerWriter::Block> blocks = {};
-  std::string hello = {};  // EncodeEnvelope
+  std::string hello = {};                          // EncodeEnvelope
   std::vector<std::vector<BlockId>> granted = {};  // Grant::blocks
-  BootId boot = {};                   // as PeerLinks
-  std::vector<KvShard> sources = {};  // as PeerLinks
+  BootId boot = {};                                // as PeerLinks
+  std::vector<KvShard> sources = {};               // as PeerLinks
 };
 
 // Rank → leading rank: an answer, or a call of WriteListener or WindowListener.

@@ -2,9 +2,7 @@
 
 namespace baton {
 
-PieceIndex::PieceIndex(const OwedBlocks& owed,
-                       uint32_t cached,
-                       std::span<const LinkGroups> links) {
+PieceIndex::PieceIndex(const OwedBlocks& owed, uint32_t cached, std::span<const LinkGroups> links) {
   links_.reserve(links.size());
   for (const LinkGroups& link : links) {
     const uint32_t first = owed.from(link.cache_group, cached);

@@ -36,10 +36,7 @@ std::optional<ControlMessage> AnswerWithoutReceiver(const ControlMessage& messag
   return Abort{MakeStatus(StatusCode::kNotFound, "the receiver has no such session")};
 }
 
-ReceiverSession::ReceiverSession(Offer offer,
-                                 OwedBlocks owed,
-                                 const SessionTimes& times,
-                                 Time now)
+ReceiverSession::ReceiverSession(Offer offer, OwedBlocks owed, const SessionTimes& times, Time now)
     : offer_(offer),
       owed_(std::move(owed)),
       times_(times),
@@ -86,11 +83,12 @@ Status ReceiverSession::CheckReservation(const Reservation& reservation) const {
   for (uint32_t group = 0; group < grant.blocks.size(); ++group) {
     const uint32_t owed = owed_.count - owed_.from(group, grant.cached_blocks);
     if (grant.blocks[group].size() == owed) continue;
-    return InvalidArgument("granted {} blocks of cache group {} besides {} cached ones; {} are owed",
-                           grant.blocks[group].size(),
-                           group,
-                           grant.cached_blocks,
-                           owed);
+    return InvalidArgument(
+        "granted {} blocks of cache group {} besides {} cached ones; {} are owed",
+        grant.blocks[group].size(),
+        group,
+        grant.cached_blocks,
+        owed);
   }
   return OkStatus();
 }

@@ -124,7 +124,7 @@ class ReceiverSession final {
   void Answer();  // answers a late message with the outcome
   void CloseWhenComplete(Time now);
   Status CheckReservation(const Reservation& reservation) const;
-  // The blocks of tokens of which a piece has another checksum than SEAL states.
+  // The blocks of tokens with a piece whose checksum is not the one in SEAL.
   std::vector<uint32_t> DamagedBlocks() const;
   void Commit();
   void Drain(Status outcome, bool tell_peer, Time now);

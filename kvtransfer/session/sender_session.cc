@@ -194,9 +194,8 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
 
 Status SenderSession::CheckGrant(const Grant& grant) const {
   if (grant.cached_blocks > block_count()) {
-    return InvalidArgument("GRANT has {} cached blocks for a prompt of {}",
-                           grant.cached_blocks,
-                           block_count());
+    return InvalidArgument(
+        "GRANT has {} cached blocks for a prompt of {}", grant.cached_blocks, block_count());
   }
   if (grant.blocks.size() != cache_groups()) {
     return InvalidArgument("GRANT has blocks of {} cache groups; the layout has {}",

@@ -23,8 +23,8 @@ struct SendControl {
 // Write these blocks (indices of the granted blocks of a cache group) on every link of the cache
 // group and of the layer groups [first_group, end_group). Each (block, link) pair is one *piece*.
 // Each piece must be reported by OnPosted, and by either OnWritten or OnWriteLost. If `held`, no
-// byte of the pieces may move yet. If `urgent`, the prompt is computed, so that its client waits for
-// these blocks.
+// byte of the pieces may move yet. If `urgent`, the prompt is computed, so that its client waits
+// for these blocks.
 struct PostBlocks {
   uint32_t cache_group = 0;
   std::vector<uint32_t> blocks;
@@ -139,7 +139,7 @@ class SenderSession final {
   bool lacks_only_writes() const {
     return live() && seal_wanted_ && (to_post_ > 0 || outstanding_ > 0);
   }
-  // The blocks of all cache groups of which every layer was posted.
+  // The blocks of all cache groups whose layers were all posted.
   uint32_t posted_blocks() const;
   // The part of the granted pieces that is not written.
   double unwritten_part() const;

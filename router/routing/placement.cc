@@ -175,8 +175,7 @@ Placement::Plan Placement::LookUp(const Query& query, Time now) {
   }
   index_.Match(plan.hashes, now, depth_);
   if (cluster_.has_value() && cluster_->sliding_window > 0) {
-    index_.CutToWindows(
-        plan.hashes, cluster_->block_tokens, cluster_->sliding_window, now, depth_);
+    index_.CutToWindows(plan.hashes, cluster_->block_tokens, cluster_->sliding_window, now, depth_);
   }
   return plan;
 }

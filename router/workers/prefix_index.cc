@@ -195,9 +195,9 @@ void PrefixIndex::Probe(std::span<const Hash128> blocks,
   if (!at_middle.empty()) Probe(blocks, now, middle, at_middle, high, at_high, depth);
 }
 
-// A prefix of n blocks needs the windows of the blocks from FirstBlockKept to n - 1. When block i of
-// these lacks its window, no prefix of more than i blocks can be resumed that reads block i. So each
-// block is looked up once at most.
+// A prefix of n blocks needs the windows of the blocks from FirstBlockKept to n - 1. When block i
+// of these lacks its window, no prefix of more than i blocks can be resumed that reads block i. So
+// each block is looked up once at most.
 void PrefixIndex::CutToWindows(std::span<const Hash128> blocks,
                                int32_t block_tokens,
                                int32_t window,

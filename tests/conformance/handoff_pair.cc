@@ -245,8 +245,7 @@ bool HandoffPair::SameContent(std::span<const BlockId> source,
                               std::span<const BlockId> destination) const {
   const KvLayout& layout = options_.layout;
   const auto blocks = static_cast<uint32_t>(source.size() / layout.groups.size());
-  const OwedBlocks owed =
-      OwedBlocksOf(layout, blocks * static_cast<uint32_t>(layout.block_tokens));
+  const OwedBlocks owed = OwedBlocksOf(layout, blocks * static_cast<uint32_t>(layout.block_tokens));
   for (size_t i = 0; i < source.size(); ++i) {
     const size_t group = i % layout.groups.size();
     if (i / layout.groups.size() < owed.first[group]) continue;

@@ -52,10 +52,7 @@ std::optional<Deviation> DeviationOf(std::string_view name) {
 }
 
 HandoffWorld::HandoffWorld(uint32_t requests, Fence fence, Order order, Groups groups)
-    : fence_(fence),
-      order_(order),
-      owed_{.count = kBlocks, .first = {0}},
-      clients_(requests) {
+    : fence_(fence), order_(order), owed_{.count = kBlocks, .first = {0}}, clients_(requests) {
   if (groups == Groups::kTwo) owed_.first.push_back(kBlocks - 1);
   source_.resize(OwedEntries().size() + kMoreBlocks);
   target_.resize(source_.size());

@@ -167,7 +167,7 @@ class HandoffWorld final {
     std::shared_ptr<const Request> request;
     uint32_t computed = 0;
     std::vector<BlockId> blocks = {};  // a block table; kUnowed for a block that is not owed
-    bool in_book = true;  // the worker has not reported the end
+    bool in_book = true;               // the worker has not reported the end
     bool end_reported = false;
     bool ended = false;   // in the engine
     bool leased = false;  // until ReleaseKv

@@ -15,8 +15,8 @@ namespace baton {
 
 // Of a prompt, in blocks of tokens.
 inline constexpr uint32_t kBlocks = 2;
-// An arena has this many blocks more than a prompt, so fewer than two prompts need: the next request
-// uses what the last one released.
+// An arena has this many blocks more than a prompt, so fewer than two prompts need: the next
+// request uses what the last one released.
 inline constexpr uint32_t kMoreBlocks = 1;
 inline constexpr uint32_t kTokensPerBlock = 16;
 inline constexpr uint64_t kPieceBytes = 100;

@@ -316,6 +316,8 @@ TEST_F(AppTest, NobodyHasToReadStderrForAnEnd) {
                                   {"process.http_listen=192.0.2.1:0", 1},
                                   {"max_attempts=9", 128 + SIGABRT},
                                   {"max_attempts=10", 128 + SIGABRT}}) {
+    // QEMU's user mode itself writes to stderr when its program aborts.
+    if (status == 128 + SIGABRT && std::getenv("QEMU_LD_PREFIX") != nullptr) continue;
     Launch({"--set", "model.path=m", "--set", setting});
     ends.push_back({setting, std::move(child_), status});
   }

@@ -13,8 +13,7 @@ void HandoffDriver::Start(const Request& request) {
   decode_.Submit(part);
   part.kind = RequestKind::kPrefill;
   prefill_.Submit(part);
-  sessions_[{request.id, request.epoch}] = {
-      .tokens = static_cast<int32_t>(request.tokens.size())};
+  sessions_[{request.id, request.epoch}] = {.tokens = static_cast<int32_t>(request.tokens.size())};
 }
 
 void HandoffDriver::Cancel(const Request& request) {

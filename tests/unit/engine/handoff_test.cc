@@ -90,7 +90,7 @@ TEST(HandoffTest, OnlyBlocksThatDecodeLacksAreSent) {
 // Layers with a window of 10 tokens: token 40 reads the tokens from 31 on, which are in 3 blocks.
 class WindowHandoffTest : public testing::Test {
  protected:
-  static constexpr int32_t kAll = 10;     // blocks of the prompt
+  static constexpr int32_t kAll = 10;  // blocks of the prompt
   static constexpr int32_t kInWindow = 3;
 
   static int32_t Used(EngineHarness& harness) {

@@ -1,10 +1,10 @@
 #include "common/kvcache/kv_cache.h"
 
-#include <gtest/gtest.h>
-
 #include <set>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "common/kvcache/block_hash.h"
 #include "common/kvcache/copy_sources.h"

@@ -32,7 +32,7 @@ std::string Problem(const std::function<void(KvLayout&)>& change) {
 TEST(KvLayoutTest, BlocksLieOneAfterAnother) {
   const KvLayout layout = Layout();
   EXPECT_TRUE(layout.Validate().ok()) << layout.Validate();
-  constexpr int64_t kHeadBytes = 256;  // 16 tokens of 8 elements of 2 bytes
+  constexpr int64_t kHeadBytes = 256;              // 16 tokens of 8 elements of 2 bytes
   constexpr int64_t kLayerBytes = 8 * kHeadBytes;  // K and V of 4 heads
   EXPECT_EQ(ShardBlockBytes(layout, WholeModel(layout)), 3u * kLayerBytes);
   const KvView view =

@@ -197,8 +197,8 @@ TEST_P(HandoffTest, MovesOfAWindowWhatIsRead) {
   }
   // Two layers without a window; three with one, where a plane of one head is on each receiver.
   const uint64_t head_bytes = options.layout.groups[0].planes[0].head_bytes(16);
-  const uint64_t bytes = kTokenBlocks * 2 * 2 * 4 * head_bytes +
-                         4 * (3 * 2 * 4 + 2 + 2 * 1) * head_bytes;
+  const uint64_t bytes =
+      kTokenBlocks * 2 * 2 * 4 * head_bytes + 4 * (3 * 2 * 4 + 2 + 2 * 1) * head_bytes;
   EXPECT_EQ(pair.received().Get(SessionId(1)).stats.bytes, bytes);
   EXPECT_EQ(pair.sent().Get(SessionId(1)).stats.bytes, bytes);
   EXPECT_EQ(pair.sent().Get(SessionId(1)).stats.blocks, kTokenBlocks + 4);

@@ -247,7 +247,8 @@ TEST(SenderSession, LacksOnlySealBetweenTheLastWriteAndSeal) {
 
 TEST(ReceiverSession, LacksOnlySealBetweenTheLastArrivalAndSeal) {
   const Time now{std::chrono::hours(1)};
-  ReceiverSession receiver({.total_tokens = 1, .timeout = std::chrono::seconds(10)}, {.count = 1}, {}, now);
+  ReceiverSession receiver(
+      {.total_tokens = 1, .timeout = std::chrono::seconds(10)}, {.count = 1}, {}, now);
   EXPECT_FALSE(receiver.lacks_only_seal());
   ReceiverSession::Reservation reservation;
   reservation.grant.blocks.assign(1, {BlockId(3)});

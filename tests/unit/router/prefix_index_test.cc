@@ -199,8 +199,8 @@ TEST(PrefixIndexRandomTest, EqualsAPlainSet) {
   }
 }
 
-// The longest prefix of at most `depth` blocks after which all blocks that the next token reads have
-// their windows.
+// The longest prefix of at most `depth` blocks after which all blocks that the next token reads
+// have their windows.
 int32_t Resumable(const std::vector<bool>& has_window, int32_t depth, int32_t window) {
   for (int32_t count = depth; count > 0; --count) {
     const int32_t first = FirstBlockKept(count * 4, window, 4);
