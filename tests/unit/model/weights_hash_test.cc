@@ -123,6 +123,7 @@ TEST(WeightsHash, CoversEveryTensorOfGptOss) {
   const auto model = OpenModel(path);
   ASSERT_TRUE(model.ok()) << model.status();
   const Hash128 whole = HashOf(model->spec, *model->weights, 1, 1);
+  EXPECT_TRUE(model->weights->Unread().empty());
   const TemporaryFolder folder;
   folder.Write("config.json", *ReadFile(path + "/config.json"));
   for (const std::string name : {"self_attn.sinks",
