@@ -13,11 +13,11 @@ namespace {
 constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
 constexpr double kMaxTheta = 1e12;
 
-// arXiv:2309.00071, with DeepSeek's `mscale` and `mscale_all_dim` when the config has them.
 double YarnMagnitude(double factor, double scale) {
   return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
 }
 
+// arXiv:2309.00071, with DeepSeek's `mscale` and `mscale_all_dim` when the config has them.
 double YarnAttentionFactor(JsonFields& rope, double factor) {
   if (rope.Has("attention_factor")) return rope.Number("attention_factor", 1e-3, 1e3);
   if (rope.Has("mscale") && rope.Has("mscale_all_dim")) {
