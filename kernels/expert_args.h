@@ -26,6 +26,16 @@ struct RouterArgs {
   int32_t groups_per_token = 1;
 };
 
+// What an expert makes of its products g = gate x and u = up x. Without a limit: silu(g) · u. With
+// one: g' · sigmoid(alpha · g') · (u' + 1), where g' = min(g, limit), and u' is u kept within
+// ±limit.
+struct ExpertGate {
+  float limit = 0;  // 0: none
+  float alpha = 1;
+
+  bool operator==(const ExpertGate&) const = default;
+};
+
 // The experts of one mixture-of-experts layer. Row r of `router` scores expert r.
 struct ExpertArgs {
   const Matrix* router = nullptr;                    // [experts][hidden]
@@ -37,6 +47,12 @@ struct ExpertArgs {
   // every rank holds all experts.
   std::span<const int32_t> rank_ends = {};
   RouterArgs routing = {};
+  ExpertGate gate = {};  // with a limit: OpVariant::kClampedGate
+  // What is added to products (OpVariant::kExpertBias): to the logits of the router; to gate and
+  // up, and to down, of each held expert, before the expert is weighted. Null or empty: nothing.
+  const Vector* router_bias = nullptr;                         // [experts]
+  std::span<const std::unique_ptr<Vector>> gate_up_bias = {};  // [gate | up]
+  std::span<const std::unique_ptr<Vector>> down_bias = {};     // [hidden]
 };
 
 }  // namespace baton

@@ -39,6 +39,8 @@ class FamilyOps {
   virtual void Activate(const Tensor& x, Activation activation) = 0;
   // x *= factors, element by element.
   virtual void Multiply(const Tensor& x, const Tensor& factors) = 0;
+  // x = cap · tanh(x / cap).
+  virtual void SoftCap(const Tensor& x, float cap) = 0;
   // x *= sigmoid(gate), where each row has one gate.
   virtual void MulSigmoid(const Tensor& x, const Tensor& gate) = 0;
 

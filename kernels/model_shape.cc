@@ -26,6 +26,14 @@ std::string_view Describe(OpVariant variant) {
       return "layers without input norms";
     case OpVariant::kRouting:
       return "a router with sigmoid scores, a selection bias, groups or a scale";
+    case OpVariant::kAttentionSinks:
+      return "attention sinks";
+    case OpVariant::kSoftCap:
+      return "soft-capped logits";
+    case OpVariant::kExpertBias:
+      return "biases of the router and of experts";
+    case OpVariant::kClampedGate:
+      return "experts with a clamped gate";
   }
   BATON_CHECK(false, "variant {}", static_cast<int>(variant));
 }

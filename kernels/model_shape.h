@@ -21,6 +21,10 @@ enum class OpVariant : uint8_t {
   kHeadNormAfterRope,  // RopeArgs::norm_after_rope
   kResidualGemm,       // GEMMs of the residual itself, in layers without input norms
   kRouting,            // any member of RouterArgs but the default
+  kAttentionSinks,     // AttentionArgs::sinks
+  kSoftCap,            // AttentionArgs::cap, FamilyOps::SoftCap
+  kExpertBias,         // ExpertArgs::router_bias, gate_up_bias and down_bias
+  kClampedGate,        // ExpertArgs::gate with a limit
 };
 
 // For messages: the end of "the model needs …".

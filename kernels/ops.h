@@ -41,6 +41,10 @@ struct AttentionArgs {
   float scale = 0;     // usually 1/√head_dim
   int32_t window = 0;  // a row sees the last `window` positions, itself included; 0 = all
   const Vector* kv_scales = nullptr;  // as RopeArgs::kv_scales
+  // [q_heads]: one more logit of each head's softmax, which is not scaled and has no value
+  // (OpVariant::kAttentionSinks). Null: none.
+  const Vector* sinks = nullptr;
+  float cap = 0;  // a scaled logit l becomes cap · tanh(l / cap) (OpVariant::kSoftCap); 0: none
   // Only the step's logit rows are needed. A backend may leave other rows unwritten.
   bool only_logit_rows = false;
 };
@@ -176,9 +180,10 @@ class Ops {
                              const Matrix& gate_up,
                              const Vector* bias,
                              const Tensor& out) = 0;
-  // out[row] = Σ over the chosen experts of weight · down(silu(gate x) · up x). With experts on
-  // several ranks, the op exchanges the sums, so that every tensor rank has the whole `out`. A
-  // backend of ExchangeMode::kGather adds in the order of expert_parts.h.
+  // out[row] = Σ over the chosen experts of weight · down(silu(gate x) · up x), with the biases and
+  // the gate of `args`, if any. With experts on several ranks, the op exchanges the sums, so that
+  // every tensor rank has the whole `out`. A backend of ExchangeMode::kGather adds in the order of
+  // expert_parts.h.
   virtual void Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) = 0;
   // Normalises and rotates q and k of `qkv` in place, and writes k and v of every row to the cache.
   virtual void RopeAndWriteKv(const Tensor& qkv,

@@ -56,6 +56,8 @@ struct MoeSpec {
   float scale = 1;                  // multiplies the chosen experts' weights
   int32_t shared_intermediate = 0;  // size of the network of all tokens beside the experts; or 0
   bool shared_gate = false;         // its output is multiplied by a sigmoid of the input
+  bool biases = false;              // of the router, and of gate, up and down of each expert
+  ExpertGate gate = {};
 };
 
 struct LayerSpec {

@@ -213,6 +213,7 @@ class StageBuilder {
 
   // Attention of all rows. After the attention of the last layer, the step has only logit rows.
   ValueId Attend(int32_t layer, ValueId qkv, bool last) {
+    const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     const ValueId attention = New(values_.attention, Gathered(plan_.ends.attention));
     graph_.Append(graph::AttentionOp{
         .qkv = qkv,
@@ -222,7 +223,9 @@ class StageBuilder {
                               ? spec_.attention_scale
                               : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
                  .window = spec_.layers[static_cast<size_t>(NumberOf(layer))].window,
-                 .kv_scales = weights_.layers[static_cast<size_t>(layer)].kv_scales.get(),
+                 .kv_scales = weights.kv_scales.get(),
+                 .sinks = weights.sinks.get(),
+                 .cap = spec_.attention_cap,
                  .only_logit_rows = last},
         .out = attention});
     if (!last) return attention;
@@ -314,6 +317,11 @@ class StageBuilder {
   ValueId Experts(const LayerWeights& weights, ValueId input) {
     const MoeSpec& moe = spec_.moe;
     const ValueId out = New(values_.delta);
+    const RouterArgs routing = {.score = moe.score,
+                                .scale = moe.scale,
+                                .selection_bias = weights.selection_bias.get(),
+                                .groups = moe.groups,
+                                .groups_per_token = moe.groups_per_token};
     graph_.Append(graph::ExpertsOp{.x = input,
                                    .args = {.router = weights.router.get(),
                                             .gate_up = weights.expert_gate_up,
@@ -321,11 +329,11 @@ class StageBuilder {
                                             .experts_per_token = moe.experts_per_token,
                                             .normalize = moe.normalize,
                                             .rank_ends = plan_.expert_ends,
-                                            .routing = {.score = moe.score,
-                                                        .scale = moe.scale,
-                                                        .selection_bias = weights.router_bias.get(),
-                                                        .groups = moe.groups,
-                                                        .groups_per_token = moe.groups_per_token}},
+                                            .routing = routing,
+                                            .gate = moe.gate,
+                                            .router_bias = weights.router_bias.get(),
+                                            .gate_up_bias = weights.expert_gate_up_bias,
+                                            .down_bias = weights.expert_down_bias},
                                    .out = out});
     return out;
   }
@@ -358,13 +366,18 @@ class StageBuilder {
       }
       return;
     }
-    const ValueId logits =
+    ValueId logits =
         New(values_.logits,
             plan_.tensor_parallel() ? Share(graph::Columns{plan_.ends.vocab}) : graph::Whole{});
     graph_.Append(graph::MatMulOp{.x = normed_,
                                   .weight = &weights_.output_head(),
                                   .bias = weights_.head_bias.get(),
                                   .out = logits});
+    if (spec_.logit_cap != 0) {
+      const ValueId capped = graph_.Add(graph_.value(logits));
+      graph_.Append(graph::SoftCapOp{.x = logits, .cap = spec_.logit_cap, .out = capped});
+      logits = capped;
+    }
     graph_.set_result(logits);
     if (answers) graph_.Append(graph::SendOp{.x = logits, .stage = 0});
   }

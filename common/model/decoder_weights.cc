@@ -201,6 +201,11 @@ Status LoadAttention(Loader& loader,
         to.qk_norm,
         loader.LoadVectors({{id(WeightKind::kQueryNorm), q}, {id(WeightKind::kKeyNorm), kv}}));
   }
+  if (spec.attention_sinks) {
+    BATON_ASSIGN_OR_RETURN(
+        to.sinks,
+        loader.LoadVectors({{id(WeightKind::kAttentionSinks), {spec.heads, slice.heads}}}));
+  }
   const Extent outputs{spec.hidden, slice.hidden};
   const Extent inputs{q.size, slice.hidden ? std::nullopt : q.range};
   BATON_ASSIGN_OR_RETURN(to.attention_output,
@@ -278,6 +283,11 @@ Status LoadExperts(Loader& loader,
       loader.LoadStacked({{{WeightKind::kRouter, layer, -1}, {spec.moe.experts}}}, hidden));
   if (spec.moe.selection_bias) {
     BATON_ASSIGN_OR_RETURN(
+        to.selection_bias,
+        loader.LoadVectors({{{WeightKind::kSelectionBias, layer, -1}, {spec.moe.experts}}}));
+  }
+  if (spec.moe.biases) {
+    BATON_ASSIGN_OR_RETURN(
         to.router_bias,
         loader.LoadVectors({{{WeightKind::kRouterBias, layer, -1}, {spec.moe.experts}}}));
   }
@@ -291,6 +301,14 @@ Status LoadExperts(Loader& loader,
                            loader.LoadStacked({{id(WeightKind::kExpertDown), hidden}}, inner));
     to.expert_gate_up.push_back(std::move(gate_up));
     to.expert_down.push_back(std::move(down));
+    if (!spec.moe.biases) continue;
+    BATON_ASSIGN_OR_RETURN(auto gate_up_bias,
+                           loader.LoadVectors({{id(WeightKind::kExpertGateBias), inner},
+                                               {id(WeightKind::kExpertUpBias), inner}}));
+    BATON_ASSIGN_OR_RETURN(auto down_bias,
+                           loader.LoadVectors({{id(WeightKind::kExpertDownBias), hidden}}));
+    to.expert_gate_up_bias.push_back(std::move(gate_up_bias));
+    to.expert_down_bias.push_back(std::move(down_bias));
   }
   return spec.moe.shared_intermediate > 0 ? LoadShared(loader, spec, slice, layer, to) : OkStatus();
 }

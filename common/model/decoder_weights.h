@@ -27,6 +27,7 @@ struct LayerWeights {
   std::unique_ptr<Vector> q_norm;
   std::unique_ptr<Vector> k_norm;
   std::unique_ptr<Vector> qk_norm;           // [q | k] of all heads: kProjection, kHeadLayer
+  std::unique_ptr<Vector> sinks;             // [heads]
   std::unique_ptr<Vector> kv_scales;         // for an FP8 KV cache (kv_scales.h)
   std::unique_ptr<Matrix> attention_output;  // [hidden][heads · head_dim]
   std::unique_ptr<Vector> attention_output_bias;
@@ -38,13 +39,16 @@ struct LayerWeights {
   std::unique_ptr<Vector> gate_up_bias;
   std::unique_ptr<Matrix> down;  // [hidden][intermediate]
   std::unique_ptr<Vector> down_bias;
-  std::unique_ptr<Matrix> router;       // [experts][hidden]
-  std::unique_ptr<Vector> router_bias;  // [experts]
+  std::unique_ptr<Matrix> router;          // [experts][hidden]
+  std::unique_ptr<Vector> router_bias;     // [experts]: ExpertArgs::router_bias
+  std::unique_ptr<Vector> selection_bias;  // [experts]: RouterArgs::selection_bias
   std::unique_ptr<Matrix> shared_gate_up;
   std::unique_ptr<Matrix> shared_down;
   std::unique_ptr<Matrix> shared_gate;  // [1][hidden]
   std::vector<std::unique_ptr<Matrix>> expert_gate_up;
   std::vector<std::unique_ptr<Matrix>> expert_down;
+  std::vector<std::unique_ptr<Vector>> expert_gate_up_bias;
+  std::vector<std::unique_ptr<Vector>> expert_down_bias;
 };
 
 // A rotary embedding (RopeArgs).

@@ -24,6 +24,36 @@ Hash128 SampleHash(std::span<const std::byte> bytes) {
   return Xxh3Wide(bytes.last(length), hash.low);
 }
 
+// Of a tensor that has the weight of every expert.
+size_t DimensionsOfStack(WeightKind kind) {
+  return kind >= WeightKind::kExpertGateBias ? 2 : 3;
+}
+
+// For messages: the end of the shape that is expected of a tensor.
+std::string OfExperts(bool stacked, const WeightId& id) {
+  return stacked ? fmt::format(" for each of more than {} experts", id.expert) : "";
+}
+
+// Writes column r · parts + part of a row-major matrix of `cols` columns as row r of `to`.
+template <class Number>
+void CopyColumns(
+    std::span<const std::byte> from, size_t cols, size_t part, size_t parts, std::byte* to) {
+  constexpr size_t kTogether = 64 / sizeof(Number);  // rows of `to`, whose numbers share a line
+  const size_t rows = from.size() / sizeof(Number) / cols;
+  const size_t outputs = cols / parts;
+  for (size_t first = 0; first < outputs; first += kTogether) {
+    const size_t last = std::min(outputs, first + kTogether);
+    for (size_t row = 0; row < rows; ++row) {
+      const std::byte* const numbers = from.data() + row * cols * sizeof(Number);
+      for (size_t i = first; i < last; ++i) {
+        std::memcpy(to + (i * rows + row) * sizeof(Number),
+                    numbers + (i * parts + part) * sizeof(Number),
+                    sizeof(Number));
+      }
+    }
+  }
+}
+
 std::string NameForErrors(const FileTensor& tensor) {
   return fmt::format("{}: tensor {}", tensor.file, tensor.name);
 }
@@ -50,7 +80,7 @@ FileWeights::Found FileWeights::Lookup(const WeightId& id) const {
   const TensorName name = NameOf(id, naming_);
   if (const auto found = by_name_.find(name.tensor); found != by_name_.end()) {
     const FileTensor& tensor = *found->second;
-    const bool is_stack = name.stacked && tensor.shape.size() == 3;
+    const bool is_stack = name.stacked && tensor.shape.size() == DimensionsOfStack(id.kind);
     return {.tensor = &tensor,
             .stacked = name.stacked,
             .slice = is_stack ? id.expert : 0,
@@ -58,7 +88,7 @@ FileWeights::Found FileWeights::Lookup(const WeightId& id) const {
             .part = name.part,
             .size = name.size,
             .parts = name.parts,
-            .by_head = name.by_head};
+            .order = name.order};
   }
   const auto slice = name.stacked ? by_name_.find(name.slice) : by_name_.end();
   return {.tensor = slice == by_name_.end() ? nullptr : slice->second};
@@ -116,32 +146,54 @@ StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
   // llama.cpp drops the dimension of a single row.
   const bool one_row = IsGguf(naming_.scheme) && rows == 1 && found.parts == 1 &&
                        tensor.shape == std::vector<int64_t>{cols};
-  std::vector<int64_t> wanted = {slice_rows, cols};
+  const bool columns = found.order == RowOrder::kColumns;
+  const std::vector<int64_t> of_slice =
+      columns ? std::vector<int64_t>{cols, slice_rows} : std::vector<int64_t>{slice_rows, cols};
+  std::vector<int64_t> wanted = of_slice;
   if (found.stacked && tensor.shape.size() == 3) wanted.insert(wanted.begin(), found.slices);
   const bool fits = (tensor.shape == wanted || one_row) && found.slice < found.slices &&
                     (!found.stacked || wanted.size() == 3) && rows % found.size == 0;
   if (!fits) {
-    return InvalidArgument(
-        "{}: tensor {} has shape {}; expected {}{}",
-        tensor.file,
-        tensor.name,
-        ShapeText(tensor.shape),
-        ShapeText(std::vector<int64_t>{slice_rows, cols}),
-        found.stacked ? fmt::format(" for each of more than {} experts", id.expert) : "");
+    return InvalidArgument("{}: tensor {} has shape {}; expected {}{}",
+                           tensor.file,
+                           tensor.name,
+                           ShapeText(tensor.shape),
+                           ShapeText(of_slice),
+                           OfExperts(found.stacked, id));
   }
   HostMatrix matrix{tensor.dtype, rows, cols, tensor.bytes.data()};
-  if (found.by_head && !reads_content) {
+  const bool copied = found.order != RowOrder::kPartByPart;
+  if (copied && !reads_content) {
     matrix.data = nullptr;
     return SliceOf(matrix, slice, NameForErrors(tensor));
   }
-  if (found.by_head) {
-    copies_.push_back({id, RowsOfHeads(found, RowBytes(tensor.dtype, cols))});
+  if (copied) {
+    copies_.push_back({id, OrderedRows(found, cols)});
     matrix.data = copies_.back().bytes.data();
     return SliceOf(matrix, slice, NameForErrors(tensor));
   }
   const int64_t first_row = found.slice * slice_rows + found.part * (rows / found.size);
   matrix.data += first_row * RowBytes(tensor.dtype, cols);
   return SliceOf(matrix, slice, NameForErrors(tensor));
+}
+
+std::span<const std::byte> FileWeights::SliceBytes(const Found& found) {
+  const std::span<const std::byte> bytes = found.tensor->bytes;
+  const size_t length = bytes.size() / static_cast<size_t>(found.slices);
+  return bytes.subspan(length * static_cast<size_t>(found.slice), length);
+}
+
+std::vector<std::byte> FileWeights::OrderedRows(const Found& found, int64_t cols) const {
+  const DType dtype = found.tensor->dtype;
+  if (found.order == RowOrder::kHeadByHead) return RowsOfHeads(found, RowBytes(dtype, cols));
+  const std::span<const std::byte> from = SliceBytes(found);
+  const auto parts = static_cast<size_t>(found.parts);
+  const auto part = static_cast<size_t>(found.part);
+  const size_t columns = from.size() / RowBytes(dtype, cols);
+  std::vector<std::byte> rows(from.size() / parts);
+  const auto copy = RowBytes(dtype, 1) == 2 ? CopyColumns<uint16_t> : CopyColumns<uint32_t>;
+  copy(from, columns, part, parts, rows.data());
+  return rows;
 }
 
 std::vector<std::byte> FileWeights::RowsOfHeads(const Found& found, size_t row_bytes) const {
@@ -163,18 +215,21 @@ StatusOr<FileWeights::Found> FileWeights::FindVector(const WeightId& id, int64_t
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
   const int64_t tensor_size = size / found.size * found.parts;
-  if (tensor.shape == std::vector<int64_t>{tensor_size}) return found;
+  std::vector<int64_t> wanted = {tensor_size};
+  if (found.stacked) wanted.insert(wanted.begin(), found.slices);
+  if (tensor.shape == wanted && found.slice < found.slices) return found;
   // Norms of heads with weights of their own are [heads][head_dim].
   const bool of_heads = id.kind == WeightKind::kQueryNorm || id.kind == WeightKind::kKeyNorm;
   if (of_heads && tensor.shape.size() == 2 && tensor.shape[1] > 0 &&
       tensor.shape[0] == size / tensor.shape[1] && size % tensor.shape[1] == 0) {
     return found;
   }
-  return InvalidArgument("{}: tensor {} has shape {}; expected [{}]",
+  return InvalidArgument("{}: tensor {} has shape {}; expected [{}]{}",
                          tensor.file,
                          tensor.name,
                          ShapeText(tensor.shape),
-                         tensor_size);
+                         tensor_size,
+                         OfExperts(found.stacked, id));
 }
 
 Status FileWeights::CheckVector(const WeightId& id, int64_t size) const {
@@ -189,10 +244,10 @@ StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id,
   BATON_ASSIGN_OR_RETURN(const IndexRange wanted,
                          ResolveRange(range, size, NameForErrors(tensor), "elements"));
   std::vector<float> values(static_cast<size_t>(size));
-  if (found.by_head) {
-    Dequantize(tensor.dtype, RowsOfHeads(found, RowBytes(tensor.dtype, 1)), values);
+  if (found.order != RowOrder::kPartByPart) {
+    Dequantize(tensor.dtype, OrderedRows(found, 1), values);
   } else {
-    Dequantize(tensor.dtype, tensor.bytes, values);
+    Dequantize(tensor.dtype, SliceBytes(found), values);
   }
   if (IsLessByOne(id.kind, naming_.scheme)) {
     for (float& value : values) value += 1;
@@ -238,13 +293,14 @@ Hash128 FileWeights::HashPieces(const WeightId& id, const PieceShare& share) con
   if (found.tensor == nullptr) return {};
   std::string name = found.tensor->name;
   std::span<const std::byte> bytes = found.tensor->bytes;
-  if (found.by_head) {
-    // The tensor is hashed as a whole, as the first of its weights.
-    if (found.part > 0) return {};
-  } else if (found.stacked || found.parts > 1) {
+  // Parts that are not one behind the other are hashed together, as the first of their weights.
+  const bool divided = found.order == RowOrder::kPartByPart;
+  if (!divided && found.part > 0) return {};
+  if (found.stacked || (divided && found.parts > 1)) {
     if (found.slice >= found.slices) return {};
-    const auto parts = static_cast<size_t>(found.slices * found.parts);
-    const auto first = static_cast<size_t>(found.slice * found.parts + found.part);
+    const int64_t parts_of_slice = divided ? found.parts : 1;
+    const auto parts = static_cast<size_t>(found.slices * parts_of_slice);
+    const auto first = static_cast<size_t>(found.slice * parts_of_slice + found.part);
     const size_t length = bytes.size() / parts;
     bytes = bytes.subspan(length * first, length * static_cast<size_t>(found.size));
     name += fmt::format("[{}]", first);

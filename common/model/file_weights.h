@@ -50,13 +50,13 @@ class FileWeights final : public WeightSource {
     const FileTensor* tensor = nullptr;
     bool stacked = false;  // TensorName::stacked, and not the name of a slice
     // The weight is in slice `slice` of `slices` equal slices of the tensor's bytes, and is parts
-    // part … part + size − 1 of `parts` equal parts of the slice.
+    // part … part + size − 1 of `parts` equal parts of the slice, whose rows are in this order.
     int64_t slice = 0;
     int64_t slices = 1;
     int64_t part = 0;
     int64_t size = 1;
     int64_t parts = 1;
-    bool by_head = false;  // TensorName::by_head
+    RowOrder order = RowOrder::kPartByPart;
   };
   // As Find, but the tensor may be of any type, and does not count as read. Null: missing.
   Found Lookup(const WeightId& id) const;
@@ -69,8 +69,11 @@ class FileWeights final : public WeightSource {
                                   const MatrixSlice& slice,
                                   bool reads_content) const;
   StatusOr<Found> FindVector(const WeightId& id, int64_t size) const;
-  // The bytes of a weight whose tensor is in the order of heads, where a row has `row_bytes`.
+  // The rows, of `cols` numbers each, of a weight that has them in another order than its tensor.
+  std::vector<std::byte> OrderedRows(const Found& found, int64_t cols) const;
   std::vector<std::byte> RowsOfHeads(const Found& found, size_t row_bytes) const;
+  // The bytes of the slice that the weight is in.
+  static std::span<const std::byte> SliceBytes(const Found& found);
   void Add(const FileTensor& tensor);
   // Gives the pages of `bytes`, a tensor's, back to the system.
   void Drop(std::span<const std::byte> bytes) const;

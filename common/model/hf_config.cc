@@ -44,6 +44,10 @@ StatusOr<HfFamily> ReadFamily(JsonFields& fields) {
                     supported);
 }
 
+bool IsGemma(ModelFamily family) {
+  return family == ModelFamily::kGemma2 || family == ModelFamily::kGemma3;
+}
+
 StatusOr<FeedForward> ReadGemmaFeedForward(JsonFields& fields) {
   constexpr std::string_view kGelu = "gelu_pytorch_tanh";
   const std::string activation = fields.TextOr("hidden_activation", kGelu);
@@ -58,7 +62,7 @@ StatusOr<FeedForward> ReadGemmaFeedForward(JsonFields& fields) {
 
 // The activation of the feed-forward network.
 StatusOr<FeedForward> ReadFeedForward(ModelFamily family, JsonFields& fields) {
-  if (family == ModelFamily::kGemma3) return ReadGemmaFeedForward(fields);
+  if (IsGemma(family)) return ReadGemmaFeedForward(fields);
   const bool gated = family != ModelFamily::kPhi && family != ModelFamily::kGptNeox;
   const std::string_view usual = gated ? "silu" : family == ModelFamily::kPhi ? "gelu_new" : "gelu";
   const std::string activation = fields.TextOr("hidden_act", usual);
@@ -75,9 +79,9 @@ StatusOr<FeedForward> ReadFeedForward(ModelFamily family, JsonFields& fields) {
                     gated ? "silu is" : "gelu, gelu_new, gelu_fast and gelu_pytorch_tanh are");
 }
 
-Status RefuseOfGemma(JsonFields& fields) {
+Status RefuseOfGemma(ModelFamily family, JsonFields& fields) {
   for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-    if (!fields.Has(key)) continue;
+    if (family == ModelFamily::kGemma2 || !fields.Has(key)) continue;
     return MakeStatus(
         StatusCode::kUnimplemented, "{}: {} is set; only null is supported", fields.file(), key);
   }
@@ -95,7 +99,7 @@ Status RefuseWhatWeLack(ModelFamily family, JsonFields& fields) {
     if (!fields.Has(key) || (shared && family == ModelFamily::kQwen2Moe)) continue;
     return MakeStatus(StatusCode::kUnimplemented, "{}: {} is not supported", fields.file(), key);
   }
-  if (family == ModelFamily::kGemma3) BATON_RETURN_IF_ERROR(RefuseOfGemma(fields));
+  if (IsGemma(family)) BATON_RETURN_IF_ERROR(RefuseOfGemma(family, fields));
   const bool layer_norms = family == ModelFamily::kPhi || family == ModelFamily::kStableLm;
   if (layer_norms && fields.BoolOr("qk_layernorm", false)) {
     return MakeStatus(StatusCode::kUnimplemented,
@@ -127,6 +131,7 @@ Status ReadBlocks(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
   spec.o_bias = ReadBias(family.o_bias, fields);
   spec.mlp_bias = ReadBias(family.mlp_bias, fields);
   spec.head_bias = family.head_bias;
+  spec.attention_sinks = family.attention_sinks;
   switch (family.family) {
     case ModelFamily::kGlm4Moe:
       if (fields.BoolOr("use_qk_norm", false)) spec.qk_norm = QkNorm::kHead;
@@ -169,9 +174,16 @@ Status ReadScales(JsonFields& fields, ModelSpec& spec) {
     spec.logit_scale = 1 / scale("logits_scaling", 1);
   } else if (spec.family == ModelFamily::kCohere || spec.family == ModelFamily::kCohere2) {
     spec.logit_scale = scale("logit_scale", 0.0625);
-  } else if (spec.family == ModelFamily::kGemma3) {
+  } else if (IsGemma(spec.family)) {
     spec.embedding_scale = EmbeddingScaleOfGemma(fields, spec.hidden);
     spec.attention_scale = 1 / std::sqrt(scale("query_pre_attn_scalar", 256));
+  }
+  if (spec.family == ModelFamily::kGemma2) {
+    const auto cap = [&](std::string_view key, double fallback) {
+      return fields.IsNull(key) ? 0 : scale(key, fallback);
+    };
+    spec.attention_cap = cap("attn_logit_softcapping", 50);
+    spec.logit_cap = cap("final_logit_softcapping", 30);
   }
   return fields.status();
 }
@@ -191,8 +203,11 @@ int32_t ReadWindow(JsonFields& fields, ModelFamily family) {
     case ModelFamily::kExaone4:
     case ModelFamily::kOlmo3:
     case ModelFamily::kCohere2:
+    case ModelFamily::kGemma2:
     case ModelFamily::kGemma3:
       return window(4096);
+    case ModelFamily::kGptOss:
+      return window(128);
     case ModelFamily::kQwen2:
     case ModelFamily::kQwen3:
     case ModelFamily::kQwen2Moe:
@@ -222,6 +237,9 @@ int32_t ReadWindowPattern(JsonFields& fields, ModelFamily family) {
       return fields.IntOr("sliding_window_pattern", 4, 1, kMaxLayers);
     case ModelFamily::kGemma3:
       return fields.IntOr("sliding_window_pattern", 6, 1, kMaxLayers);
+    case ModelFamily::kGptOss:
+    case ModelFamily::kGemma2:
+      return 2;
     default:
       return 0;
   }
@@ -229,8 +247,8 @@ int32_t ReadWindowPattern(JsonFields& fields, ModelFamily family) {
 
 // The rules of transformers: Mistral, Mixtral, Phi-3 and Qwen 3 MoE have the window in every layer,
 // other Qwen models and dots.llm1 from layer max_window_layers on, EXAONE 4, OLMo 3 and Cohere 2 in
-// all but each fourth layer, Gemma 3 in all but each sixth. layer_types overrides the rule when it
-// is present.
+// all but each fourth layer, Gemma 3 in all but each sixth, gpt-oss and Gemma 2 in each other layer
+// from the first one on. layer_types overrides the rule when it is present.
 Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
   const int32_t window = ReadWindow(fields, spec.family);
   const int32_t pattern = window > 0 ? ReadWindowPattern(fields, spec.family) : 0;

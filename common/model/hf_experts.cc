@@ -79,6 +79,18 @@ Status ReadDeepSeek(JsonFields& fields, ModelSpec& spec) {
   return fields.status();
 }
 
+// gpt-oss: a softmax over the logits of the chosen experts, which is one over all experts, scaled
+// to sum to 1.
+Status ReadGptOss(JsonFields& fields, ModelSpec& spec) {
+  const auto number = [&fields](std::string_view key, double fallback) {
+    return static_cast<float>(fields.NumberOr(key, fallback, 1e-6, ModelSpec::kMaxScale));
+  };
+  spec.moe.biases = true;
+  spec.moe.gate = {.limit = number("swiglu_limit", 7), .alpha = number("swiglu_alpha", 1.702)};
+  MakeAllLayersExperts(spec);
+  return fields.status();
+}
+
 }  // namespace
 
 bool HasExperts(ModelFamily family) {
@@ -90,6 +102,7 @@ bool HasExperts(ModelFamily family) {
     case ModelFamily::kDots1:
     case ModelFamily::kGlm4Moe:
     case ModelFamily::kMiniMaxM2:
+    case ModelFamily::kGptOss:
       return true;
     default:
       return false;
@@ -108,6 +121,8 @@ Status ReadExperts(JsonFields& fields, ModelSpec& spec) {
     case ModelFamily::kDots1:
     case ModelFamily::kGlm4Moe:
       return ReadDeepSeek(fields, spec);
+    case ModelFamily::kGptOss:
+      return ReadGptOss(fields, spec);
     default:
       MakeAllLayersExperts(spec);
       return fields.status();

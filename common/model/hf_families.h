@@ -34,6 +34,7 @@ struct HfFamily {
   ResidualForm residual = ResidualForm::kPreNorm;
   QkNorm qk_norm = QkNorm::kNone;
   bool head_bias = false;
+  bool attention_sinks = false;
   bool tied_head = false;
 };
 

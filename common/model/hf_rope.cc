@@ -13,17 +13,18 @@ namespace {
 constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
 constexpr double kMaxTheta = 1e12;
 
+double YarnMagnitude(double factor, double scale) {
+  return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+}
+
 // arXiv:2309.00071, with DeepSeek's `mscale` and `mscale_all_dim` when the config has them.
 double YarnAttentionFactor(JsonFields& rope, double factor) {
   if (rope.Has("attention_factor")) return rope.Number("attention_factor", 1e-3, 1e3);
-  const auto magnitude = [factor](double scale) {
-    return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
-  };
   if (rope.Has("mscale") && rope.Has("mscale_all_dim")) {
-    return magnitude(rope.Number("mscale", 1e-3, 1e3)) /
-           magnitude(rope.Number("mscale_all_dim", 1e-3, 1e3));
+    return YarnMagnitude(factor, rope.Number("mscale", 1e-3, 1e3)) /
+           YarnMagnitude(factor, rope.Number("mscale_all_dim", 1e-3, 1e3));
   }
-  return magnitude(1.0);
+  return YarnMagnitude(factor, 1);
 }
 
 // Hunyuan's `dynamic` scaling: a theta that depends on neither the context nor the position.
@@ -110,6 +111,17 @@ Status ReadScaling(JsonFields& fields, JsonFields& rope, ModelSpec& spec, RopeSp
   return rope.status();
 }
 
+// The scaling of gpt-oss where the configuration states none.
+void SetScalingOfGptOss(ModelSpec& spec) {
+  RopeSpec& to = spec.rope;
+  to.scaling = RopeScaling::kYarn;
+  to.original_context = 4096;
+  to.factor = 32;
+  to.attention_factor = YarnMagnitude(to.factor, 1);
+  to.truncate = false;
+  spec.context_length = std::max(spec.context_length, 4096 * 32);
+}
+
 // Whether layers with a window have a rotary embedding of their own.
 bool HasWindowRope(ModelFamily family) {
   return family == ModelFamily::kGemma3 || family == ModelFamily::kOlmo3;
@@ -156,6 +168,8 @@ Status ReadRope(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
     to.theta = rope->NumberOr("rope_theta", to.theta, 1, kMaxTheta);
     rotated = rope->NumberOr("partial_rotary_factor", rotated, 0, 1);
     BATON_RETURN_IF_ERROR(ReadScaling(fields, *rope, spec, to));
+  } else if (family.family == ModelFamily::kGptOss) {
+    SetScalingOfGptOss(spec);
   }
   to.rotary_dim = static_cast<int32_t>(spec.head_dim * rotated);
   if (family.family == ModelFamily::kMiniMaxM2) {

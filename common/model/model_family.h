@@ -35,6 +35,8 @@ enum class ModelFamily : uint8_t {
   kOlmo3,
   kCohere2,
   kGemma3,
+  kGptOss,
+  kGemma2,
 };
 
 // The name in config.json (model_type), for example "llama" or "qwen3_moe".

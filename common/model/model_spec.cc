@@ -107,6 +107,8 @@ void CheckMoe(const MoeSpec& moe, SpecChecker& check) {
                 moe.groups,
                 moe.experts);
   check.Scale("scale of the experts", moe.scale);
+  check.Scale("alpha of the experts' gate", moe.gate.alpha);
+  if (moe.gate.limit != 0) check.Scale("limit of the experts' gate", moe.gate.limit);
 }
 
 }  // namespace
@@ -167,6 +169,8 @@ Status ModelSpec::Validate(std::string_view file) const {
   check.Scale("residual scale", residual_scale);
   check.Scale("logit scale", logit_scale);
   if (attention_scale != 0) check.Scale("attention scale", attention_scale);
+  if (attention_cap != 0) check.Scale("cap of attention logits", attention_cap);
+  if (logit_cap != 0) check.Scale("cap of logits", logit_cap);
   check.Require(input_norms() || residual_scale == 1,
                 "residual scale {} must be 1 in layers without input norms",
                 residual_scale);
@@ -217,8 +221,11 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
   add_if(spec.embedding_scale != 1, "embedding_scale", spec.embedding_scale);
   add_if(spec.residual_scale != 1, "residual_scale", spec.residual_scale);
   add_if(spec.attention_scale != 0, "attention_scale", spec.attention_scale);
+  add_if(spec.attention_cap != 0, "attention_cap", spec.attention_cap);
   add_if(spec.logit_scale != 1, "logit_scale", spec.logit_scale);
+  add_if(spec.logit_cap != 0, "logit_cap", spec.logit_cap);
   add_if(spec.head_bias, "head_bias", true);
+  add_if(spec.attention_sinks, "attention_sinks", true);
   const MoeSpec& moe = spec.moe;
   add_if(moe.score == RouterScore::kSigmoid, "moe.score", "sigmoid");
   add_if(moe.selection_bias, "moe.selection_bias", true);
@@ -226,6 +233,10 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
   add_if(moe.scale != 1, "moe.scale", moe.scale);
   add_if(moe.shared_intermediate != 0, "moe.shared_intermediate", moe.shared_intermediate);
   add_if(moe.shared_gate, "moe.shared_gate", true);
+  add_if(moe.biases, "moe.biases", true);
+  add_if(moe.gate.limit != 0,
+         "moe.gate",
+         fmt::format("limit {} alpha {}", moe.gate.limit, moe.gate.alpha));
 }
 
 }  // namespace

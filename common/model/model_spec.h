@@ -71,15 +71,18 @@ struct ModelSpec {
   ResidualForm residual = ResidualForm::kPreNorm;
   QkNorm qk_norm = QkNorm::kNone;
   FeedForward feed_forward = FeedForward::kSiluGated;
-  float embedding_scale = 1;  // multiplies embeddings
-  float residual_scale = 1;   // multiplies what attention and the feed-forward network add
-  float attention_scale = 0;  // multiplies q · k; 0 = 1/√head_dim
-  float logit_scale = 1;      // multiplies logits
-  bool qkv_bias = false;      // attention input biases (Qwen 2)
-  bool o_bias = false;        // attention output bias
-  bool mlp_bias = false;      // feed-forward biases
-  bool head_bias = false;     // of the output head
-  bool tied_head = false;     // the model's files say that the output head is the embedding table
+  float embedding_scale = 1;     // multiplies embeddings
+  float residual_scale = 1;      // multiplies what attention and the feed-forward network add
+  float attention_scale = 0;     // multiplies q · k; 0 = 1/√head_dim
+  float attention_cap = 0;       // AttentionArgs::cap
+  float logit_scale = 1;         // multiplies logits
+  float logit_cap = 0;           // of logits, as attention_cap
+  bool qkv_bias = false;         // attention input biases (Qwen 2)
+  bool o_bias = false;           // attention output bias
+  bool mlp_bias = false;         // feed-forward biases
+  bool head_bias = false;        // of the output head
+  bool attention_sinks = false;  // AttentionArgs::sinks in all layers
+  bool tied_head = false;  // the model's files say that the output head is the embedding table
   // The files tie the head, but have another head of its own (FindOwnHead), which is used. Not in
   // ToString, because only who has the weights knows it; hashes of the weights tell it.
   bool own_head = false;

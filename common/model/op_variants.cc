@@ -23,6 +23,10 @@ std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
   add_if(experts && (moe.score != RouterScore::kSoftmax || moe.selection_bias || moe.groups > 1 ||
                      moe.scale != 1),
          OpVariant::kRouting);
+  add_if(spec.attention_sinks, OpVariant::kAttentionSinks);
+  add_if(spec.attention_cap != 0 || spec.logit_cap != 0, OpVariant::kSoftCap);
+  add_if(experts && moe.biases, OpVariant::kExpertBias);
+  add_if(experts && moe.gate != ExpertGate(), OpVariant::kClampedGate);
   return variants;
 }
 

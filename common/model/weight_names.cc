@@ -33,6 +33,7 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.self_attn.k_proj.bias", "blk.{0}.attn_k.bias"},
     {"model.layers.{0}.self_attn.v_proj.bias", "blk.{0}.attn_v.bias"},
     {"model.layers.{0}.self_attn.o_proj.bias", "blk.{0}.attn_output.bias"},
+    {"model.layers.{0}.self_attn.sinks", "blk.{0}.attn_sinks.weight"},
     {"model.layers.{0}.self_attn.q_norm.weight", "blk.{0}.attn_q_norm.weight"},
     {"model.layers.{0}.self_attn.k_norm.weight", "blk.{0}.attn_k_norm.weight"},
     {"model.layers.{0}.post_attention_layernorm.weight", "blk.{0}.ffn_norm.weight"},
@@ -46,6 +47,7 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.mlp.up_proj.bias", "blk.{0}.ffn_up.bias"},
     {"model.layers.{0}.mlp.down_proj.bias", "blk.{0}.ffn_down.bias"},
     {"model.layers.{0}.mlp.gate.weight", "blk.{0}.ffn_gate_inp.weight"},
+    {"model.layers.{0}.mlp.gate.bias", "blk.{0}.ffn_gate_inp.bias"},
     {"model.layers.{0}.mlp.gate.e_score_correction_bias", "blk.{0}.exp_probs_b.bias"},
     {"model.layers.{0}.mlp.shared_experts.gate_proj.weight", "blk.{0}.ffn_gate_shexp.weight"},
     {"model.layers.{0}.mlp.shared_experts.up_proj.weight", "blk.{0}.ffn_up_shexp.weight"},
@@ -54,13 +56,27 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.mlp.experts.{1}.gate_proj.weight", "blk.{0}.ffn_gate_exps.weight"},
     {"model.layers.{0}.mlp.experts.{1}.up_proj.weight", "blk.{0}.ffn_up_exps.weight"},
     {"model.layers.{0}.mlp.experts.{1}.down_proj.weight", "blk.{0}.ffn_down_exps.weight"},
+    {"model.layers.{0}.mlp.experts.{1}.gate_proj.bias", "blk.{0}.ffn_gate_exps.bias"},
+    {"model.layers.{0}.mlp.experts.{1}.up_proj.bias", "blk.{0}.ffn_up_exps.bias"},
+    {"model.layers.{0}.mlp.experts.{1}.down_proj.bias", "blk.{0}.ffn_down_exps.bias"},
 };
-static_assert(std::size(kNames) == static_cast<size_t>(WeightKind::kExpertDown) + 1);
+static_assert(std::size(kNames) == static_cast<size_t>(WeightKind::kExpertDownBias) + 1);
 
 // A name that a scheme has in place of that of Hugging Face or GGUF.
 struct OwnName {
-  // What the tensor holds besides the weight, one behind the other; kQkvByHead: head by head.
-  enum class Joined : uint8_t { kNothing, kGateUp, kQkv, kQkvByHead, kExperts, kExpertsGateUp };
+  // What the tensor holds besides the weight, one behind the other; kQkvByHead: head by head;
+  // kExpertsColumns: of each expert [inputs][outputs]; kExpertsGateUpColumns: of gate and up in
+  // turn.
+  enum class Joined : uint8_t {
+    kNothing,
+    kGateUp,
+    kQkv,
+    kQkvByHead,
+    kExperts,  // from here on, a tensor has all experts
+    kExpertsGateUp,
+    kExpertsColumns,
+    kExpertsGateUpColumns,
+  };
 
   constexpr OwnName(NamingScheme of,
                     WeightKind weight,
@@ -77,7 +93,10 @@ struct OwnName {
 constexpr auto kQkv = OwnName::Joined::kQkv;
 constexpr auto kQkvByHead = OwnName::Joined::kQkvByHead;
 constexpr auto kGateUp = OwnName::Joined::kGateUp;
+constexpr auto kExpertsGateUpColumns = OwnName::Joined::kExpertsGateUpColumns;
 
+constexpr std::string_view kGptOssGateUp = "model.layers.{0}.mlp.experts.gate_up_proj";
+constexpr std::string_view kGptOssGateUpBias = "model.layers.{0}.mlp.experts.gate_up_proj_bias";
 constexpr std::string_view kNeoxQkvWeight = "gpt_neox.layers.{0}.attention.query_key_value.weight";
 constexpr std::string_view kNeoxQkvBias = "gpt_neox.layers.{0}.attention.query_key_value.bias";
 
@@ -94,7 +113,7 @@ constexpr OwnName kOwnNames[] = {
      "model.layers.{0}.block_sparse_moe.experts.{1}.w2.weight"},
     {NamingScheme::kMiniMax, WeightKind::kRouter, "model.layers.{0}.block_sparse_moe.gate.weight"},
     {NamingScheme::kMiniMax,
-     WeightKind::kRouterBias,
+     WeightKind::kSelectionBias,
      "model.layers.{0}.block_sparse_moe.e_score_correction_bias"},
     {NamingScheme::kMiniMax,
      WeightKind::kExpertGate,
@@ -165,6 +184,20 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kHunyuan,
      WeightKind::kKeyNorm,
      "model.layers.{0}.self_attn.key_layernorm.weight"},
+    {NamingScheme::kGptOss, WeightKind::kRouter, "model.layers.{0}.mlp.router.weight"},
+    {NamingScheme::kGptOss, WeightKind::kRouterBias, "model.layers.{0}.mlp.router.bias"},
+    {NamingScheme::kGptOss, WeightKind::kExpertGate, kGptOssGateUp, kExpertsGateUpColumns},
+    {NamingScheme::kGptOss, WeightKind::kExpertUp, kGptOssGateUp, kExpertsGateUpColumns},
+    {NamingScheme::kGptOss,
+     WeightKind::kExpertDown,
+     "model.layers.{0}.mlp.experts.down_proj",
+     OwnName::Joined::kExpertsColumns},
+    {NamingScheme::kGptOss, WeightKind::kExpertGateBias, kGptOssGateUpBias, kExpertsGateUpColumns},
+    {NamingScheme::kGptOss, WeightKind::kExpertUpBias, kGptOssGateUpBias, kExpertsGateUpColumns},
+    {NamingScheme::kGptOss,
+     WeightKind::kExpertDownBias,
+     "model.layers.{0}.mlp.experts.down_proj_bias",
+     OwnName::Joined::kExperts},
     {NamingScheme::kPhi, WeightKind::kOutputNorm, "model.final_layernorm.weight"},
     {NamingScheme::kPhi, WeightKind::kOutputNormBias, "model.final_layernorm.bias"},
     {NamingScheme::kPhi, WeightKind::kAttentionOutput, "model.layers.{0}.self_attn.dense.weight"},
@@ -207,7 +240,7 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kGptNeox, WeightKind::kDownBias, "gpt_neox.layers.{0}.mlp.dense_4h_to_h.bias"},
 };
 
-// In the order of WeightKind, from kExpertGate on.
+// In the order of WeightKind, from kExpertGate on. Older files have no biases of experts.
 constexpr std::string_view kGgufSlices[] = {
     "blk.{0}.ffn_gate.{1}.weight",
     "blk.{0}.ffn_up.{1}.weight",
@@ -231,8 +264,11 @@ OwnName FindName(WeightKind kind, NamingScheme scheme) {
 // Sets the parts of the rows of the tensor that the weight has.
 void SetParts(OwnName::Joined joined, WeightKind kind, const Naming& naming, TensorName& name) {
   using enum OwnName::Joined;
-  if (joined == kGateUp || joined == kExpertsGateUp) {
-    name.part = kind == WeightKind::kGate || kind == WeightKind::kExpertGate ? 0 : 1;
+  if (joined == kExpertsColumns || joined == kExpertsGateUpColumns) name.order = RowOrder::kColumns;
+  if (joined == kGateUp || joined == kExpertsGateUp || joined == kExpertsGateUpColumns) {
+    const bool gate = kind == WeightKind::kGate || kind == WeightKind::kExpertGate ||
+                      kind == WeightKind::kExpertGateBias;
+    name.part = gate ? 0 : 1;
     name.parts = 2;
   } else if (joined == kQkv) {
     name.parts = naming.heads + 2 * naming.kv_heads;
@@ -241,7 +277,7 @@ void SetParts(OwnName::Joined joined, WeightKind kind, const Naming& naming, Ten
     if (kind == WeightKind::kValue) name.part += naming.kv_heads;
   } else if (joined == kQkvByHead) {
     name.parts = 3;
-    name.by_head = true;
+    name.order = RowOrder::kHeadByHead;
     if (kind == WeightKind::kKey || kind == WeightKind::kKeyBias) name.part = 1;
     if (kind == WeightKind::kValue || kind == WeightKind::kValueBias) name.part = 2;
   }
@@ -260,6 +296,7 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
       case ModelFamily::kOlmo3:
       case ModelFamily::kExaone4:
         return NamingScheme::kPostNorm;
+      case ModelFamily::kGemma2:
       case ModelFamily::kGemma3:
         return NamingScheme::kGemma;
       case ModelFamily::kGraniteMoe:
@@ -276,6 +313,8 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
         return NamingScheme::kPhi;
       case ModelFamily::kGptNeox:
         return NamingScheme::kGptNeox;
+      case ModelFamily::kGptOss:
+        return NamingScheme::kGptOss;
       default:
         return NamingScheme::kHuggingFace;
     }
@@ -319,12 +358,11 @@ TensorName NameOf(const WeightId& id, const Naming& naming) {
   const OwnName found = FindName(id.kind, naming.scheme);
   TensorName name;
   name.tensor = fill(found.name);
-  name.stacked =
-      found.joined == OwnName::Joined::kExperts || found.joined == OwnName::Joined::kExpertsGateUp;
+  name.stacked = found.joined >= OwnName::Joined::kExperts;
   SetParts(found.joined, id.kind, naming, name);
   if (IsGguf(naming.scheme) && name.stacked) {
-    const auto first = static_cast<size_t>(WeightKind::kExpertGate);
-    name.slice = fill(kGgufSlices[static_cast<size_t>(id.kind) - first]);
+    const auto index = static_cast<size_t>(id.kind) - static_cast<size_t>(WeightKind::kExpertGate);
+    if (index < std::size(kGgufSlices)) name.slice = fill(kGgufSlices[index]);
   }
   return name;
 }

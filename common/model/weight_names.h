@@ -23,6 +23,7 @@ enum class NamingScheme : uint8_t {
   kPhi,
   kGptNeox,
   kGemma,
+  kGptOss,
   kGguf,
   kGgufGateUp,
   kGgufPhi3,
@@ -53,6 +54,13 @@ Naming GgufNames(const ModelSpec& spec);
 // Whether the files have w − 1 for the weight w of this norm.
 bool IsLessByOne(WeightKind kind, NamingScheme scheme);
 
+// Where a tensor, or its slice of one expert, has the rows of a weight that it is joined of.
+enum class RowOrder : uint8_t {
+  kPartByPart,
+  kHeadByHead,  // the rows of each part of the first head, then those of the second head, …
+  kColumns,     // row r of part p is column r · parts + p: [inputs][outputs], with parts in turn
+};
+
 struct TensorName {
   std::string tensor;
   // The weight is slice [expert] of a tensor with an additional outermost dimension (experts).
@@ -65,8 +73,7 @@ struct TensorName {
   int32_t part = 0;
   int32_t size = 1;
   int32_t parts = 1;
-  // The tensor has the rows of each part of the first head, then those of the second head, …
-  bool by_head = false;
+  RowOrder order = RowOrder::kPartByPart;
 };
 
 // For example "model.layers.3.self_attn.q_proj.weight" or "blk.3.attn_q.weight".

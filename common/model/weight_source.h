@@ -32,6 +32,7 @@ enum class WeightKind : uint8_t {
   kKeyBias,
   kValueBias,
   kAttentionOutputBias,
+  kAttentionSinks,  // [heads]
   kQueryNorm,
   kKeyNorm,
   kFeedForwardNorm,
@@ -44,9 +45,10 @@ enum class WeightKind : uint8_t {
   kGateBias,
   kUpBias,
   kDownBias,
-  kRouter,      // [experts][hidden]
-  kRouterBias,  // [experts]: RouterArgs::selection_bias
-  kSharedGate,  // the feed-forward network of all tokens beside the experts
+  kRouter,         // [experts][hidden]
+  kRouterBias,     // [experts]: ExpertArgs::router_bias
+  kSelectionBias,  // [experts]: RouterArgs::selection_bias
+  kSharedGate,     // the feed-forward network of all tokens beside the experts
   kSharedUp,
   kSharedDown,
   kSharedExpertGate,  // [1][hidden]
@@ -54,6 +56,9 @@ enum class WeightKind : uint8_t {
   kExpertGate,
   kExpertUp,
   kExpertDown,
+  kExpertGateBias,
+  kExpertUpBias,
+  kExpertDownBias,
 };
 
 struct WeightId {

@@ -8,9 +8,10 @@ namespace baton::cpu {
 
 // Attention over the paged KV cache with the vectors of instruction set S. The operations of a
 // query have a fixed order: scores of 16 positions at a time (fma over the dimensions, in order);
-// their maximum; vectors of 16 exponentials, added in order of position, and the 16 lanes added in
-// a fixed tree; fma of the values in order of position; one division. Several queries may be
-// computed together, but no sum contains terms of two queries.
+// with a cap, their tanh; their maximum, with that of a sink; vectors of 16 exponentials, added in
+// order of position, and the 16 lanes added in a fixed tree; the exponential of the sink; fma of
+// the values in order of position; one division. Several queries may be computed together, but no
+// sum contains terms of two queries.
 template <class S>
 struct AttentionKernels {
   using F = typename S::F;
@@ -20,10 +21,11 @@ struct AttentionKernels {
   struct Query {
     const float* q;
     float* out;
-    int32_t begin;  // first visible position
-    int32_t end;    // one past the last visible position
-    float* scores;  // [positions], beginning at `base`
-    float* sum;     // [head_dim], the weighted sum of the values
+    int32_t begin;      // first visible position
+    int32_t end;        // one past the last visible position
+    float* scores;      // [positions], beginning at `base`
+    float* sum;         // [head_dim], the weighted sum of the values
+    const float* sink;  // AttentionTask::sinks of its head, or null
   };
 
   template <FloatKind kKind>
@@ -60,6 +62,7 @@ struct AttentionKernels {
       Query& query = queries[i];
       query.q = task.q + row * task.q_stride + head * task.head_dim;
       query.out = task.out + row * task.out_stride + head * task.head_dim;
+      query.sink = task.sinks == nullptr ? nullptr : task.sinks + head;
       query.end = task.position + row + 1;
       query.begin = task.window > 0 && query.end > task.window ? query.end - task.window : 0;
     }
@@ -80,7 +83,7 @@ struct AttentionKernels {
     const int32_t end = queries[kN - 1].end;
     Scores<kKind, kN>(task, queries, base, end);
     float total[kN];
-    for (int i = 0; i < kN; ++i) total[i] = Softmax(queries[i], base, task.scale);
+    for (int i = 0; i < kN; ++i) total[i] = Softmax(queries[i], base, task);
     int32_t common_begin = queries[kN - 1].begin;
     const int32_t common_end = queries[0].end;
     if (common_begin > common_end) common_begin = common_end;
@@ -156,13 +159,27 @@ struct AttentionKernels {
     }
   }
 
+  // Replaces the scores by tanh(scale · score / cap), which the cap will scale:
+  // tanh(x) = 1 − 2 / (1 + e^(2x)).
+  static void CapScores(const Query& query, int32_t base, const AttentionTask& task) {
+    const F factor = S::Set(2.0f * task.scale / task.cap);
+    const F one = S::Set(1.0f);
+    const F two = S::Set(2.0f);
+    for (int32_t position = query.begin / 16 * 16; position < query.end; position += 16) {
+      float* const scores = query.scores + (position - base);
+      const F power = Vector::Exp(S::Mul(S::Load(scores), factor));
+      S::Store(scores, S::Sub(one, S::Div(two, S::Add(one, power))));
+    }
+  }
+
   // Replaces the scores by exp(scale · score − maximum), and by 0 at positions that the query may
-  // not attend to. Returns their sum.
-  static float Softmax(const Query& query, int32_t base, float scale) {
-    const F factor = S::Set(scale);
+  // not attend to. Returns their sum, to which a sink adds exp(sink − maximum).
+  static float Softmax(const Query& query, int32_t base, const AttentionTask& task) {
+    if (task.cap > 0) CapScores(query, base, task);
+    const F factor = S::Set(task.cap > 0 ? task.cap : task.scale);
     const F lowest = S::Set(-__builtin_inff());
     const int32_t first = query.begin / 16 * 16;
-    F best = lowest;
+    F best = query.sink == nullptr ? lowest : S::Set(*query.sink);
     for (int32_t position = first; position < query.end; position += 16) {
       const F score = S::Mul(S::Load(query.scores + (position - base)), factor);
       best = S::Max(S::Select(query.begin - position, query.end - position, score, lowest), best);
@@ -176,7 +193,9 @@ struct AttentionKernels {
       S::Store(scores, seen);
       sum = S::Add(sum, seen);
     }
-    return S::Sum(sum);
+    if (query.sink == nullptr) return S::Sum(sum);
+    const F sink = Vector::Exp(S::Sub(S::Set(*query.sink), maximum));
+    return S::Sum(sum) + S::MaxLane(sink);
   }
 
   // sum += Σ score · value over positions [from, to).

@@ -154,6 +154,12 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
   const auto scratch_size = static_cast<size_t>(AttentionScratch(longest_, heads.head_dim));
   const int32_t group = heads.q_heads / heads.kv_heads;
   const KvLayerPlace place = kv_.PlaceOf(args.layer);
+  BATON_CHECK(args.sinks == nullptr || args.sinks->size() == heads.q_heads,
+              "{} sinks of {} heads",
+              args.sinks == nullptr ? 0 : args.sinks->size(),
+              heads.q_heads);
+  const float* const sinks =
+      args.sinks == nullptr ? nullptr : static_cast<const HostVector*>(args.sinks)->data();
   const auto items = static_cast<int64_t>(ranges.size()) * heads.kv_heads;
   pool_.Run(items, [&](int64_t item, int thread) {
     // The last rows of a prompt take longest, so they are computed first.
@@ -173,6 +179,8 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
     task.position = sequence.context + range.first;
     task.window = args.window;
     task.scale = args.scale;
+    task.cap = args.cap;
+    task.sinks = sinks == nullptr ? nullptr : sinks + int64_t{head} * group;
     task.blocks = input_.block_tables.data() + sequence.TableOf(place.group);
     task.k = kv_.Key(0, args.layer, head);
     task.v = kv_.Value(0, args.layer, head);

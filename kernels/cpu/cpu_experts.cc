@@ -13,6 +13,10 @@
 namespace baton::cpu {
 namespace {
 
+const float* DataOf(const Vector& vector) {
+  return static_cast<const HostVector&>(vector).data();
+}
+
 // A row that is routed to an expert, and the weight of the expert's output for this row.
 struct Turn {
   int64_t row;
@@ -81,7 +85,7 @@ void Route(const KernelTable& kernels,
   const std::span<const float> scores = logits;
   std::vector<float> choices(scores.begin(), scores.end());
   if (routing.selection_bias != nullptr) {
-    const float* const bias = static_cast<const HostVector*>(routing.selection_bias)->data();
+    const float* const bias = DataOf(*routing.selection_bias);
     for (size_t i = 0; i < choices.size(); ++i) choices[i] += bias[i];
   }
   if (routing.groups > 1) KeepBestGroups(routing, choices);
@@ -135,8 +139,16 @@ void CpuOps::AddExpert(const ExpertStep& step, int32_t expert, const Tensor& sum
   const auto index = static_cast<size_t>(expert - step.held.begin);
   const Tensor hidden = step.hidden.Rows(0, count);
   const Tensor result = step.result.Rows(0, count);
-  MatMulSiluMul(step.gathered.Rows(0, count), *step.args.gate_up[index], nullptr, hidden);
-  MatMul(hidden, *step.args.down[index], nullptr, result);
+  const ExpertArgs& args = step.args;
+  matmul_.GatedMultiply(step.gathered.Rows(0, count),
+                        static_cast<const PackedMatrix&>(*args.gate_up[index]),
+                        args.gate_up_bias.empty() ? nullptr : DataOf(*args.gate_up_bias[index]),
+                        args.gate,
+                        hidden);
+  MatMul(hidden,
+         *args.down[index],
+         args.down_bias.empty() ? nullptr : args.down_bias[index].get(),
+         result);
   for (int64_t i = 0; i < count; ++i) {
     const Turn& turn = turns[static_cast<size_t>(i)];
     kernels_.add_scaled(FloatRow(result, i), turn.weight, sum.cols, FloatRow(sum, turn.row));
@@ -179,12 +191,16 @@ void CpuOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out)
   const ExpertRange held = HeldExperts(args, experts, exchange_.place());
   BATON_CHECK(held.begin < held.end && args.down.size() == args.gate_up.size() &&
                   std::cmp_equal(args.gate_up.size(), held.end - held.begin) &&
+                  args.gate_up_bias.size() == args.down_bias.size() &&
+                  (args.down_bias.empty() || args.down_bias.size() == args.down.size()) &&
                   args.experts_per_token > 0,
-              "{} experts of [{}, {}), {} down matrices, {} per token",
+              "{} experts of [{}, {}), {} down matrices, {} and {} biases, {} per token",
               args.gate_up.size(),
               held.begin,
               held.end,
               args.down.size(),
+              args.gate_up_bias.size(),
+              args.down_bias.size(),
               args.experts_per_token);
   const int64_t width = args.down[0]->cols();
   const int64_t sums_cols = args.rank_ends.empty() ? x.cols : ExpertParts(experts) * x.cols;
@@ -198,7 +214,7 @@ void CpuOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out)
   };
   const Tensor scores = take(experts);
   ExpertStep step{x, args, held, {}, take(x.cols), take(width), take(x.cols)};
-  MatMul(x, *args.router, nullptr, scores);
+  MatMul(x, *args.router, args.router_bias, scores);
   step.turns.resize(static_cast<size_t>(experts));
   for (int64_t row = 0; row < x.rows; ++row) {
     Route(kernels_, {FloatRow(scores, row), static_cast<size_t>(experts)}, row, args, step.turns);

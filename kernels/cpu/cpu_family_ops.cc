@@ -113,7 +113,8 @@ void CpuFamilyOps::LayerNorm(const Tensor& x,
   });
 }
 
-void CpuFamilyOps::Activate(const Tensor& x, Activation activation) {
+template <class ExponentOf, class Make>
+void CpuFamilyOps::WithPowers(const Tensor& x, const ExponentOf& exponent, const Make& make) {
   ForRows(pool_, x.rows, x.cols * 4, [&](int64_t row) {
     constexpr int64_t kPart = 64;
     std::array<float, kPart> powers;
@@ -121,18 +122,33 @@ void CpuFamilyOps::Activate(const Tensor& x, Activation activation) {
     for (int64_t first = 0; first < x.cols; first += kPart) {
       const int64_t count = std::min(kPart, x.cols - first);
       float* const part = values + first;
-      for (int64_t i = 0; i < count; ++i) {
-        powers[static_cast<size_t>(i)] = Exponent(part[i], activation);
-      }
+      for (int64_t i = 0; i < count; ++i) powers[static_cast<size_t>(i)] = exponent(part[i]);
       kernels_.exp_sum(powers.data(), count, 1.0f, 0.0f);
       for (int64_t i = 0; i < count; ++i) {
-        const double power = powers[static_cast<size_t>(i)];
-        const double value = part[i];
-        part[i] = static_cast<float>(activation == Activation::kGelu ? Gelu(value, power)
-                                                                     : value / (1.0 + power));
+        part[i] = static_cast<float>(make(double{part[i]}, double{powers[static_cast<size_t>(i)]}));
       }
     }
   });
+}
+
+void CpuFamilyOps::Activate(const Tensor& x, Activation activation) {
+  WithPowers(
+      x,
+      [activation](float value) { return Exponent(value, activation); },
+      [activation](double value, double power) {
+        return activation == Activation::kGelu ? Gelu(value, power) : value / (1.0 + power);
+      });
+}
+
+// The exponent is not positive, so that no power overflows.
+void CpuFamilyOps::SoftCap(const Tensor& x, float cap) {
+  WithPowers(
+      x,
+      [cap](float value) { return -2.0f * std::fabs(value) / cap; },
+      [cap](double value, double power) {
+        if (std::isnan(value)) return value;
+        return std::copysign(cap * (1.0 - power) / (1.0 + power), value);
+      });
 }
 
 void CpuFamilyOps::Multiply(const Tensor& x, const Tensor& factors) {

@@ -20,6 +20,7 @@ class CpuFamilyOps final : public FamilyOps {
   void LayerNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) override;
   void Activate(const Tensor& x, Activation activation) override;
   void Multiply(const Tensor& x, const Tensor& factors) override;
+  void SoftCap(const Tensor& x, float cap) override;
   void MulSigmoid(const Tensor& x, const Tensor& gate) override;
   void HeadSquares(const Tensor& qkv,
                    const HeadShape& heads,
@@ -37,6 +38,10 @@ class CpuFamilyOps final : public FamilyOps {
                      float epsilon) override;
 
  private:
+  // Replaces each number x by make(x, e^exponent(x)).
+  template <class ExponentOf, class Make>
+  void WithPowers(const Tensor& x, const ExponentOf& exponent, const Make& make);
+
   const KernelTable& kernels_;
   ThreadPool& pool_;
 };

@@ -97,10 +97,11 @@ void CpuMatMul::Multiply(const Tensor& x,
   });
 }
 
-void CpuMatMul::SiluMultiply(const Tensor& x,
-                             const PackedMatrix& w,
-                             const float* bias,
-                             const Tensor& out) {
+void CpuMatMul::GatedMultiply(const Tensor& x,
+                              const PackedMatrix& w,
+                              const float* bias,
+                              const ExpertGate& form,
+                              const Tensor& out) {
   BATON_CHECK(w.parts().size() == 2 && out.rows == x.rows && out.cols * 2 == w.rows(),
               "the output is [{}][{}], but the gated GEMM is [{}][{}]",
               out.rows,
@@ -110,6 +111,7 @@ void CpuMatMul::SiluMultiply(const Tensor& x,
   Prepare(x, w);
   const PackedPart& gate = w.parts()[0];
   const PackedPart& up = w.parts()[1];
+  const auto combine = form.limit > 0 ? kernels_.clamped_mul : kernels_.silu_mul;
   Share(gate.panels, w, [&](const TileView& tile, int64_t first_row, int64_t begin, int64_t end) {
     alignas(64) float gates[kGroup * kTileRows * kPanel];
     alignas(64) float ups[kGroup * kTileRows * kPanel];
@@ -119,14 +121,16 @@ void CpuMatMul::SiluMultiply(const Tensor& x,
       Panels(up, tile, panel, count, ups);
       for (int64_t p = 0; p < count; ++p, ++panel) {
         const int64_t col = panel * kPanel;
-        kernels_.silu_mul(gates + p * tile.rows * kPanel,
-                          ups + p * tile.rows * kPanel,
-                          tile.rows,
-                          bias == nullptr ? nullptr : bias + col,
-                          bias == nullptr ? nullptr : bias + gate.rows + col,
-                          OutAt(out, first_row, col),
-                          out.stride,
-                          PanelWidth(gate, panel));
+        combine({.gate = gates + p * tile.rows * kPanel,
+                 .up = ups + p * tile.rows * kPanel,
+                 .rows = tile.rows,
+                 .gate_bias = bias == nullptr ? nullptr : bias + col,
+                 .up_bias = bias == nullptr ? nullptr : bias + gate.rows + col,
+                 .limit = form.limit,
+                 .alpha = form.alpha,
+                 .out = OutAt(out, first_row, col),
+                 .stride = out.stride,
+                 .n = PanelWidth(gate, panel)});
       }
     }
   });

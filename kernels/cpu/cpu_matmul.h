@@ -5,6 +5,7 @@
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/tile_buffer.h"
+#include "kernels/expert_args.h"
 #include "kernels/tensor.h"
 #include "kernels/thread_pool.h"
 
@@ -18,9 +19,13 @@ class CpuMatMul final {
 
   // out[row] = W x[row] (+ bias); `bias` has one value per row of W, or is null.
   void Multiply(const Tensor& x, const PackedMatrix& w, const float* bias, const Tensor& out);
-  // Gated GEMM: out[row] = silu(gate x (+ bias)) · (up x (+ bias)). `w` has the parts gate and up;
-  // `bias` is [gate | up] or null.
-  void SiluMultiply(const Tensor& x, const PackedMatrix& w, const float* bias, const Tensor& out);
+  // Gated GEMM: out[row] = silu(gate x (+ bias)) · (up x (+ bias)), or as `form` tells. `w` has the
+  // parts gate and up; `bias` is [gate | up] or null.
+  void GatedMultiply(const Tensor& x,
+                     const PackedMatrix& w,
+                     const float* bias,
+                     const ExpertGate& form,
+                     const Tensor& out);
 
  private:
   void Prepare(const Tensor& x, const PackedMatrix& w);

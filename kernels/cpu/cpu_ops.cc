@@ -247,7 +247,8 @@ void CpuOps::MatMulSiluMul(const Tensor& x,
                            const Vector* bias,
                            const Tensor& out) {
   if (exchange_.failed()) return;
-  matmul_.SiluMultiply(x, Packed(gate_up), bias == nullptr ? nullptr : Host(*bias).data(), out);
+  const float* const added = bias == nullptr ? nullptr : Host(*bias).data();
+  matmul_.GatedMultiply(x, Packed(gate_up), added, {}, out);
 }
 
 void CpuOps::GatherLogitRows(const Tensor& x, const Tensor& out) {

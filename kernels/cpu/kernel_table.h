@@ -73,6 +73,8 @@ struct AttentionTask {
   int32_t position = 0;  // position of the first row
   int32_t window = 0;    // in tokens; 0 = all positions
   float scale = 0;
+  float cap = 0;                 // AttentionArgs::cap
+  const float* sinks = nullptr;  // [group]: AttentionArgs::sinks, or null
   const int32_t* blocks = nullptr;
   const std::byte* k = nullptr;  // K and V of block 0 for this layer and head
   const std::byte* v = nullptr;
@@ -89,6 +91,20 @@ constexpr int kMaxQueries = 8;
 constexpr int64_t AttentionScratch(int64_t tokens, int64_t head_dim) {
   return kMaxQueries * ((tokens + 15) / 16 * 16 + 16) + kMaxQueries * (head_dim + 16);
 }
+
+// The products of gate and up for the same outputs, n ≤ 16.
+struct GateArgs {
+  const float* gate = nullptr;  // [rows][16]
+  const float* up = nullptr;
+  int32_t rows = 0;
+  const float* gate_bias = nullptr;  // [n]; both biases are given or both null
+  const float* up_bias = nullptr;
+  float limit = 0;  // of clamped_mul
+  float alpha = 0;
+  float* out = nullptr;  // [rows][n]
+  int64_t stride = 0;
+  int n = 0;
+};
 
 struct RmsNormArgs {
   const float* x = nullptr;
@@ -116,15 +132,10 @@ struct KernelTable {
   // out[row][0 … n) = acc[row] (+ bias), n ≤ 16.
   void (*store)(
       const float* acc, int32_t rows, const float* bias, float* out, int64_t stride, int n);
-  // out[row][0 … n) = silu(gate + gate_bias) · (up + up_bias). Both biases are given or both null.
-  void (*silu_mul)(const float* gate,
-                   const float* up,
-                   int32_t rows,
-                   const float* gate_bias,
-                   const float* up_bias,
-                   float* out,
-                   int64_t stride,
-                   int n);
+  // out[row][0 … n) = silu(gate + gate_bias) · (up + up_bias).
+  void (*silu_mul)(const GateArgs& args);
+  // The same with the gate of ExpertGate, which has a limit.
+  void (*clamped_mul)(const GateArgs& args);
   void (*rms_norm)(const RmsNormArgs& args);
   void (*rotate)(const RotateArgs& args);
   // out += scale · x.

@@ -22,7 +22,8 @@ constexpr KernelTable BuildKernels() {
   table.panels[static_cast<int>(PanelKind::kF16)] = M::template FloatPanels<PanelKind::kF16>;
   table.panels[static_cast<int>(PanelKind::kBF16)] = M::template FloatPanels<PanelKind::kBF16>;
   table.store = M::StoreRows;
-  table.silu_mul = M::SiluMul;
+  table.silu_mul = V::SiluMul;
+  table.clamped_mul = V::ClampedMul;
   table.rms_norm = V::RmsNorm;
   table.rotate = V::Rotate;
   table.add_scaled = V::AddScaled;

@@ -448,40 +448,13 @@ struct MatMulKernels {
     });
   }
 
-  static void StoreLanes(float* out, F value, int n) {
-    if (n == 16) {
-      S::Store(out, value);
-    } else {
-      S::StorePart(out, value, n);
-    }
-  }
-
   static void StoreRows(
       const float* acc, int32_t rows, const float* bias, float* out, int64_t stride, int n) {
     const F add = bias != nullptr ? S::LoadPart(bias, n) : S::Set(0.0f);
     for (int32_t row = 0; row < rows; ++row) {
       F value = S::Load(acc + row * 16);
       if (bias != nullptr) value = S::Add(value, add);
-      StoreLanes(out + row * stride, value, n);
-    }
-  }
-
-  static void SiluMul(const float* gate,
-                      const float* up,
-                      int32_t rows,
-                      const float* gate_bias,
-                      const float* up_bias,
-                      float* out,
-                      int64_t stride,
-                      int n) {
-    for (int32_t row = 0; row < rows; ++row) {
-      F g = S::Load(gate + row * 16);
-      F u = S::Load(up + row * 16);
-      if (gate_bias != nullptr) {
-        g = S::Add(g, S::LoadPart(gate_bias, n));
-        u = S::Add(u, S::LoadPart(up_bias, n));
-      }
-      StoreLanes(out + row * stride, S::Mul(Vector::Silu(g), u), n);
+      Vector::StoreLanes(out + row * stride, value, n);
     }
   }
 

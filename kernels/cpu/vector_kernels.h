@@ -37,6 +37,44 @@ struct VectorKernels {
     return S::Div(x, S::Add(S::Set(1.0f), Exp(negative)));
   }
 
+  static void StoreLanes(float* out, F value, int n) {
+    if (n == 16) {
+      S::Store(out, value);
+    } else {
+      S::StorePart(out, value, n);
+    }
+  }
+
+  static void SiluMul(const GateArgs& args) {
+    Gate(args, [](F gate, F up) { return S::Mul(Silu(gate), up); });
+  }
+
+  static void ClampedMul(const GateArgs& args) {
+    const F limit = S::Set(args.limit);
+    const F lowest = S::Set(-args.limit);
+    const F negative = S::Set(-args.alpha);
+    const F one = S::Set(1.0f);
+    Gate(args, [&](F gate, F up) {
+      const F g = S::Min(limit, gate);
+      const F u = S::Min(limit, S::Max(lowest, up));
+      return S::Mul(S::Div(g, S::Add(one, Exp(S::Mul(negative, g)))), S::Add(u, one));
+    });
+  }
+
+  // out[row] = combine(gate + bias, up + bias).
+  template <class Combine>
+  static void Gate(const GateArgs& args, const Combine& combine) {
+    for (int32_t row = 0; row < args.rows; ++row) {
+      F gate = S::Load(args.gate + row * 16);
+      F up = S::Load(args.up + row * 16);
+      if (args.gate_bias != nullptr) {
+        gate = S::Add(gate, S::LoadPart(args.gate_bias, args.n));
+        up = S::Add(up, S::LoadPart(args.up_bias, args.n));
+      }
+      StoreLanes(args.out + row * args.stride, combine(gate, up), args.n);
+    }
+  }
+
   static void RmsNorm(const RmsNormArgs& args) {
     const int64_t whole = args.size / 16 * 16;
     const int rest = static_cast<int>(args.size - whole);

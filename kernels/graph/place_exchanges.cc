@@ -10,7 +10,8 @@ namespace {
 // Whether an op reads only what this rank has computed of its operands.
 bool ReadsShare(const Op& op) {
   return std::holds_alternative<GatherRowsOp>(op) || std::holds_alternative<ActivateOp>(op) ||
-         std::holds_alternative<MultiplyOp>(op) || std::holds_alternative<SigmoidGateOp>(op);
+         std::holds_alternative<SoftCapOp>(op) || std::holds_alternative<MultiplyOp>(op) ||
+         std::holds_alternative<SigmoidGateOp>(op);
 }
 
 class Placer {

@@ -48,6 +48,7 @@ class Caller {
     family().LayerNorm(All(op.x), *op.weight, op.epsilon, Out(op.out));
   }
   void operator()(const ActivateOp& op) const { family().Activate(Out(op.out), op.activation); }
+  void operator()(const SoftCapOp& op) const { family().SoftCap(Out(op.out), op.cap); }
   void operator()(const MultiplyOp& op) const { family().Multiply(Out(op.out), Out(op.factors)); }
   void operator()(const SigmoidGateOp& op) const { family().MulSigmoid(Out(op.out), All(op.gate)); }
   void operator()(const HeadSquaresOp& op) const {

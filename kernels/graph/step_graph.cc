@@ -107,6 +107,9 @@ std::optional<Replacement> ReplacementOf(const Op& op) {
                                [](const ScaleOp& o) -> Result {
                                  return Replacement{o.x, o.out};
                                },
+                               [](const SoftCapOp& o) -> Result {
+                                 return Replacement{o.x, o.out};
+                               },
                                [](const ActivateOp& o) -> Result {
                                  return Replacement{o.x, o.out};
                                },

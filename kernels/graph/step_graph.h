@@ -224,6 +224,18 @@ struct ActivateOp {
   static constexpr Members<ActivateOp, 1> kWrites = {&ActivateOp::out};
 };
 
+// In place.
+struct SoftCapOp {
+  static constexpr std::string_view kName = "SoftCap";
+
+  ValueId x = 0;
+  float cap = 0;
+  ValueId out = 0;
+
+  static constexpr Members<SoftCapOp, 1> kReads = {&SoftCapOp::x};
+  static constexpr Members<SoftCapOp, 1> kWrites = {&SoftCapOp::out};
+};
+
 // out = x · factors by element, in place of x.
 struct MultiplyOp {
   static constexpr std::string_view kName = "Multiply";
@@ -373,6 +385,7 @@ using Op = std::variant<EmbedOp,
                         ScaleOp,
                         LayerNormOp,
                         ActivateOp,
+                        SoftCapOp,
                         MultiplyOp,
                         SigmoidGateOp,
                         HeadSquaresOp,

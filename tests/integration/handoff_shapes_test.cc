@@ -180,6 +180,11 @@ TEST_P(HandoffShapes, LayersWithDifferentWindows) {
   Check("exaone4", 12, {{1, 1}, {2, 1}, {1, 2}, {2, 2}});
 }
 
+// The same with sinks of the heads, and experts with biases.
+TEST_P(HandoffShapes, SinksAndExpertsWithBiases) {
+  Check("gpt_oss", 2, {{1, 1}, {2, 1}, {2, 2}});
+}
+
 TEST_P(HandoffShapes, ExpertsThatRanksDivide) {
   Check("qwen3_moe", 2, {{1, 1}, {2, 2}, {4, 1}});
 }

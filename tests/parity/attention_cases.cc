@@ -18,7 +18,17 @@ struct Shape {
   int32_t window = 0;
   // (context, rows) of each sequence
   std::vector<std::pair<int32_t, int32_t>> sequences;
+  bool sinks = false;
+  float cap = 0;  // AttentionArgs::cap
 };
+
+// Below, among and far above the logits.
+std::vector<float> SinksOf(int32_t heads) {
+  constexpr float kSinks[] = {-4, 0.5f, 3, 40};
+  std::vector<float> sinks;
+  for (int32_t head = 0; head < heads; ++head) sinks.push_back(kSinks[head % 4] + 0.1f * head);
+  return sinks;
+}
 
 // Writes k and v of the rows of `plan` and computes their attention. Compares every row with a
 // double-precision reference over the k and v that were written.
@@ -41,6 +51,10 @@ void CheckStep(Ops& ops,
   args.scale = 1.0f / std::sqrt(static_cast<float>(shape.heads.head_dim));
   args.window = shape.window;
   args.kv_scales = history.kv_scales();
+  const std::vector<float> sinks = SinksOf(shape.heads.q_heads);
+  const auto sink_vector = *ops.LoadVector(sinks);
+  if (shape.sinks) args.sinks = sink_vector.get();
+  args.cap = shape.cap;
   ops.Attention(in.view(), args, out.view());
   const Status status = ops.EndStep();
   ASSERT_TRUE(status.ok()) << status;
@@ -52,8 +66,10 @@ void CheckStep(Ops& ops,
     const int32_t begin = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
     for (int32_t head = 0; head < shape.heads.q_heads; ++head) {
       const auto sequence = static_cast<size_t>(plan.tokens[row]);
+      HeadSoftmax softmax = {.scale = args.scale, .cap = shape.cap};
+      if (shape.sinks) softmax.sink = sinks[static_cast<size_t>(head)];
       const std::vector<double> want =
-          history.Attend(sequence, position, begin, head, head / group, args.scale);
+          history.Attend(sequence, position, begin, head, head / group, softmax);
       for (const double value : want) {
         ASSERT_NEAR(got[at], value, tolerance.attention * (1 + std::fabs(value)))
             << "sequence " << sequence << ", position " << position << ", head " << head;
@@ -64,6 +80,12 @@ void CheckStep(Ops& ops,
 }
 
 void CheckAttention(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
+  ModelShape model = {.heads = shape.heads, .hidden = 64, .vocabulary = 64};
+  if (shape.sinks) model.variants.push_back(OpVariant::kAttentionSinks);
+  if (shape.cap > 0) model.variants.push_back(OpVariant::kSoftCap);
+  if (!model.variants.empty() && !ops.CheckModel(model).ok()) {
+    GTEST_SKIP() << "this backend has no such attention";
+  }
   History history(ops, shape.heads, shape.dtype, shape.block_tokens, shape.sequences);
   history.Fill();
   CheckStep(ops, tolerance, shape, history, history.LastStep());
@@ -234,6 +256,12 @@ std::vector<Case> AttentionCases() {
   add("window_of_1", {{2, 1, 16}, DType::kF16, 16, 1, {{0, 5}, {30, 3}}});
   add("window_of_48", {{3, 1, 64}, DType::kF32, 16, 48, {{0, 130}, {200, 1}}});
   add("long", {{3, 1, 64}, DType::kF32, 16, 0, {{3000, 2}}});
+  add("sinks", {{8, 2, 64}, DType::kF32, 16, 0, {{0, 1}, {37, 1}, {0, 21}, {19, 14}}, true});
+  add("sinks_group_of_9", {{9, 1, 64}, DType::kBF16, 16, 0, {{15, 2}, {16, 1}, {31, 9}}, true});
+  add("sinks_window", {{4, 2, 32}, DType::kF16, 16, 7, {{0, 40}, {33, 1}, {100, 12}}, true});
+  add("cap", {{4, 2, 64}, DType::kF32, 16, 0, {{0, 1}, {37, 1}, {0, 21}}, false, 0.7f});
+  add("cap_window", {{4, 2, 24}, DType::kBF16, 16, 7, {{0, 40}, {33, 1}}, false, 50});
+  add("cap_and_sinks", {{4, 1, 32}, DType::kF32, 16, 0, {{0, 20}, {33, 1}}, true, 2});
   for (const int32_t dim : {64, 96, 128, 256}) {
     add(fmt::format("bf16_dim{}", dim),
         {{8, 2, dim}, DType::kBF16, 16, 0, {{0, 1}, {100, 33}, {0, 131}, {211, 1}}});

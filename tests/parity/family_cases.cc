@@ -101,6 +101,25 @@ void CheckScaleAndGate(Ops& ops, const Tolerance& tolerance) {
   }
 }
 
+// A logit that is not a number stays one, because sampling must see it.
+void CheckSoftCap(Ops& ops, const Tolerance& tolerance) {
+  if (ops.family_ops() == nullptr) GTEST_SKIP() << "this backend has no such ops";
+  constexpr float kCap = 3.5f;
+  const std::vector<float> special = {0.0f, -0.0f, 1e-6f, 30.0f, -30.0f, 1e30f, -1e30f, -3.5f};
+  auto values = RandomFloats(size_t{4} * 147, 149, 5.0f);
+  std::ranges::copy(special, values.begin());
+  values.back() = std::nanf("");
+  DeviceTensor x(ops, DType::kF32, 4, 147);
+  x.Write(values);
+  InStep(ops, [&] { ops.family_ops()->SoftCap(x.view(), kCap); });
+  const auto got = x.Read();
+  EXPECT_TRUE(std::isnan(got.back()));
+  for (size_t i = 0; i + 1 < got.size(); ++i) {
+    const double want = kCap * std::tanh(double{values[i]} / kCap);
+    ASSERT_TRUE(Near(got[i], want, tolerance)) << values[i] << " to " << got[i];
+  }
+}
+
 constexpr HeadShape kModel = {6, 3, 24};
 
 // One rank with all heads.
@@ -206,6 +225,7 @@ std::vector<Case> FamilyCases() {
                      CheckActivate(ops, tolerance, Activation::kGeluTanh);
                    }});
   cases.push_back({"ScaleAndGate", CheckScaleAndGate});
+  cases.push_back({"SoftCap", CheckSoftCap});
   cases.push_back({"ProjectionNorm", CheckProjectionNorm});
   cases.push_back({"HeadSquares", CheckHeadSquares});
   cases.push_back({"HeadLayerNorm", CheckHeadLayerNorm});

@@ -163,7 +163,13 @@ void CheckLogitRows(Ops& ops, const HeadShape& heads, DType dtype) {
     RopeArgs rope;
     rope.kv_scales = history.kv_scales();
     ops.RopeAndWriteKv(in.view(), heads, rope, 1);
-    ops.Attention(in.view(), {heads, 1, 0.2f, 0, history.kv_scales(), only_logit_rows}, all.view());
+    ops.Attention(in.view(),
+                  {.heads = heads,
+                   .layer = 1,
+                   .scale = 0.2f,
+                   .kv_scales = history.kv_scales(),
+                   .only_logit_rows = only_logit_rows},
+                  all.view());
     ops.GatherLogitRows(all.view(), out.view());
     EXPECT_TRUE(ops.EndStep().ok());
     return out.Read();

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include <gtest/gtest.h>
 
@@ -10,8 +11,8 @@
 #include "tests/parity/parity.h"
 #include "tests/parity/step_plan.h"
 
-// The routers of mixture-of-experts layers besides plain softmax (RouterArgs), on backends that
-// have them.
+// Mixture-of-experts layers with other routers than plain softmax (RouterArgs), with biases, and
+// with another gate (ExpertGate), on backends that have them.
 namespace baton::parity {
 namespace {
 
@@ -21,10 +22,28 @@ constexpr int64_t kHidden = 32;
 constexpr int64_t kWidth = 16;
 
 struct Routing {
-  RouterArgs args;
+  RouterArgs args = {};
   bool normalize = true;
   bool biased = false;
+  bool added = false;  // biases of the router and of experts
+  ExpertGate gate = {};
 };
+
+// The variants of ops that a layer needs.
+std::vector<OpVariant> VariantsOf(const Routing& routing) {
+  std::vector<OpVariant> variants;
+  if (routing.added) variants.push_back(OpVariant::kExpertBias);
+  if (routing.gate.limit > 0) variants.push_back(OpVariant::kClampedGate);
+  if (variants.empty()) variants.push_back(OpVariant::kRouting);
+  return variants;
+}
+
+double Gated(double gate, double up, const ExpertGate& form) {
+  if (form.limit == 0) return gate * up / (1 + std::exp(-gate));
+  const double g = std::min<double>(gate, form.limit);
+  const double u = std::clamp<double>(up, -form.limit, form.limit);
+  return g / (1 + std::exp(-form.alpha * g)) * (u + 1);
+}
 
 // The weight of each expert for a row with these logits; 0: not chosen.
 std::vector<double> WeightsOf(std::vector<double> scores,
@@ -69,13 +88,50 @@ std::vector<double> WeightsOf(std::vector<double> scores,
   return weights;
 }
 
-std::vector<double> Multiply(const HostWeights& w, const std::vector<double>& x) {
-  std::vector<double> y(static_cast<size_t>(w.rows));
+// W x + bias; an empty bias: none.
+std::vector<double> Multiply(const HostWeights& w,
+                             const std::vector<double>& x,
+                             std::span<const float> bias = {}) {
+  std::vector<double> y(bias.begin(), bias.end());
+  y.resize(static_cast<size_t>(w.rows));
   for (size_t o = 0; o < y.size(); ++o) {
     for (size_t k = 0; k < x.size(); ++k) y[o] += w.values[o * x.size() + k] * x[k];
   }
   return y;
 }
+
+// The biases of a layer's router and experts, or none.
+struct Biases {
+  std::vector<float> router;
+  std::vector<std::vector<float>> gate_up, down;
+  std::unique_ptr<Vector> router_vector;
+  std::vector<std::unique_ptr<Vector>> gate_up_vectors, down_vectors;
+
+  Biases(Ops& ops, bool are_there) {
+    if (!are_there) return;
+    router = RandomFloats(kExperts, 240);
+    router_vector = *ops.LoadVector(router);
+    for (uint64_t e = 0; e < kExperts; ++e) {
+      gate_up.push_back(RandomFloats(2 * kWidth, 241 + e));
+      down.push_back(RandomFloats(kHidden, 261 + e));
+      gate_up_vectors.push_back(*ops.LoadVector(gate_up[e]));
+      down_vectors.push_back(*ops.LoadVector(down[e]));
+    }
+  }
+
+  std::span<const float> Gate(size_t expert) const { return Part(gate_up, expert, 0, kWidth); }
+  std::span<const float> Up(size_t expert) const { return Part(gate_up, expert, kWidth, kWidth); }
+  std::span<const float> Down(size_t expert) const { return Part(down, expert, 0, kHidden); }
+
+ private:
+  static std::span<const float> Part(const std::vector<std::vector<float>>& all,
+                                     size_t expert,
+                                     size_t first,
+                                     size_t size) {
+    if (all.empty()) return {};
+    return std::span(all[expert]).subspan(first, size);
+  }
+};
 
 void CheckRouting(Ops& ops, const Tolerance& tolerance, Routing routing) {
   const ModelShape shape = {.heads = {1, 1, 64},
@@ -84,8 +140,8 @@ void CheckRouting(Ops& ops, const Tolerance& tolerance, Routing routing) {
                             .experts = kExperts,
                             .experts_per_token = kPerToken,
                             .expert_width = kWidth,
-                            .variants = {OpVariant::kRouting}};
-  if (!ops.CheckModel(shape).ok()) GTEST_SKIP() << "this backend has no such router";
+                            .variants = VariantsOf(routing)};
+  if (!ops.CheckModel(shape).ok()) GTEST_SKIP() << "this backend has no such experts";
   const HostWeights router = HeldBy(ops, RandomWeights(DType::kF32, kExperts, kHidden, 170));
   const HostMatrix router_matrix = router.matrix();
   const auto loaded_router = *ops.LoadMatrix({&router_matrix, 1});
@@ -105,6 +161,7 @@ void CheckRouting(Ops& ops, const Tolerance& tolerance, Routing routing) {
   for (float& value : bias) value = value * 0.05f - 3.0f;
   const auto vector = *ops.LoadVector(bias);
   if (routing.biased) routing.args.selection_bias = vector.get();
+  const Biases biases(ops, routing.added);
   constexpr int64_t kRows = 40;
   const auto given = RandomActivations(ops, kRows * kHidden, 232);
   const DeviceTensor x(ops, kRows, kHidden, given);
@@ -114,18 +171,24 @@ void CheckRouting(Ops& ops, const Tolerance& tolerance, Routing routing) {
                            .down = down,
                            .experts_per_token = kPerToken,
                            .normalize = routing.normalize,
-                           .routing = routing.args};
+                           .routing = routing.args,
+                           .gate = routing.gate,
+                           .router_bias = biases.router_vector.get(),
+                           .gate_up_bias = biases.gate_up_vectors,
+                           .down_bias = biases.down_vectors};
   InStep(ops, [&] { ops.Experts(x.view(), args, out.view()); });
   const auto got = out.Read();
   for (int64_t r = 0; r < kRows; ++r) {
     const std::vector<double> row(given.begin() + r * kHidden, given.begin() + (r + 1) * kHidden);
-    const auto weights = WeightsOf(Multiply(router, row), bias, routing);
+    const auto weights = WeightsOf(Multiply(router, row, biases.router), bias, routing);
     std::vector<double> want(row.size());
     for (size_t e = 0; e < kExperts; ++e) {
-      std::vector<double> hidden = Multiply(gates[e], row);
-      const std::vector<double> up = Multiply(ups[e], row);
-      for (size_t k = 0; k < hidden.size(); ++k) hidden[k] *= up[k] / (1 + std::exp(-hidden[k]));
-      const std::vector<double> part = Multiply(downs[e], hidden);
+      std::vector<double> hidden = Multiply(gates[e], row, biases.Gate(e));
+      const std::vector<double> up = Multiply(ups[e], row, biases.Up(e));
+      for (size_t k = 0; k < hidden.size(); ++k) {
+        hidden[k] = Gated(hidden[k], up[k], routing.gate);
+      }
+      const std::vector<double> part = Multiply(downs[e], hidden, biases.Down(e));
       for (size_t k = 0; k < want.size(); ++k) want[k] += weights[e] * part[k];
     }
     double largest = 1;
@@ -151,6 +214,9 @@ std::vector<Case> RoutingCases() {
       {"Groups", {.args = {.score = kSigmoid, .groups = 4, .groups_per_token = 2}, .biased = true}},
       {"OneGroup",
        {.args = {.score = kSigmoid, .groups = 3, .groups_per_token = 1}, .biased = true}},
+      {"Biases", {.added = true}},
+      {"ClampedGate", {.gate = {.limit = 0.5f, .alpha = 1.7f}}},
+      {"ClampedGateAndBiases", {.added = true, .gate = {.limit = 1.5f, .alpha = 1.7f}}},
   };
   std::vector<Case> cases;
   for (const auto& [name, routing] : all) {

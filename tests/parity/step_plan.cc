@@ -137,7 +137,7 @@ std::vector<double> History::Attend(size_t sequence,
                                     int32_t begin,
                                     int32_t head,
                                     int32_t kv_head,
-                                    double scale) const {
+                                    const HeadSoftmax& softmax) const {
   const auto dim = static_cast<size_t>(heads_.head_dim);
   const float* q = At(sequence, position) + static_cast<size_t>(head) * dim;
   const size_t k_at = static_cast<size_t>(heads_.q_heads + kv_head) * dim;
@@ -148,10 +148,11 @@ std::vector<double> History::Attend(size_t sequence,
     for (size_t d = 0; d < dim; ++d) {
       score += static_cast<double>(q[d]) * Held(At(sequence, t)[k_at + d]);
     }
-    scores.push_back(score * scale);
+    score *= softmax.scale;
+    scores.push_back(softmax.cap > 0 ? softmax.cap * std::tanh(score / softmax.cap) : score);
   }
   const double maximum = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
+  double sum = softmax.sink ? std::exp(*softmax.sink - maximum) : 0;
   for (double& score : scores) sum += score = std::exp(score - maximum);
   std::vector<double> out(dim);
   for (int32_t t = begin; t <= position; ++t) {

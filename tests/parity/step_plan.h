@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,13 @@ struct StepPlan {
 
 // Runs ops that do not depend on the step input, inside a step of one row.
 void InStep(Ops& ops, const std::function<void()>& body);
+
+// What a head makes of its logits.
+struct HeadSoftmax {
+  double scale = 1;
+  double cap = 0;                   // AttentionArgs::cap
+  std::optional<double> sink = {};  // one more logit without a value
+};
 
 // Sequences with random q, k and v for every position, and a KV cache in which their blocks are in
 // random order. Layer 1 is under test.
@@ -51,7 +59,7 @@ class History final {
                              int32_t begin,
                              int32_t head,
                              int32_t kv_head,
-                             double scale) const;
+                             const HeadSoftmax& softmax) const;
 
  private:
   const float* At(size_t sequence, int32_t position) const;

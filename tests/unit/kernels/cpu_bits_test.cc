@@ -98,9 +98,13 @@ TEST_P(CpuBitsTest, NormRopeAttention) {
     HeadShape heads;
     DType dtype;
     int32_t window;
+    bool sinks = false;
+    float cap = 0;
   };
   for (const Shape& shape : {Shape{{6, 2, 64}, DType::kF32, 0},
                              Shape{{3, 1, 40}, DType::kF16, 11},
+                             Shape{{3, 1, 40}, DType::kF16, 11, true},
+                             Shape{{3, 1, 40}, DType::kF16, 0, false, 0.3f},
                              Shape{{5, 1, 128}, DType::kBF16, 0}}) {
     SCOPED_TRACE(Name(shape.dtype));
     ExpectSame([&](Ops& ops) {
@@ -117,7 +121,11 @@ TEST_P(CpuBitsTest, NormRopeAttention) {
       RopeArgs rope{frequencies.get(), 1.1f, RopePairing::kHalves, norm.get(), norm.get(), 1e-6f};
       EXPECT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
       ops.RopeAndWriteKv(qkv.view(), shape.heads, rope, 1);
-      ops.Attention(qkv.view(), {shape.heads, 1, 0.1f, shape.window}, out.view());
+      const auto sinks = *ops.LoadVector(Floats{0.4f, -1.0f, 20.0f});
+      AttentionArgs attention{shape.heads, 1, 0.1f, shape.window};
+      if (shape.sinks) attention.sinks = sinks.get();
+      attention.cap = shape.cap;
+      ops.Attention(qkv.view(), attention, out.view());
       EXPECT_TRUE(ops.EndStep().ok());
       Floats result = out.Read();
       const Floats rotated = qkv.Read();
@@ -151,6 +159,41 @@ TEST_P(CpuBitsTest, GatedProductAndSampling) {
       result.push_back(token.logprob);
     }
     return result;
+  });
+}
+
+// A width that ends within a panel, and products on both sides of the limit.
+TEST_P(CpuBitsTest, ExpertsWithBiasesAndAClampedGate) {
+  ExpectSame([](Ops& ops) {
+    const HostWeights scores = RandomWeights(DType::kF32, 2, 64, 1);
+    const HostMatrix router_matrix = scores.matrix();
+    const auto router = *ops.LoadMatrix({&router_matrix, 1});
+    const auto router_bias = *ops.LoadVector(Floats{0.2f, -0.1f});
+    std::vector<std::unique_ptr<Matrix>> gate_up, down;
+    std::vector<std::unique_ptr<Vector>> gate_up_bias, down_bias;
+    for (uint64_t e = 0; e < 2; ++e) {
+      const HostWeights gate = RandomWeights(DType::kBF16, 40, 64, 10 + e);
+      const HostWeights up = RandomWeights(DType::kBF16, 40, 64, 20 + e);
+      const HostWeights out = RandomWeights(DType::kBF16, 64, 40, 30 + e);
+      gate_up.push_back(*ops.LoadGateUp(gate.matrix(), up.matrix()));
+      const HostMatrix matrix = out.matrix();
+      down.push_back(*ops.LoadMatrix({&matrix, 1}));
+      gate_up_bias.push_back(*ops.LoadVector(RandomFloats(80, 40 + e)));
+      down_bias.push_back(*ops.LoadVector(RandomFloats(64, 50 + e)));
+    }
+    const DeviceTensor in(ops, 9, 64, RandomFloats(size_t{9} * 64, 3));
+    const DeviceTensor out(ops, 9, 64);
+    ops.Experts(in.view(),
+                {.router = router.get(),
+                 .gate_up = gate_up,
+                 .down = down,
+                 .experts_per_token = 1,
+                 .gate = {.limit = 0.6f, .alpha = 1.702f},
+                 .router_bias = router_bias.get(),
+                 .gate_up_bias = gate_up_bias,
+                 .down_bias = down_bias},
+                out.view());
+    return out.Read();
   });
 }
 

@@ -144,6 +144,63 @@ TEST(WeightCheck, ComesBeforeTheFirstWeightIsPacked) {
               HasSubstr("post_attention_layernorm.weight has shape"));
 }
 
+// Tensors that have the weights of all experts of a layer.
+TEST(WeightCheck, NamesTheTensorOfGptOssThatIsMissingOrOfAnotherShape) {
+  const std::string path = BATON_TEST_DATA "/tiny/gpt_oss";
+  const TemporaryFolder folder;
+  folder.Write("config.json", *ReadFile(path + "/config.json"));
+  const HeldTensors whole = TensorsIn(path);
+  const auto error_with = [&](const HeldTensors& tensors) {
+    folder.Write("model.safetensors", SafetensorsFileOf(tensors));
+    const auto changed = OpenModel(folder.path());
+    if (!changed.ok()) return std::string(Message(changed.status()));
+    RefusingOps ops(/*takes_models=*/true);
+    return std::string(Message(
+        Decoder::Load(changed->spec, *changed->weights, ops, {.max_rows = 8, .max_logit_rows = 8})
+            .status()));
+  };
+  struct Tensor {
+    std::string name;
+    std::vector<int64_t> other_shape;
+    std::string error;
+  };
+  for (const Tensor& tensor : std::vector<Tensor>{
+           {"self_attn.sinks", {4, 2}, "has shape [4, 2]; expected [8]"},
+           {"mlp.router.bias", {3, 2}, "has shape [3, 2]; expected [6]"},
+           {"mlp.experts.gate_up_proj",
+            {6, 128, 64},
+            "has shape [6, 128, 64]; expected [64, 128] for each of more than 0 experts"},
+           {"mlp.experts.gate_up_proj",
+            {3, 64, 256},
+            "has shape [3, 64, 256]; expected [64, 128] for each of more than 0 experts"},
+           {"mlp.experts.down_proj",
+            {2, 192, 64},
+            "has shape [2, 192, 64]; expected [64, 64] for each of more than 0 experts"},
+           {"mlp.experts.gate_up_proj_bias",
+            {768},
+            "has shape [768]; expected [128] for each of more than 0 experts"},
+           {"mlp.experts.down_proj_bias",
+            {3, 128},
+            "has shape [3, 128]; expected [64] for each of more than 0 experts"}}) {
+    const std::string name = "model.layers.3." + tensor.name;
+    HeldTensors tensors = whole;
+    tensors.at(name).shape = tensor.other_shape;
+    EXPECT_THAT(error_with(tensors), HasSubstr("tensor " + name + " " + tensor.error));
+    tensors.erase(name);
+    EXPECT_THAT(error_with(tensors), HasSubstr("tensor " + name + " is missing"));
+  }
+  // Fewer experts than the configuration states.
+  for (const std::string part : {"gate_up_proj", "gate_up_proj_bias", "down_proj_bias"}) {
+    const std::string name = "model.layers.3.mlp.experts." + part;
+    HeldTensors tensors = whole;
+    HeldTensor& tensor = tensors.at(name);
+    tensor.bytes.resize(tensor.bytes.size() / 6 * 5);
+    tensor.shape[0] = 5;
+    EXPECT_THAT(error_with(tensors),
+                AllOf(HasSubstr("tensor " + name), HasSubstr("for each of more than 5 experts")));
+  }
+}
+
 // The first of two pipeline stages does not load the head, but is useless without it.
 TEST(WeightCheck, IsOfTheWholeModelOnEachRank) {
   const auto model = OpenModel(BATON_TEST_DATA "/tiny/llama_gqa");

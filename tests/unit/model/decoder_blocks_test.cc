@@ -84,6 +84,14 @@ TEST(DecoderBlocks, EveryPartOfTheSpecCounts) {
       {"dots1", "groups", [](ModelSpec& spec) { spec.moe.groups = 2; }},
       {"dots1", "shared", [](ModelSpec& spec) { spec.moe.shared_intermediate = 0; }},
       {"qwen2_moe", "shared gate", [](ModelSpec& spec) { spec.moe.shared_gate = false; }},
+      {"gpt_oss", "sinks", [](ModelSpec& spec) { spec.attention_sinks = false; }},
+      {"gpt_oss", "biases", [](ModelSpec& spec) { spec.moe.biases = false; }},
+      {"gpt_oss", "limit", [](ModelSpec& spec) { spec.moe.gate.limit = 0.5f; }},
+      {"gpt_oss", "no limit", [](ModelSpec& spec) { spec.moe.gate = {}; }},
+      {"gpt_oss", "alpha", [](ModelSpec& spec) { spec.moe.gate.alpha = 1; }},
+      {"gemma2", "attention cap", [](ModelSpec& spec) { spec.attention_cap = 0; }},
+      {"gemma2", "logit cap", [](ModelSpec& spec) { spec.logit_cap = 0; }},
+      {"gpt_oss", "truncate", [](ModelSpec& spec) { spec.rope.truncate = true; }},
   };
   for (const Change& change : changes) {
     SCOPED_TRACE(change.family + " " + change.what);

@@ -179,7 +179,7 @@ class Slices {
   }
 
   void CheckExperts(int32_t layer) {
-    const auto none = [](const DecoderWeights&) { return nullptr; };
+    const bool biases = spec_.moe.biases;
     std::vector<IndexRange> columns;
     for (const DecoderSlice& slice : slices_) columns.push_back(*slice.expert_intermediate);
     const Numbers x = Input(spec_.hidden);
@@ -191,11 +191,15 @@ class Slices {
       SCOPED_TRACE(fmt::format("expert {}", expert));
       CheckGated(
           [=](const DecoderWeights& w) { return w.layers[layer].expert_gate_up[expert].get(); },
-          none);
+          [=](const DecoderWeights& w) {
+            return biases ? w.layers[layer].expert_gate_up_bias[expert].get() : nullptr;
+          });
       CheckColumns(
           columns,
           [=](const DecoderWeights& w) { return w.layers[layer].expert_down[expert].get(); },
-          none);
+          [=](const DecoderWeights& w) {
+            return biases ? w.layers[layer].expert_down_bias[expert].get() : nullptr;
+          });
     }
   }
 
@@ -228,7 +232,8 @@ TEST_P(SlicedModel, MultipliesToThePartsOfTheWhole) {
 INSTANTIATE_TEST_SUITE_P(
     Families,
     SlicedModel,
-    testing::Values("glm4", "llama_gqa", "llama_mqa_tied", "mixtral", "qwen2", "qwen3_moe"),
+    testing::Values(
+        "glm4", "gpt_oss", "llama_gqa", "llama_mqa_tied", "mixtral", "qwen2", "qwen3_moe"),
     [](const auto& test) { return test.param; });
 
 // Each of two ranks gets two heads: 256 columns of the attention output, a block of every type.

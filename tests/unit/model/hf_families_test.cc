@@ -8,12 +8,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
-#include "common/base/mapped_file.h"
-#include "common/model/hf_config.h"
 #include "common/model/op_variants.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/unit/model/hf_family_fixture.h"
 
 // The configurations of the families besides Llama, Mistral and Qwen 2 and 3.
 namespace baton {
@@ -22,58 +19,12 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Json = nlohmann::json;
-
-std::string FileOf(const std::string& family, const std::string& name) {
-  return std::string(BATON_TEST_DATA) + "/tiny/" + family + "/" + name;
-}
-
-struct BadMember {
-  std::string family;
-  std::string key;
-  Json value;
-  std::string error;
-};
-
-class HfFamilyTest : public testing::Test {
- protected:
-  StatusOr<ModelSpec> Read(const Json& config) {
-    folder_.Write("config.json", config.dump());
-    return SpecFromHfDirectory(folder_.path());
-  }
-  ModelSpec Good(const Json& config) {
-    const auto spec = Read(config);
-    EXPECT_TRUE(spec.ok()) << Message(spec.status());
-    return spec.ok() ? *spec : ModelSpec{};
-  }
-  // The tiny model's configuration in published keys.
-  static Json Tiny(const std::string& family) {
-    return Json::parse(*ReadFile(FileOf(family, "config.published.json")));
-  }
-  // The same, without the keys of `absent`.
-  ModelSpec Without(const std::string& family, const std::vector<std::string>& absent) {
-    Json config = Tiny(family);
-    for (const std::string& key : absent) config.erase(key);
-    return Good(config);
-  }
-  // Reads the tiny model's configuration with the bad member in it.
-  void CheckBad(const BadMember& bad) {
-    Json config = Tiny(bad.family);
-    config[bad.key] = bad.value;
-    const auto spec = Read(config);
-    const std::string error(spec.ok() ? "no error" : Message(spec.status()));
-    EXPECT_THAT(error, HasSubstr(bad.error)) << bad.family << " " << bad.key;
-    EXPECT_THAT(error, HasSubstr("config.json: ")) << bad.family << " " << bad.key;
-  }
-
-  const TemporaryFolder folder_;
-};
 
 constexpr const char* kTinyFamilies[] = {
     "glm4",       "granite",     "granitemoe",       "olmo2",    "seed_oss",      "exaone4",
     "dots1",      "glm4_moe",    "qwen2_moe",        "phi3",     "phi3_longrope", "smollm3",
     "minimax_m2", "cohere",      "hunyuan_v1_dense", "stablelm", "phi",           "olmo3",
-    "cohere2",    "gemma3_text", "gpt_neox",
+    "cohere2",    "gemma3_text", "gpt_neox",         "gpt_oss",  "gemma2",
 };
 
 TEST_F(HfFamilyTest, KeysOfPublishedCheckpointsMeanTheSame) {
@@ -199,6 +150,62 @@ TEST_F(HfFamilyTest, AbsentKeysOfFamiliesWithSomeWindowsHaveTheirDefaults) {
   EXPECT_TRUE(spec.tied_head && spec.layers[4].window > 0 && spec.layers[5].window == 0);
 }
 
+TEST_F(HfFamilyTest, AbsentKeysOfGptOssHaveTheirDefaults) {
+  const ModelSpec spec = Without("gpt_oss",
+                                 {"rope_theta",
+                                  "rope_scaling",
+                                  "layer_types",
+                                  "sliding_window",
+                                  "attention_bias",
+                                  "head_dim",
+                                  "rms_norm_eps",
+                                  "swiglu_limit",
+                                  "swiglu_alpha",
+                                  "tie_word_embeddings"});
+  EXPECT_EQ(spec.rope.theta, 150000);
+  EXPECT_EQ(spec.rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(spec.rope.factor, 32);
+  EXPECT_EQ(spec.rope.original_context, 4096);
+  EXPECT_NEAR(spec.rope.attention_factor, 1.3466, 1e-4);
+  EXPECT_FALSE(spec.rope.truncate);
+  EXPECT_EQ(spec.context_length, 131072);
+  EXPECT_EQ(spec.layers[0].window, 128) << "the first layer has a window";
+  EXPECT_EQ(spec.layers[1].window, 0);
+  EXPECT_TRUE(spec.qkv_bias && spec.o_bias && spec.attention_sinks && spec.moe.biases);
+  EXPECT_EQ(spec.head_dim, 64);
+  EXPECT_EQ(spec.norm_epsilon, 1e-5f);
+  EXPECT_EQ(spec.moe.gate, (ExpertGate{.limit = 7, .alpha = 1.702f}));
+  EXPECT_TRUE(spec.moe.normalize && !spec.tied_head);
+}
+
+TEST_F(HfFamilyTest, Gemma2HasCapsUnlessTheyAreNull) {
+  ModelSpec spec = Without("gemma2",
+                           {"attn_logit_softcapping",
+                            "final_logit_softcapping",
+                            "query_pre_attn_scalar",
+                            "hidden_activation",
+                            "head_dim",
+                            "sliding_window",
+                            "rms_norm_eps",
+                            "tie_word_embeddings"});
+  EXPECT_EQ(spec.attention_cap, 50);
+  EXPECT_EQ(spec.logit_cap, 30);
+  EXPECT_EQ(spec.attention_scale, 1.0f / 16);
+  EXPECT_EQ(spec.head_dim, 256);
+  EXPECT_EQ(spec.norm_epsilon, 1e-6f);
+  EXPECT_EQ(spec.qk_norm, QkNorm::kNone);
+  EXPECT_TRUE(spec.tied_head && spec.layers[0].window == 4096 && spec.layers[1].window == 0);
+  EXPECT_FALSE(spec.window_rope.has_value());
+  Json config = Tiny("gemma2");
+  EXPECT_EQ(Good(config).attention_cap, 3);
+  EXPECT_EQ(Good(config).logit_cap, 4);
+  config["attn_logit_softcapping"] = config["final_logit_softcapping"] = nullptr;
+  EXPECT_EQ(Good(config).attention_cap, 0);
+  EXPECT_EQ(Good(config).logit_cap, 0);
+  EXPECT_THAT(VariantsOf(Good(config)),
+              ElementsAre(OpVariant::kScale, OpVariant::kGatedActivation));
+}
+
 // The scaling is that of the layers without a window.
 TEST_F(HfFamilyTest, LayersWithAWindowHaveARopeOfTheirOwn) {
   const ModelSpec gemma = Good(Tiny("gemma3_text"));
@@ -285,149 +292,6 @@ TEST_F(HfFamilyTest, LayersOfExaoneWithoutAWindowRotateIfNoneHasOne) {
   EXPECT_EQ(windows(Good(config))[0], Layer(4096, true));
 }
 
-TEST_F(HfFamilyTest, NamesFileAndKeyOfABadMember) {
-  const std::vector<BadMember> cases = {
-      {"granite",
-       "embedding_multiplier",
-       "x",
-       "embedding_multiplier is string; it must be a number"},
-      {"granite", "embedding_multiplier", 0, "embedding_multiplier is 0; it must be between 1e-06"},
-      {"granite", "residual_multiplier", -1, "residual_multiplier is -1; it must be between"},
-      {"granite", "residual_multiplier", true, "residual_multiplier is boolean"},
-      {"granite", "attention_multiplier", 1e9, "attention_multiplier is 1000000000"},
-      {"granite", "attention_multiplier", Json::array(), "attention_multiplier is array"},
-      {"granite", "logits_scaling", 0, "logits_scaling is 0; it must be between"},
-      {"granite", "logits_scaling", Json::object(), "logits_scaling is object"},
-      {"granite", "mlp_bias", 1, "mlp_bias is number; it must be a boolean"},
-      {"olmo2", "attention_bias", "no", "attention_bias is string; it must be a boolean"},
-      {"olmo2", "rms_norm_eps", 2, "rms_norm_eps is 2; it must be between 0 and 1"},
-      {"seed_oss", "attention_out_bias", 0, "attention_out_bias is number; it must be a boolean"},
-      {"seed_oss", "head_dim", 1025, "head_dim is 1025; it must be between 1 and 1024"},
-      {"exaone4", "sliding_window", 0, "sliding_window is 0; it must be between 1"},
-      {"exaone4", "sliding_window", "x", "sliding_window is \"x\"; it must be an integer"},
-      {"exaone4", "sliding_window_pattern", 0, "sliding_window_pattern is 0; it must be between 1"},
-      {"exaone4", "layer_types", {"full_attention"}, "layer_types has 1 entries for 4 layers"},
-      {"phi3", "sliding_window", -2, "sliding_window is -2; it must be between 1"},
-      {"granite", "rope_scaling", {{"type", "longrope"}}, "rope_type longrope is not supported"},
-      {"phi3", "rope_scaling", {{"type", "longrope"}}, "short_factor is missing"},
-      {"phi3",
-       "rope_scaling",
-       {{"type", "su"}, {"short_factor", {1, 2}}},
-       "rope scaling longrope has 2 factors; half of the rotary dimension 16 is needed"},
-      {"phi3_longrope", "rope_scaling", {{"type", "yarn"}}, "long_factor is missing"},
-      {"phi3_longrope",
-       "rope_scaling",
-       {{"type", "longrope"}, {"long_factor", {1, 2, 3, 4, 5, 6, 7, 0}}},
-       "rope_scaling: long_factor has 0; it must be between 1e-06"},
-      {"phi3_longrope",
-       "rope_scaling",
-       {{"type", "longrope"}, {"long_factor", {1, "x"}}},
-       "rope_scaling: long_factor must be a list of numbers"},
-      {"smollm3", "no_rope_layers", {1, 1}, "no_rope_layers has 2 entries for 4 layers"},
-      {"smollm3",
-       "no_rope_layers",
-       {1, 1, 2, 0},
-       "no_rope_layers has 2; it must be between 0 and 1"},
-      {"smollm3", "no_rope_layers", "x", "no_rope_layers"},
-      {"smollm3", "no_rope_layer_interval", 0, "no_rope_layer_interval is 0"},
-      {"cohere", "logit_scale", 0, "logit_scale is 0; it must be between"},
-      {"cohere", "logit_scale", "x", "logit_scale is string; it must be a number"},
-      {"cohere", "layer_norm_eps", -1, "layer_norm_eps is -1; it must be between 0 and 1"},
-      {"cohere", "use_qk_norm", 1, "use_qk_norm is number; it must be a boolean"},
-      {"hunyuan_v1_dense",
-       "rope_scaling",
-       {{"type", "dynamic"}, {"alpha", 0.5}},
-       "rope_scaling: alpha is 0.5; it must be between 1 and"},
-      {"hunyuan_v1_dense",
-       "rope_scaling",
-       {{"type", "dynamic"}, {"alpha", "x"}},
-       "alpha is string; it must be a number"},
-      {"hunyuan_v1_dense",
-       "rope_scaling",
-       {{"type", "dynamic"}, {"factor", 2}},
-       "rope_type dynamic is not supported"},
-      {"stablelm", "use_qkv_bias", 1, "use_qkv_bias is number; it must be a boolean"},
-      {"stablelm", "use_parallel_residual", 1, "use_parallel_residual is number"},
-      {"stablelm", "qk_layernorm", true, "qk_layernorm is true; only false is supported"},
-      {"phi", "qk_layernorm", true, "qk_layernorm is true; only false is supported"},
-      {"phi", "hidden_act", "relu", "hidden_act is relu; only gelu, gelu_new, gelu_fast and"},
-      {"phi", "hidden_act", 3, "hidden_act is number"},
-      {"gpt_neox", "rotary_pct", 2, "rotary_pct is 2; it must be between 0 and 1"},
-      {"gpt_neox", "rotary_emb_base", "x", "rotary_emb_base is string; it must be a number"},
-      {"gpt_neox", "use_parallel_residual", 1, "use_parallel_residual is number"},
-      {"gpt_neox", "attention_bias", "x", "attention_bias is string; it must be a boolean"},
-      {"granite", "hidden_act", "gelu", "hidden_act is gelu; only silu is supported"},
-  };
-  for (const BadMember& bad : cases) CheckBad(bad);
-}
-
-TEST_F(HfFamilyTest, NamesFileAndKeyOfABadMemberOfFamiliesWithSomeWindows) {
-  const std::vector<BadMember> cases = {
-      {"olmo3", "sliding_window", 0, "sliding_window is 0; it must be between 1"},
-      {"olmo3", "layer_types", {"full_attention"}, "layer_types has 1 entries for 4 layers"},
-      {"cohere2", "sliding_window_pattern", 0, "sliding_window_pattern is 0; it must be between 1"},
-      {"cohere2", "logit_scale", "x", "logit_scale is string; it must be a number"},
-      {"gemma3_text", "sliding_window_pattern", "x", "sliding_window_pattern is \"x\""},
-      {"gemma3_text", "rope_local_base_freq", 0, "rope_local_base_freq is 0; it must be between 1"},
-      {"gemma3_text", "query_pre_attn_scalar", 0, "query_pre_attn_scalar is 0; it must be between"},
-      {"gemma3_text", "hidden_activation", "silu", "hidden_activation is silu; only gelu_pytorch"},
-      {"gemma3_text", "attn_logit_softcapping", 30, "attn_logit_softcapping is set; only null"},
-      {"gemma3_text", "final_logit_softcapping", 30, "final_logit_softcapping is set; only null"},
-      {"gemma3_text", "use_bidirectional_attention", true, "use_bidirectional_attention is true"},
-      {"gemma3_text", "rope_parameters", {{"full_attention", Json::object()}}, "sliding_attention"},
-  };
-  for (const BadMember& bad : cases) CheckBad(bad);
-}
-
-TEST_F(HfFamilyTest, NamesFileAndKeyOfABadMemberOfExperts) {
-  const std::vector<BadMember> cases = {
-      {"granitemoe", "num_local_experts", nullptr, "num_local_experts is missing"},
-      {"granitemoe", "num_local_experts", 1025, "num_local_experts is 1025; it must be between 1"},
-      {"granitemoe", "num_experts_per_tok", nullptr, "num_experts_per_tok is missing"},
-      {"granitemoe",
-       "num_experts_per_tok",
-       9,
-       "experts per token is 9; it must be between 1 and 8"},
-      {"dots1", "n_routed_experts", nullptr, "n_routed_experts is missing"},
-      {"dots1", "num_experts_per_tok", 9, "experts per token is 9; it must be between 1 and 8"},
-      {"dots1", "moe_intermediate_size", nullptr, "moe_intermediate_size is missing"},
-      {"dots1", "moe_intermediate_size", 0, "moe_intermediate_size is 0"},
-      {"dots1", "n_group", 0, "n_group is 0; it must be between 1 and 1024"},
-      {"dots1",
-       "n_group",
-       3,
-       "number of experts 8 must be a multiple of the number of expert groups"},
-      {"dots1", "n_group", 16, "number of expert groups is 16; it must be between 1 and 8"},
-      {"dots1", "topk_group", 2, "expert groups per token is 2; it must be between 1 and 1"},
-      {"dots1", "topk_group", "x", "topk_group is \"x\"; it must be an integer"},
-      {"dots1", "routed_scaling_factor", 0, "routed_scaling_factor is 0; it must be between"},
-      {"dots1", "routed_scaling_factor", "x", "routed_scaling_factor is string"},
-      {"dots1", "n_shared_experts", -1, "n_shared_experts is -1; it must be between 0"},
-      {"dots1", "first_k_dense_replace", -1, "first_k_dense_replace is -1"},
-      {"dots1", "norm_topk_prob", "x", "norm_topk_prob is string; it must be a boolean"},
-      {"glm4_moe", "use_qk_norm", 1, "use_qk_norm is number; it must be a boolean"},
-      {"glm4_moe", "partial_rotary_factor", 2, "partial_rotary_factor is 2; it must be between 0"},
-      {"qwen2_moe", "shared_expert_intermediate_size", 0, "shared_expert_intermediate_size is 0"},
-      {"qwen2_moe", "qkv_bias", "x", "qkv_bias is string; it must be a boolean"},
-      {"qwen2_moe", "mlp_only_layers", {-1}, "mlp_only_layers has -1; it must be between 0"},
-      {"minimax_m2", "rotary_dim", 34, "rotary dimension is 34; it must be between 2 and 32"},
-      {"minimax_m2", "rotary_dim", 15, "rotary dimension 15 must be even"},
-      {"minimax_m2", "scoring_func", "softmax", "scoring_func is softmax"},
-      {"minimax_m2", "use_routing_bias", false, "use_routing_bias false"},
-      {"minimax_m2", "use_qk_norm", false, "use_qk_norm false"},
-      {"minimax_m2", "qk_norm_type", "per_head", "qk_norm_type is per_head"},
-  };
-  for (const BadMember& bad : cases) CheckBad(bad);
-}
-
-TEST_F(HfFamilyTest, TheGroupsOfATokenHaveItsExperts) {
-  Json config = Tiny("dots1");
-  config["n_group"] = 4;
-  config["topk_group"] = 1;
-  EXPECT_THAT(Message(Read(config).status()),
-              HasSubstr("experts per token 3 are more than 1 of 4 groups of 8 experts have"));
-}
-
 TEST_F(HfFamilyTest, ResidualsWithoutInputNormsHaveNoScale) {
   ModelSpec spec = Good(Tiny("olmo2"));
   spec.residual_scale = 0.5f;
@@ -464,6 +328,8 @@ TEST_F(HfFamilyTest, TellsWhatABackendNeeds) {
   EXPECT_THAT(variants("gemma3_text"), ElementsAre(kScale, kGatedActivation));
   EXPECT_THAT(variants("cohere2"), ElementsAre(kLayerNorm));
   EXPECT_THAT(variants("gpt_neox"), ElementsAre(kLayerNorm, kActivation));
+  EXPECT_THAT(variants("gemma2"), ElementsAre(kScale, kGatedActivation, kSoftCap));
+  EXPECT_THAT(variants("gpt_oss"), ElementsAre(kAttentionSinks, kExpertBias, kClampedGate));
 }
 
 }  // namespace

@@ -87,6 +87,7 @@ TEST(WeightsHash, IsTheSameForEveryShapeOfAGroup) {
                                    "granitemoe",
                                    "cohere",
                                    "qwen2_moe",
+                                   "gpt_oss",
                                    "gpt_neox"}) {
     const auto model = OpenModel(BATON_TEST_DATA "/tiny/" + family);
     ASSERT_TRUE(model.ok()) << model.status();
@@ -114,6 +115,33 @@ TEST(WeightsHash, OfStackedExpertsIsTheSameForEveryShapeOfAGroup) {
   const auto weights = WeightsOf(file);
   ASSERT_TRUE(spec.ok() && weights.ok());
   EXPECT_EQ(HashOf(*spec, **weights, 2, 2), HashOf(*spec, **weights, 1, 1));
+}
+
+// Gate and up are in turn in one tensor, so they are hashed together.
+TEST(WeightsHash, CoversEveryTensorOfGptOss) {
+  const std::string path = BATON_TEST_DATA "/tiny/gpt_oss";
+  const auto model = OpenModel(path);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Hash128 whole = HashOf(model->spec, *model->weights, 1, 1);
+  EXPECT_TRUE(model->weights->Unread().empty());
+  const TemporaryFolder folder;
+  folder.Write("config.json", *ReadFile(path + "/config.json"));
+  for (const std::string name : {"self_attn.sinks",
+                                 "mlp.router.bias",
+                                 "mlp.experts.gate_up_proj",
+                                 "mlp.experts.gate_up_proj_bias",
+                                 "mlp.experts.down_proj",
+                                 "mlp.experts.down_proj_bias"}) {
+    for (const bool last : {false, true}) {
+      HeldTensors tensors = TensorsIn(path);
+      std::vector<std::byte>& bytes = tensors.at("model.layers.2." + name).bytes;
+      (last ? bytes.back() : bytes.front()) ^= std::byte{1};
+      folder.Write("model.safetensors", SafetensorsFileOf(tensors));
+      const auto tuned = OpenModel(folder.path());
+      ASSERT_TRUE(tuned.ok()) << tuned.status();
+      EXPECT_NE(HashOf(tuned->spec, *tuned->weights, 1, 1), whole) << name;
+    }
+  }
 }
 
 // The fingerprint reads only the ends and the middle of each tensor.

@@ -39,6 +39,8 @@ class PassesOnCpuTest : public ::testing::Test {
       graph.Append(LayerNormOp{.x = residual, .weight = weight_.get(), .out = out});
     } else if (kind == 5) {
       graph.Append(ScaleOp{.x = x, .factor = 0.5f, .out = out});
+    } else if (kind == 6) {
+      graph.Append(SoftCapOp{.x = x, .cap = 2, .out = out});
     } else {
       graph.Append(ActivateOp{.x = x, .activation = Activation::kGeluTanh, .out = out});
     }
@@ -60,7 +62,7 @@ class PassesOnCpuTest : public ::testing::Test {
         residual = out;
         continue;
       }
-      const auto kind = random() % 7;
+      const auto kind = random() % 8;
       if (kind > 3) {
         AppendFamilyOp(graph, kind, residual, x, out);
         for (ValueId& other : others) {

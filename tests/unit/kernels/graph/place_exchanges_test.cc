@@ -74,10 +74,12 @@ TEST(PlaceExchangesTest, OpsInPlaceKeepTheColumnsOfARank) {
   const ValueId inner = add("inner", halves);
   const ValueId activated = add("inner", halves);
   const ValueId gated = add("inner", halves);
+  const ValueId capped = add("inner", halves);
   graph.Append(MatMulOp{.x = x, .out = inner});
   graph.Append(ActivateOp{.x = inner, .out = activated});
   graph.Append(SigmoidGateOp{.x = activated, .gate = gate, .out = gated});
-  graph.Append(MatMulOp{.x = gated, .out = add("delta")});
+  graph.Append(SoftCapOp{.x = gated, .out = capped});
+  graph.Append(MatMulOp{.x = capped, .out = add("delta")});
   PlaceExchanges(graph);
   EXPECT_TRUE(Check(graph).ok()) << Check(graph);
   EXPECT_EQ(ToString(graph),
@@ -86,8 +88,9 @@ TEST(PlaceExchangesTest, OpsInPlaceKeepTheColumnsOfARank) {
             "v2:inner = MatMul v0\n"
             "v3:inner = Activate v2\n"
             "v4:inner = SigmoidGate v3 v1\n"
-            "v6:inner = GatherColumns v4\n"
-            "v5:delta = MatMul v6\n");
+            "v5:inner = SoftCap v4\n"
+            "v7:inner = GatherColumns v5\n"
+            "v6:delta = MatMul v7\n");
 }
 
 TEST(PlaceExchangesTest, AddsUpSummands) {
