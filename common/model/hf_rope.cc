@@ -19,11 +19,9 @@ double YarnAttentionFactor(JsonFields& rope, double factor) {
   const auto magnitude = [factor](double scale) {
     return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
   };
-  if (rope.Has("mscale") && rope.Has("mscale_all_dim")) {
-    return magnitude(rope.Number("mscale", 1e-3, 1e3)) /
-           magnitude(rope.Number("mscale_all_dim", 1e-3, 1e3));
-  }
-  return magnitude(1.0);
+  const double scale = rope.NumberOr("mscale", 0, 0, 1e3);
+  const double all = rope.NumberOr("mscale_all_dim", 0, 0, 1e3);
+  return scale > 0 && all > 0 ? magnitude(scale) / magnitude(all) : magnitude(1.0);
 }
 
 // Hunyuan's `dynamic` scaling: a theta that depends on neither the context nor the position.

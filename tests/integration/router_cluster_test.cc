@@ -88,10 +88,14 @@ TEST_P(RouterCluster, PromptsOfALongQueueGoToDecodeWorkers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models,
-    RouterCluster,
-    ::testing::Values("llama_gqa", "mistral_window", "qwen3_moe", "gemma3_text"));
+INSTANTIATE_TEST_SUITE_P(Models,
+                         RouterCluster,
+                         ::testing::Values("llama_gqa",
+                                           "mistral_window",
+                                           "qwen3_moe",
+                                           "gemma3_text",
+                                           "deepseek_v2_qlora",
+                                           "deepseek_v3"));
 
 }  // namespace
 }  // namespace baton

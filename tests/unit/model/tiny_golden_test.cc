@@ -123,7 +123,10 @@ const TinyCase kMoreFamilies[] = {{"granite", "granite"},
                                   {"gpt_neox", "gpt_neox"},
                                   {"olmo3", "olmo3"},
                                   {"cohere2", "cohere2"},
-                                  {"gemma3_text", "gemma3_text"}};
+                                  {"gemma3_text", "gemma3_text"},
+                                  {"deepseek_v2_qlora", "deepseek_v2_qlora"},
+                                  {"deepseek_v2_noqlora", "deepseek_v2_noqlora"},
+                                  {"deepseek_v3", "deepseek_v3"}};
 
 std::string NameOf(const testing::TestParamInfo<std::tuple<TinyCase, CpuIsa>>& test) {
   return fmt::format("{}_{}", std::get<0>(test.param).name, Name(std::get<1>(test.param)));
