@@ -29,7 +29,8 @@ std::string SequencesText(const ModelSpec& spec, int32_t tokens, int32_t memory_
   DenseKv kv = {.layers = spec.layer_count(),
                 .kv_heads = spec.kv_heads,
                 .head_dim = spec.head_dim,
-                .dtype = DType::kF16};
+                .dtype = DType::kF16,
+                .latent_width = spec.latent.width()};
   for (const LayerSpec& layer : spec.layers) kv.windows.push_back(layer.window);
   const KvLayout layout = DenseLayout(kv);
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));

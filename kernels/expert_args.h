@@ -14,6 +14,12 @@ enum class RouterScore : uint8_t {
   kSigmoid,
 };
 
+// How good a group of experts is.
+enum class GroupScore : uint8_t {
+  kBestTwo,  // the sum of the scores of its two best experts
+  kBest,     // the score of its best expert
+};
+
 // How a row chooses its experts by the logits of the router. All in float32.
 struct RouterArgs {
   RouterScore score = RouterScore::kSoftmax;
@@ -21,9 +27,10 @@ struct RouterArgs {
   // [experts]: added to the scores when experts are chosen, but not to their weights. Null: none.
   const Vector* selection_bias = nullptr;
   // Experts in `groups` equal groups of consecutive ones: only experts of the best
-  // `groups_per_token` groups are chosen. A group is as good as the sum of its two best experts.
+  // `groups_per_token` groups are chosen.
   int32_t groups = 1;
   int32_t groups_per_token = 1;
+  GroupScore group_score = GroupScore::kBestTwo;
 };
 
 // What an expert makes of its products g = gate x and u = up x. Without a limit: silu(g) · u. With

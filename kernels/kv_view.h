@@ -25,8 +25,9 @@ struct KvLayerPlace {
 // of K of one head in one layer of one block is base + block·block_stride + index·layer_stride +
 // head·head_stride, where `index` is that of the layer's place; V of that head lies value_offset
 // after it. Inside the head, V is [token][dim]; K is [token][dim], or [dim][token] when
-// `k_dim_major` (the CPU backend's choice: 16 tokens are then one vector). Strides and offsets are
-// in bytes. Does not own the memory.
+// `k_dim_major` (the CPU backend's choice: 16 tokens are then one vector). With one plane for both
+// (latents), value_offset is 0 and the plane is [token][dim]. Strides and offsets are in bytes.
+// Does not own the memory.
 struct KvView {
   std::byte* base = nullptr;
   DType dtype = DType::kF32;  // kF32, kF16, kBF16 or kFp8
@@ -43,6 +44,7 @@ struct KvView {
   int32_t groups = 1;                    // cache groups
   const KvLayerPlace* places = nullptr;  // by layer; null: one group with all layers in order
 
+  bool one_plane() const { return value_offset == 0; }
   KvLayerPlace PlaceOf(int32_t layer) const {
     return places == nullptr ? KvLayerPlace{0, layer} : places[layer];
   }

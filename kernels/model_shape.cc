@@ -24,6 +24,8 @@ std::string_view Describe(OpVariant variant) {
       return "norms of q and k after the rotary embedding";
     case OpVariant::kResidualGemm:
       return "layers without input norms";
+    case OpVariant::kLatentAttention:
+      return "multi-head latent attention";
     case OpVariant::kRouting:
       return "a router with sigmoid scores, a selection bias, groups or a scale";
     case OpVariant::kAttentionSinks:

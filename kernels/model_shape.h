@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/latent_ops.h"
 #include "kernels/step_input.h"
 
 namespace baton {
@@ -20,6 +21,7 @@ enum class OpVariant : uint8_t {
   kHeadLayerNorm,      // FamilyOps::HeadLayerNorm
   kHeadNormAfterRope,  // RopeArgs::norm_after_rope
   kResidualGemm,       // GEMMs of the residual itself, in layers without input norms
+  kLatentAttention,    // LatentOps
   kRouting,            // any member of RouterArgs but the default
   kAttentionSinks,     // AttentionArgs::sinks
   kSoftCap,            // AttentionArgs::cap, FamilyOps::SoftCap
@@ -40,6 +42,7 @@ struct ModelShape {
   int32_t experts_per_token = 0;
   int32_t expert_width = 0;  // intermediate size of one expert
   bool fp8_kv = false;       // the KV cache is in FP8 (E4M3)
+  LatentShape latent = {};
   std::vector<OpVariant> variants = {};
 };
 

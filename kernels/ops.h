@@ -13,6 +13,7 @@
 #include "kernels/expert_args.h"
 #include "kernels/family_ops.h"
 #include "kernels/kv_view.h"
+#include "kernels/latent_ops.h"
 #include "kernels/model_shape.h"
 #include "kernels/sampling.h"
 #include "kernels/step_input.h"
@@ -102,6 +103,8 @@ class Ops {
   // The ops that only some model families need; null when the backend has none of them. CheckModel
   // refuses models that need more than it has.
   virtual FamilyOps* family_ops() { return nullptr; }
+  // The ops of multi-head latent attention; null when the backend has none of them.
+  virtual LatentOps* latent_ops() { return nullptr; }
 
   // Loads a weight. Several parts are stacked along their rows (q, k and v become one matrix).
   // Parts may have different types, but must have the same columns (HostMatrix::SameColumns). The

@@ -69,7 +69,8 @@ KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
                       .block_tokens = options.block_tokens,
                       .dtype = options.dtype,
                       .k_dim_major = traits.k_dim_major,
-                      .windows = traits.windows});
+                      .windows = traits.windows,
+                      .latent_width = traits.latent_width});
 }
 
 StatusOr<OwnedArena> OpenArena(const ArenaSpec& spec, const ModelTraits& traits, Device& device) {

@@ -61,6 +61,7 @@ ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
           .block_token_multiple = needs.block_token_multiple,
           .windows = WindowsOf(spec, needs.cache_groups),
           .k_dim_major = needs.k_dim_major,
+          .latent_width = spec.latent.width(),
           .fp8_kv = decoder.limits().fp8_kv,
           .fingerprint = decoder.fingerprint()};
 }

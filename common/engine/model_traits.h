@@ -21,7 +21,8 @@ struct ModelTraits {
   // layers read all tokens.
   std::vector<int32_t> windows = {};
   bool k_dim_major = false;
-  bool fp8_kv = false;  // the model was loaded for an FP8 KV cache
+  int32_t latent_width = 0;  // DenseKv::latent_width
+  bool fp8_kv = false;       // the model was loaded for an FP8 KV cache
   Hash128 fingerprint = {};
 };
 

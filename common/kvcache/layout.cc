@@ -15,7 +15,6 @@ namespace {
 
 constexpr size_t kMaxPlaneName = 32;
 constexpr int32_t kMaxHeads = 4096;
-constexpr int32_t kMaxDim = 4096;
 constexpr int32_t kMaxBlockTokens = 1024;
 constexpr int32_t kMaxSlidingWindow = 1 << 28;
 
@@ -42,7 +41,7 @@ Status CheckPlane(const KvPlane& plane) {
   BATON_RETURN_IF_ERROR(
       CheckRange(fmt::format("heads of plane {}", plane.name), plane.heads, 1, kMaxHeads));
   BATON_RETURN_IF_ERROR(
-      CheckRange(fmt::format("dim of plane {}", plane.name), plane.dim, 1, kMaxDim));
+      CheckRange(fmt::format("dim of plane {}", plane.name), plane.dim, 1, kMaxPlaneDim));
   if (ShapeOf(plane.dtype).elements != 1) {
     return InvalidArgument("KV layout: dtype of plane {} is {}; it must be f32, f16, bf16 or fp8",
                            plane.name,
@@ -100,6 +99,21 @@ size_t LayerBytes(const KvCacheGroup& group, const KvShard& shard, int32_t block
 
 size_t CeilDiv(size_t value, size_t divisor) {
   return (value + divisor - 1) / divisor;
+}
+
+std::vector<KvPlane> PlanesOf(const DenseKv& kv) {
+  if (kv.latent_width > 0) {
+    return {{.name = "latent",
+             .heads = 1,
+             .dim = kv.latent_width,
+             .dtype = kv.dtype,
+             .sharded = false}};
+  }
+  const KvPlane v = {.name = "v", .heads = kv.kv_heads, .dim = kv.head_dim, .dtype = kv.dtype};
+  KvPlane k = v;
+  k.name = "k";
+  if (kv.k_dim_major) k.order = KvOrder::kDimMajor;
+  return {k, v};
 }
 
 // Layers with all tokens come first, because 0 is the smallest window.
@@ -224,10 +238,7 @@ Status KvLayout::Validate() const {
 }
 
 KvLayout DenseLayout(const DenseKv& kv) {
-  const KvPlane v = {.name = "v", .heads = kv.kv_heads, .dim = kv.head_dim, .dtype = kv.dtype};
-  KvPlane k = v;
-  k.name = "k";
-  if (kv.k_dim_major) k.order = KvOrder::kDimMajor;
+  const std::vector<KvPlane> planes = PlanesOf(kv);
   KvLayout layout;
   layout.block_tokens = kv.block_tokens;
   const std::map<int32_t, std::vector<int32_t>> windows = LayersByWindow(kv);
@@ -237,7 +248,7 @@ KvLayout DenseLayout(const DenseKv& kv) {
     for (size_t part = 0; part < parts; ++part) {
       KvCacheGroup& group = layout.groups.emplace_back();
       group.sliding_window = window;
-      group.planes = {k, v};
+      group.planes = planes;
       // Neighbours are in different cache groups, so that the layers of a pipeline stage fill equal
       // parts of the blocks of all of them.
       for (size_t i = part; i < layers.size(); i += parts) group.layers.push_back(layers[i]);
@@ -321,23 +332,25 @@ KvView MakeView(const KvLayout& layout,
   const auto& planes = layout.groups[0].planes;
   const bool alike = std::ranges::all_of(
       layout.groups, [&](const KvCacheGroup& group) { return group.planes == planes; });
-  BATON_CHECK(alike && planes.size() == 2 && std::cmp_equal(places.size(), shard.layer_count),
-              "kernels have no view of the layout {}",
-              layout.ToString());
-  const KvPlane& k = layout.groups[0].planes[0];
+  const bool latent = planes.size() == 1 && !planes[0].sharded;
+  BATON_CHECK(
+      alike && (latent || planes.size() == 2) && std::cmp_equal(places.size(), shard.layer_count),
+      "kernels have no view of the layout {}",
+      layout.ToString());
+  const KvPlane& k = planes[0];
   const auto head = static_cast<int64_t>(k.head_bytes(layout.block_tokens));
   KvView view;
   view.base = base;
   view.dtype = k.dtype;
   view.blocks = blocks;
   view.layers = shard.layer_count;
-  view.kv_heads = shard.head_count;
+  view.kv_heads = HeadsOf(k, shard);
   view.head_dim = k.dim;
   view.block_tokens = layout.block_tokens;
   view.k_dim_major = k.order == KvOrder::kDimMajor;
   view.head_stride = head;
-  view.value_offset = head * shard.head_count;
-  view.layer_stride = 2 * view.value_offset;
+  view.value_offset = latent ? 0 : head * view.kv_heads;
+  view.layer_stride = head * view.kv_heads * static_cast<int64_t>(planes.size());
   view.block_stride = static_cast<int64_t>(ShardBlockBytes(layout, shard));
   view.groups = static_cast<int32_t>(layout.groups.size());
   if (view.groups > 1) view.places = places.data();

@@ -17,7 +17,8 @@ namespace baton {
 
 inline constexpr int32_t kMaxLayers = 1024;  // of a model
 inline constexpr int32_t kMaxCacheGroups = 64;
-inline constexpr int32_t kMaxPlanes = 8;  // of a cache group
+inline constexpr int32_t kMaxPlanes = 8;       // of a cache group
+inline constexpr int32_t kMaxPlaneDim = 4096;  // KvPlane::dim
 
 enum class KvOrder : uint8_t {
   kTokenMajor,  // [token][dim]
@@ -82,7 +83,7 @@ struct KvLayout {
   Status Validate() const;
 };
 
-// The layout of models that have K and V of the same shape in every layer.
+// The layout of models that have K and V, or a latent, of the same shape in every layer.
 struct DenseKv {
   int32_t layers = 0;
   int32_t kv_heads = 0;
@@ -91,9 +92,14 @@ struct DenseKv {
   DType dtype = DType::kF32;
   bool k_dim_major = false;
   std::vector<int32_t> windows = {};  // by layer, as KvCacheGroup::sliding_window; empty: all 0
+  // Not 0: a layer has one plane of this many numbers for each token, which stands for K and V of
+  // all heads (multi-head latent attention). Then kv_heads, head_dim and k_dim_major have no
+  // effect.
+  int32_t latent_width = 0;
 };
 
-// Cache groups with the planes "k" and "v", each of layers with one window. Layers of one window
+// Cache groups with the planes "k" and "v", or with the replicated plane "latent", each of layers
+// with one window. Layers of one window
 // are in several cache groups where a block that holds all of them would be larger than another
 // window's. Layer groups are those of ChooseLayerGroups.
 KvLayout DenseLayout(const DenseKv& kv);

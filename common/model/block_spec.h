@@ -44,6 +44,19 @@ std::string_view Name(ResidualForm form);
 std::string_view Name(QkNorm norm);
 std::string_view Name(FeedForward kind);
 
+// Multi-head latent attention (arXiv:2405.04434): queries, and keys and values of all heads, are
+// computed from a latent each.
+struct LatentSpec {
+  int32_t q_rank = 0;     // size of the latent of queries; 0: they are computed from the input
+  int32_t rank = 0;       // size of the latent of keys and values; 0: no latent attention
+  int32_t nope_dim = 0;   // numbers of a q or k head that are not rotated
+  int32_t rope_dim = 0;   // numbers behind them that are; those of k are the same in all heads
+  int32_t value_dim = 0;  // numbers of a v head
+
+  // The numbers of a token in the KV cache.
+  int32_t width() const { return rank + rope_dim; }
+};
+
 struct MoeSpec {
   int32_t experts = 0;
   int32_t experts_per_token = 0;
@@ -53,6 +66,7 @@ struct MoeSpec {
   bool selection_bias = false;  // RouterArgs::selection_bias
   int32_t groups = 1;           // RouterArgs::groups
   int32_t groups_per_token = 1;
+  GroupScore group_score = GroupScore::kBestTwo;
   float scale = 1;                  // multiplies the chosen experts' weights
   int32_t shared_intermediate = 0;  // size of the network of all tokens beside the experts; or 0
   bool shared_gate = false;         // its output is multiplied by a sigmoid of the input

@@ -8,6 +8,7 @@
 #include "common/model/decoder_graphs.h"
 #include "common/model/decoder_weights.h"
 #include "common/model/fingerprint.h"
+#include "common/model/latent_graph.h"
 #include "common/model/op_variants.h"
 #include "kernels/graph/run_graph.h"
 
@@ -42,6 +43,7 @@ class Decoder::Impl {
                                          .experts_per_token = spec_.moe.experts_per_token,
                                          .expert_width = spec_.moe.intermediate,
                                          .fp8_kv = limits_.fp8_kv,
+                                         .latent = LatentShapeOf(spec_, plan_),
                                          .variants = VariantsOf(spec_)});
     if (!runs.ok())
       return Annotate(runs, fmt::format("the model cannot run on {}", ops_.device().name()));

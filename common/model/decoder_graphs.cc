@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/model/latent_graph.h"
 #include "kernels/graph/fuse_add_norm.h"
 #include "kernels/graph/place_exchanges.h"
 
@@ -25,7 +26,8 @@ class DecoderValues {
   DecoderValues(const ModelSpec& spec, const RankPlan& plan, DType dtype) {
     const bool gathers = plan.mode == ExchangeMode::kGather;
     const int64_t head_dim = spec.head_dim;
-    const int64_t q_cols = (gathers ? spec.heads : plan.heads.q_heads) * head_dim;
+    const int64_t q_cols =
+        int64_t{gathers ? spec.heads : plan.heads.q_heads} * spec.output_head_dim();
     const int64_t qkv_cols = (plan.heads.q_heads + 2 * plan.heads.kv_heads) * head_dim;
     const auto width = [gathers](int64_t whole, const std::optional<IndexRange>& held) {
       return !gathers && held ? held->size() : whole;
@@ -58,13 +60,18 @@ class StageBuilder {
                const DecoderWeights& weights,
                const DecoderValues& values,
                bool logits)
-      : spec_(spec), plan_(plan), weights_(weights), values_(values), logits_(logits) {}
+      : spec_(spec),
+        plan_(plan),
+        weights_(weights),
+        values_(values),
+        logits_(logits),
+        latent_(spec, plan, weights.rope, values.qkv.dtype) {}
 
   graph::StepGraph Build() {
     Enter();
     const auto layers = static_cast<int32_t>(plan_.layers.size());
     for (int32_t layer = 0; layer < layers; ++layer) {
-      const ValueId qkv = WriteKv(layer);
+      const ValueId qkv = spec_.latent_attention() ? WriteLatents(layer) : WriteKv(layer);
       const bool last = plan_.last_stage() && layer + 1 == layers;
       if (last && !logits_) break;
       FinishLayer(layer, Attend(layer, qkv, last));
@@ -174,6 +181,13 @@ class StageBuilder {
     return rotated;
   }
 
+  // Writes the latents of every row into the KV cache. Returns what queries are computed of.
+  ValueId WriteLatents(int32_t layer) {
+    latent_.AppendWrite(normed_, weights_.layers[static_cast<size_t>(layer)].latent, layer, graph_);
+    graph_.Append(graph::KvWrittenOp{NumberOf(layer)});
+    return normed_;
+  }
+
   // The norms of q and k whose weights are [q | k] of all heads.
   ValueId NormQk(ValueId qkv, const Vector& weight) {
     const ValueId normed = New(values_.qkv);
@@ -211,8 +225,24 @@ class StageBuilder {
             .owns_kv_heads = q.begin % group == 0};
   }
 
+  // Attention over latents: the heads' means of latents, of logit rows in the last layer, become
+  // their outputs.
+  ValueId AttendLatents(int32_t layer, ValueId x, bool last) {
+    const LatentWeights& weights = weights_.layers[static_cast<size_t>(layer)].latent;
+    ValueId means = latent_.AppendAttention(x, weights, {.layer = layer, .last = last}, graph_);
+    if (last) {
+      rows_ = RowCount::kLogits;
+      means = GatherRows(means, graph_.value(means));
+      residual_ = GatherRows(residual_, values_.residual);
+    }
+    const ValueId out = New(values_.attention, Gathered(plan_.ends.attention));
+    latent_.AppendValues(means, weights, out, graph_);
+    return out;
+  }
+
   // Attention of all rows. After the attention of the last layer, the step has only logit rows.
   ValueId Attend(int32_t layer, ValueId qkv, bool last) {
+    if (spec_.latent_attention()) return AttendLatents(layer, qkv, last);
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     const ValueId attention = New(values_.attention, Gathered(plan_.ends.attention));
     graph_.Append(graph::AttentionOp{
@@ -321,7 +351,8 @@ class StageBuilder {
                                 .scale = moe.scale,
                                 .selection_bias = weights.selection_bias.get(),
                                 .groups = moe.groups,
-                                .groups_per_token = moe.groups_per_token};
+                                .groups_per_token = moe.groups_per_token,
+                                .group_score = moe.group_score};
     graph_.Append(graph::ExpertsOp{.x = input,
                                    .args = {.router = weights.router.get(),
                                             .gate_up = weights.expert_gate_up,
@@ -387,6 +418,7 @@ class StageBuilder {
   const DecoderWeights& weights_;
   const DecoderValues& values_;
   const bool logits_;
+  const LatentGraph latent_;
 
   graph::StepGraph graph_;
   RowCount rows_ = RowCount::kStep;  // of new values

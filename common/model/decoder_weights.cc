@@ -1,181 +1,21 @@
 #include "common/model/decoder_weights.h"
 
-#include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
-#include <span>
 #include <utility>
 
-#include "common/model/kv_scales.h"
-#include "common/model/rope_frequencies.h"
+#include "common/model/latent_weights.h"
+#include "common/model/weight_loader.h"
 #include "common/model/weights_hash.h"
 
 namespace baton {
 namespace {
 
-// The rows or columns of a whole weight, and the range of them that is loaded (none: all).
-struct Extent {
-  int64_t size = 0;
-  std::optional<IndexRange> range = {};
-};
-
-// A weight to read from the source, and its rows (outputs).
-struct Part {
-  WeightId id;
-  Extent rows;
-};
-
-// Loads weights from a source into a backend. Without a backend, the same calls only check that the
-// source has the weights, in types and shapes that can be loaded: they read no content and return
-// null.
-class Loader {
- public:
-  Loader(const ModelSpec& spec, const WeightSource& source, const Bf16Layers& bf16)
-      : spec_(spec), source_(source), bf16_(bf16) {}
-  Loader(const ModelSpec& spec,
-         const WeightSource& source,
-         const Bf16Layers& bf16,
-         Ops& ops,
-         WeightsHasher& hasher)
-      : spec_(spec), source_(source), bf16_(bf16), ops_(&ops), hasher_(&hasher) {}
-
-  size_t bytes() const { return bytes_; }
-  // The weights that were asked for, in order.
-  std::vector<WeightId> TakeIds() { return std::exchange(ids_, {}); }
-
-  // Loads the parts as one matrix, concatenated along their rows.
-  StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<Part> parts,
-                                                const Extent& cols) {
-    std::vector<HostMatrix> views;
-    for (const Part& part : parts) {
-      BATON_ASSIGN_OR_RETURN(views.emplace_back(), GetMatrix(part, cols));
-    }
-    if (ops_ == nullptr) return std::unique_ptr<Matrix>();
-    for (const Part& part : parts) hasher_->Start(part.id);
-    auto loaded = ops_->LoadMatrix(views);
-    hasher_->Wait();
-    for (const Part& part : parts) source_.Release(part.id);
-    return Count(std::move(loaded));
-  }
-
-  StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const WeightId& gate,
-                                               const WeightId& up,
-                                               const Extent& rows) {
-    const Extent hidden{spec_.hidden};
-    BATON_ASSIGN_OR_RETURN(const HostMatrix gate_view, GetMatrix({gate, rows}, hidden));
-    BATON_ASSIGN_OR_RETURN(const HostMatrix up_view, GetMatrix({up, rows}, hidden));
-    if (ops_ == nullptr) return std::unique_ptr<Matrix>();
-    hasher_->Start(gate);
-    hasher_->Start(up);
-    auto loaded = ops_->LoadGateUp(gate_view, up_view);
-    hasher_->Wait();
-    source_.Release(gate);
-    source_.Release(up);
-    return Count(std::move(loaded));
-  }
-
-  // Loads the norm of the residual of this kind; `bias` is the kind of its bias.
-  StatusOr<std::unique_ptr<Vector>> LoadNorm(WeightKind kind,
-                                             WeightKind bias,
-                                             int32_t layer = -1,
-                                             float factor = 1) {
-    const Extent hidden{spec_.hidden};
-    const Part weight{{kind, layer, -1}, hidden};
-    if (spec_.norm != NormKind::kLayerWithBias) return LoadVectors({weight}, factor);
-    return LoadVectors({weight, {{bias, layer, -1}, hidden}}, factor);
-  }
-
-  // Loads the parts as one vector, concatenated. All numbers are multiplied by `factor`.
-  StatusOr<std::unique_ptr<Vector>> LoadVectors(std::initializer_list<Part> parts,
-                                                float factor = 1) {
-    std::vector<float> values;
-    for (const Part& part : parts) {
-      ids_.push_back(part.id);
-      if (ops_ == nullptr) {
-        BATON_RETURN_IF_ERROR(source_.CheckVector(part.id, part.rows.size));
-        continue;
-      }
-      hasher_->Start(part.id);
-      BATON_ASSIGN_OR_RETURN(const auto more,
-                             source_.GetVector(part.id, part.rows.size, part.rows.range));
-      values.insert(values.end(), more.begin(), more.end());
-    }
-    for (float& value : values) value *= factor;
-    return LoadVector(values);
-  }
-
-  // Loads the rotary embeddings.
-  Status LoadRope(DecoderWeights& to) {
-    std::vector<float> factors;
-    if (spec_.rope.file_factors) {
-      ids_.push_back({WeightKind::kRopeFactors});
-      BATON_ASSIGN_OR_RETURN(
-          factors, source_.GetVector({WeightKind::kRopeFactors}, spec_.rope.rotary_dim / 2));
-      for (const float factor : factors) {
-        // The negation also catches NaN.
-        if (!(factor > 0)) {
-          return InvalidArgument("rope_freqs.weight has the factor {}; it must be greater than 0",
-                                 factor);
-        }
-      }
-    }
-    const auto load = [&](const RopeFrequencies& from, RopeWeights& into) -> Status {
-      BATON_ASSIGN_OR_RETURN(into.inverse_frequencies, LoadVector(from.inverse));
-      into.magnitude = from.magnitude;
-      return OkStatus();
-    };
-    BATON_RETURN_IF_ERROR(load(ComputeRopeFrequencies(spec_.rope, factors), to.rope));
-    if (!spec_.window_rope) return OkStatus();
-    return load(ComputeRopeFrequencies(*spec_.window_rope, {}), to.window_rope.emplace());
-  }
-
-  // Loads the scales of the layer's FP8 KV cache, which are computed from weights.
-  StatusOr<std::unique_ptr<Vector>> LoadKvScales(int32_t layer,
-                                                 float rope_magnitude,
-                                                 const std::optional<IndexRange>& kv_heads) {
-    if (ops_ == nullptr) return std::unique_ptr<Vector>();
-    BATON_ASSIGN_OR_RETURN(const auto scales,
-                           ComputeKvScales(spec_, source_, layer, rope_magnitude, kv_heads));
-    return LoadVector(scales);
-  }
-
- private:
-  StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) {
-    if (ops_ == nullptr) return std::unique_ptr<Vector>();
-    return ops_->LoadVector(values);
-  }
-  StatusOr<HostMatrix> GetMatrix(const Part& part, const Extent& cols) {
-    ids_.push_back(part.id);
-    const MatrixSlice slice{.rows = part.rows.range, .cols = cols.range};
-    if (ops_ == nullptr) {
-      BATON_RETURN_IF_ERROR(source_.CheckMatrix(part.id, part.rows.size, cols.size, slice));
-      return HostMatrix();
-    }
-    BATON_ASSIGN_OR_RETURN(HostMatrix matrix,
-                           source_.GetMatrix(part.id, part.rows.size, cols.size, slice));
-    matrix.may_quantize = MayUseFp8(spec_, part.id, bf16_);
-    return matrix;
-  }
-  StatusOr<std::unique_ptr<Matrix>> Count(StatusOr<std::unique_ptr<Matrix>> matrix) {
-    if (matrix.ok()) bytes_ += (*matrix)->bytes();
-    return matrix;
-  }
-
-  const ModelSpec& spec_;
-  const WeightSource& source_;
-  const Bf16Layers bf16_;
-  Ops* const ops_ = nullptr;
-  WeightsHasher* const hasher_ = nullptr;  // null without ops_
-  size_t bytes_ = 0;
-  std::vector<WeightId> ids_;
-};
-
-Status LoadAttention(Loader& loader,
-                     const ModelSpec& spec,
-                     const DecoderSlice& slice,
-                     int32_t layer,
-                     LayerWeights& to) {
+Status LoadQkv(WeightLoader& loader,
+               const ModelSpec& spec,
+               const DecoderSlice& slice,
+               int32_t layer,
+               LayerWeights& to) {
   const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
   const Extent q{int64_t{spec.heads} * spec.head_dim, RowsOfHeads(slice.heads, spec.head_dim)};
   const Extent kv{int64_t{spec.kv_heads} * spec.head_dim,
@@ -206,8 +46,24 @@ Status LoadAttention(Loader& loader,
         to.sinks,
         loader.LoadVectors({{id(WeightKind::kAttentionSinks), {spec.heads, slice.heads}}}));
   }
+  return OkStatus();
+}
+
+Status LoadAttention(WeightLoader& loader,
+                     const ModelSpec& spec,
+                     const DecoderSlice& slice,
+                     int32_t layer,
+                     LayerWeights& to) {
+  if (spec.latent_attention()) {
+    BATON_RETURN_IF_ERROR(LoadLatent(loader, spec, slice, layer, to.latent));
+  } else {
+    BATON_RETURN_IF_ERROR(LoadQkv(loader, spec, slice, layer, to));
+  }
+  const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
+  const int32_t head_dim = spec.output_head_dim();
+  const Extent heads{int64_t{spec.heads} * head_dim, RowsOfHeads(slice.heads, head_dim)};
   const Extent outputs{spec.hidden, slice.hidden};
-  const Extent inputs{q.size, slice.hidden ? std::nullopt : q.range};
+  const Extent inputs{heads.size, slice.hidden ? std::nullopt : heads.range};
   BATON_ASSIGN_OR_RETURN(to.attention_output,
                          loader.LoadStacked({{id(WeightKind::kAttentionOutput), outputs}}, inputs));
   if (spec.o_bias) {
@@ -217,7 +73,7 @@ Status LoadAttention(Loader& loader,
   return OkStatus();
 }
 
-Status LoadDense(Loader& loader,
+Status LoadDense(WeightLoader& loader,
                  const ModelSpec& spec,
                  const DecoderSlice& slice,
                  int32_t layer,
@@ -238,7 +94,7 @@ Status LoadDense(Loader& loader,
   }
   BATON_ASSIGN_OR_RETURN(to.down, loader.LoadStacked({{id(WeightKind::kDown), outputs}}, inputs));
   if (!spec.mlp_bias) return OkStatus();
-  const Part up_bias{id(WeightKind::kUpBias), inner};
+  const WeightPart up_bias{id(WeightKind::kUpBias), inner};
   if (spec.gated()) {
     BATON_ASSIGN_OR_RETURN(to.gate_up_bias,
                            loader.LoadVectors({{id(WeightKind::kGateBias), inner}, up_bias}));
@@ -250,7 +106,7 @@ Status LoadDense(Loader& loader,
 }
 
 // The feed-forward network of all tokens beside the experts.
-Status LoadShared(Loader& loader,
+Status LoadShared(WeightLoader& loader,
                   const ModelSpec& spec,
                   const DecoderSlice& slice,
                   int32_t layer,
@@ -271,7 +127,7 @@ Status LoadShared(Loader& loader,
   return OkStatus();
 }
 
-Status LoadExperts(Loader& loader,
+Status LoadExperts(WeightLoader& loader,
                    const ModelSpec& spec,
                    const DecoderSlice& slice,
                    int32_t layer,
@@ -313,7 +169,7 @@ Status LoadExperts(Loader& loader,
   return spec.moe.shared_intermediate > 0 ? LoadShared(loader, spec, slice, layer, to) : OkStatus();
 }
 
-Status LoadLayer(Loader& loader,
+Status LoadLayer(WeightLoader& loader,
                  const ModelSpec& spec,
                  const DecoderLoadOptions& options,
                  int32_t layer,
@@ -349,7 +205,7 @@ Status LoadLayer(Loader& loader,
 }
 
 // Loads the slice of the options, in the order of the layers.
-StatusOr<DecoderWeights> LoadSlice(Loader& loader,
+StatusOr<DecoderWeights> LoadSlice(WeightLoader& loader,
                                    const ModelSpec& spec,
                                    const DecoderLoadOptions& options) {
   const DecoderSlice& slice = options.slice;
@@ -404,7 +260,7 @@ StatusOr<DecoderWeights> LoadSlice(Loader& loader,
 StatusOr<std::vector<WeightId>> CheckWeights(const ModelSpec& spec,
                                              const WeightSource& source,
                                              const DecoderLoadOptions& options) {
-  Loader check(spec, source, options.bf16);
+  WeightLoader check(spec, source, options.bf16);
   BATON_RETURN_IF_ERROR(LoadSlice(check, spec, {}).status());
   std::vector<WeightId> weights = check.TakeIds();
   BATON_RETURN_IF_ERROR(LoadSlice(check, spec, {.slice = options.slice}).status());
@@ -447,7 +303,7 @@ StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                         .layer_count = spec.layer_count(),
                         .experts = spec.moe.experts,
                         .share = options.hashed});
-  Loader loader(spec, source, options.bf16, ops, hasher);
+  WeightLoader loader(spec, source, options.bf16, ops, hasher);
   BATON_ASSIGN_OR_RETURN(DecoderWeights weights, LoadSlice(loader, spec, options));
   weights.hash = hasher.Finish(all);
   return weights;

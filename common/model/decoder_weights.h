@@ -14,6 +14,19 @@
 
 namespace baton {
 
+// Packed weights of multi-head latent attention. What computes the latents is whole on each rank.
+struct LatentWeights {
+  std::unique_ptr<Matrix> q_down;  // [latent of queries][hidden], or null
+  std::unique_ptr<Vector> q_down_bias;
+  std::unique_ptr<Vector> q_norm;
+  std::unique_ptr<Matrix> q;        // [heads · head_dim][latent of queries, or hidden]
+  std::unique_ptr<Matrix> kv_down;  // [LatentSpec::width()][hidden]
+  std::unique_ptr<Vector> kv_down_bias;
+  std::unique_ptr<Vector> kv_norm;
+  std::vector<std::unique_ptr<Matrix>> keys;    // by head: LatentQueryArgs::keys
+  std::vector<std::unique_ptr<Matrix>> values;  // by head: LatentValueArgs::values
+};
+
 // Packed weights of one transformer layer. Dense layers have gate_up and down; MoE layers have the
 // router and the expert fields. Norms, biases and all else that the model does not have are null.
 // The norms of the residual have the weight, and behind it the bias, if any. In shapes,
@@ -28,8 +41,9 @@ struct LayerWeights {
   std::unique_ptr<Vector> k_norm;
   std::unique_ptr<Vector> qk_norm;           // [q | k] of all heads: kProjection, kHeadLayer
   std::unique_ptr<Vector> sinks;             // [heads]
+  LatentWeights latent;                      // in place of qkv
   std::unique_ptr<Vector> kv_scales;         // for an FP8 KV cache (kv_scales.h)
-  std::unique_ptr<Matrix> attention_output;  // [hidden][heads · head_dim]
+  std::unique_ptr<Matrix> attention_output;  // [hidden][heads · output_head_dim()]
   std::unique_ptr<Vector> attention_output_bias;
   std::unique_ptr<Vector> attention_post_norm;
   std::unique_ptr<Vector> feed_forward_norm;

@@ -17,12 +17,31 @@ namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
+// The heads, and what the KV cache has of them.
+std::string HeadsText(const ModelSpec& spec) {
+  if (!spec.latent_attention()) {
+    return fmt::format(
+        "{} heads, {} KV heads, head dimension {}", spec.heads, spec.kv_heads, spec.head_dim);
+  }
+  const LatentSpec& latent = spec.latent;
+  const std::string queries =
+      latent.q_rank > 0 ? fmt::format(", queries of a latent of {}", latent.q_rank) : "";
+  return fmt::format(
+      "{} heads, head dimension {} ({} with rope), {} of values, keys and values of a latent of "
+      "{}{}",
+      spec.heads,
+      spec.head_dim,
+      latent.rope_dim,
+      latent.value_dim,
+      latent.rank,
+      queries);
+}
+
 std::string AttentionText(const ModelSpec& spec) {
-  std::string text = fmt::format(
-      "{} heads, {} KV heads, head dimension {}", spec.heads, spec.kv_heads, spec.head_dim);
+  std::string text = HeadsText(spec);
   if (spec.qk_norm != QkNorm::kNone) text += ", q and k normalised";
   if (spec.qk_norm > QkNorm::kHead) text += fmt::format(" ({})", Name(spec.qk_norm));
-  if (spec.qkv_bias) text += ", q, k and v biases";
+  if (spec.qkv_bias) text += spec.latent_attention() ? ", biases" : ", q, k and v biases";
   if (spec.o_bias) text += ", output bias";
   const auto sliding = std::count_if(
       spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) { return l.window > 0; });
@@ -217,9 +236,10 @@ ModelDescription DescribeModel(const OpenedModel& model) {
   lines.push_back({"rope", RopeText(spec.rope)});
   lines.push_back({"end tokens", fmt::format("{}", fmt::join(spec.eos, ", "))});
   lines.push_back({"KV per token",
-                   fmt::format("{} bytes at 16 bits, {} at 32 bits",
+                   fmt::format("{} bytes at 16 bits, {} at 32 bits{}",
                                spec.KvBytesPerToken(2),
-                               spec.KvBytesPerToken(4))});
+                               spec.KvBytesPerToken(4),
+                               spec.latent_attention() ? ", on each tensor-parallel rank" : "")});
   const bool has_windows =
       std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.window > 0; });
   if (has_windows) lines.push_back({"KV at 16 bits", WindowsText(spec)});

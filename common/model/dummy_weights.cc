@@ -24,6 +24,8 @@ bool IsNorm(WeightKind kind) {
     case WeightKind::kFeedForwardPostNorm:
     case WeightKind::kQueryNorm:
     case WeightKind::kKeyNorm:
+    case WeightKind::kQueryDownNorm:
+    case WeightKind::kLatentNorm:
       return true;
     default:
       return false;

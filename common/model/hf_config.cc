@@ -12,6 +12,7 @@
 #include "common/model/config_fields.h"
 #include "common/model/hf_experts.h"
 #include "common/model/hf_families.h"
+#include "common/model/hf_latent.h"
 #include "common/model/hf_rope.h"
 
 namespace baton {
@@ -358,7 +359,9 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
     spec.bos = fields.Int("bos_token_id", 0, ModelSpec::kMaxVocabulary);
   AddEndTokens(fields, spec);
   BATON_RETURN_IF_ERROR(fields.status());
+  if (HasLatentAttention(spec.family)) BATON_RETURN_IF_ERROR(ReadLatent(fields, spec));
   BATON_RETURN_IF_ERROR(ReadRope(family, fields, spec));
+  if (HasLatentAttention(spec.family)) BATON_RETURN_IF_ERROR(ReadLatentRope(fields, spec));
   BATON_RETURN_IF_ERROR(ReadWindows(fields, spec));
   BATON_RETURN_IF_ERROR(ReadRotaryLayers(fields, spec));
   if (HasExperts(spec.family)) BATON_RETURN_IF_ERROR(ReadExperts(fields, spec));

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include <fmt/ranges.h>
 
 #include "common/kvcache/layout.h"
 
@@ -14,7 +18,15 @@ namespace {
 // The key of the number of experts. That of published checkpoints and that of transformers 5 may
 // differ.
 std::string_view KeyOfExperts(const JsonFields& fields, ModelFamily family) {
-  if (family == ModelFamily::kDots1 || family == ModelFamily::kGlm4Moe) return "n_routed_experts";
+  switch (family) {
+    case ModelFamily::kDots1:
+    case ModelFamily::kGlm4Moe:
+    case ModelFamily::kDeepSeekV2:
+    case ModelFamily::kDeepSeekV3:
+      return "n_routed_experts";
+    default:
+      break;
+  }
   return fields.Has("num_experts") ? "num_experts" : "num_local_experts";
 }
 
@@ -58,23 +70,96 @@ Status ReadQwen(JsonFields& fields, ModelSpec& spec) {
   return fields.status();
 }
 
-// The router of DeepSeek-V3, which dots.llm1 and GLM-4.5 have: sigmoid scores, a bias that only
-// selects, and groups. The first layers are dense.
-Status ReadDeepSeek(JsonFields& fields, ModelSpec& spec) {
-  const bool glm = spec.family == ModelFamily::kGlm4Moe;
-  MoeSpec& moe = spec.moe;
-  moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
+// What a configuration of the families with DeepSeek's experts has where it states nothing.
+struct DeepSeekDefaults {
+  bool normalize = false;
+  double scale = 1;
+  int32_t groups = 1;
+  int32_t groups_per_token = 1;
+  int32_t shared_experts = 0;
+  int32_t dense_layers = 0;
+};
+
+DeepSeekDefaults DefaultsOf(ModelFamily family) {
+  switch (family) {
+    case ModelFamily::kGlm4Moe:
+      return {.normalize = true, .shared_experts = 1, .dense_layers = 1};
+    case ModelFamily::kDeepSeekV2:
+      return {.shared_experts = 2};
+    case ModelFamily::kDeepSeekV3:
+      return {.normalize = true,
+              .scale = 2.5,
+              .groups = 8,
+              .groups_per_token = 4,
+              .shared_experts = 1,
+              .dense_layers = 3};
+    default:
+      return {};
+  }
+}
+
+Status RefuseText(JsonFields& fields,
+                  std::string_view key,
+                  std::initializer_list<std::string_view> supported) {
+  const std::string found = fields.TextOr(key, *supported.begin());
+  BATON_RETURN_IF_ERROR(fields.status());
+  if (std::ranges::find(supported, found) != supported.end()) return OkStatus();
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "{}: {} is {}; supported: {}",
+                    fields.file(),
+                    key,
+                    found,
+                    fmt::join(supported, ", "));
+}
+
+// The router of DeepSeek-V2: softmax scores, whose weights are not normalised. A group of experts
+// is as good as its best one.
+Status ReadV2Router(JsonFields& fields, MoeSpec& moe) {
+  BATON_RETURN_IF_ERROR(RefuseText(fields, "scoring_func", {"softmax"}));
+  BATON_RETURN_IF_ERROR(RefuseText(fields, "topk_method", {"greedy", "group_limited_greedy"}));
+  if (moe.normalize) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: norm_topk_prob is true; deepseek_v2 is supported with false only",
+                      fields.file());
+  }
+  moe.group_score = GroupScore::kBest;
+  if (fields.TextOr("topk_method", "greedy") == "greedy") moe.groups = moe.groups_per_token = 1;
+  return fields.status();
+}
+
+// The router of DeepSeek-V3: sigmoid scores, a bias that only selects, and groups.
+Status ReadV3Router(JsonFields& fields, MoeSpec& moe) {
+  BATON_RETURN_IF_ERROR(RefuseText(fields, "scoring_func", {"sigmoid"}));
+  BATON_RETURN_IF_ERROR(RefuseText(fields, "topk_method", {"noaux_tc"}));
   moe.score = RouterScore::kSigmoid;
   moe.selection_bias = true;
-  moe.normalize = fields.BoolOr("norm_topk_prob", glm);
-  moe.scale =
-      static_cast<float>(fields.NumberOr("routed_scaling_factor", 1, 1e-6, ModelSpec::kMaxScale));
-  moe.groups = fields.IntOr("n_group", 1, 1, ModelSpec::kMaxExperts);
-  moe.groups_per_token = fields.IntOr("topk_group", 1, 1, ModelSpec::kMaxExperts);
-  const int64_t shared = fields.IntOr("n_shared_experts", glm ? 1 : 0, 0, ModelSpec::kMaxExperts);
+  return OkStatus();
+}
+
+// The experts of DeepSeek, whose third router dots.llm1 and GLM-4.5 have, too. The first layers are
+// dense.
+Status ReadDeepSeek(JsonFields& fields, ModelSpec& spec) {
+  const DeepSeekDefaults defaults = DefaultsOf(spec.family);
+  MoeSpec& moe = spec.moe;
+  moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
+  moe.normalize = fields.BoolOr("norm_topk_prob", defaults.normalize);
+  moe.scale = static_cast<float>(
+      fields.NumberOr("routed_scaling_factor", defaults.scale, 1e-6, ModelSpec::kMaxScale));
+  moe.groups = fields.IntOr("n_group", defaults.groups, 1, ModelSpec::kMaxExperts);
+  moe.groups_per_token =
+      fields.IntOr("topk_group", defaults.groups_per_token, 1, ModelSpec::kMaxExperts);
+  const bool second = spec.family == ModelFamily::kDeepSeekV2;
+  BATON_RETURN_IF_ERROR(second ? ReadV2Router(fields, moe) : ReadV3Router(fields, moe));
+  const int64_t shared =
+      fields.IntOr("n_shared_experts", defaults.shared_experts, 0, ModelSpec::kMaxExperts);
   moe.shared_intermediate = static_cast<int32_t>(
       std::min<int64_t>(shared * moe.intermediate, int64_t{ModelSpec::kMaxIntermediate} + 1));
-  const int32_t dense = fields.IntOr("first_k_dense_replace", glm ? 1 : 0, 0, kMaxLayers);
+  if (fields.IntOr("moe_layer_freq", 1, 0, kMaxLayers) != 1) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: moe_layer_freq is not 1; only 1 is supported",
+                      fields.file());
+  }
+  const int32_t dense = fields.IntOr("first_k_dense_replace", defaults.dense_layers, 0, kMaxLayers);
   for (int32_t i = dense; i < spec.layer_count(); ++i) spec.layers[i].moe = true;
   return fields.status();
 }
@@ -103,6 +188,8 @@ bool HasExperts(ModelFamily family) {
     case ModelFamily::kGlm4Moe:
     case ModelFamily::kMiniMaxM2:
     case ModelFamily::kGptOss:
+    case ModelFamily::kDeepSeekV2:
+    case ModelFamily::kDeepSeekV3:
       return true;
     default:
       return false;
@@ -120,6 +207,8 @@ Status ReadExperts(JsonFields& fields, ModelSpec& spec) {
       return ReadQwen(fields, spec);
     case ModelFamily::kDots1:
     case ModelFamily::kGlm4Moe:
+    case ModelFamily::kDeepSeekV2:
+    case ModelFamily::kDeepSeekV3:
       return ReadDeepSeek(fields, spec);
     case ModelFamily::kGptOss:
       return ReadGptOss(fields, spec);

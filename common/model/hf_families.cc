@@ -176,6 +176,19 @@ constexpr HfFamily kFamilies[] = {
      .family = kGptNeox,
      .norm = NormKind::kLayerWithBias,
      .residual = ResidualForm::kParallelTwoNorms},
+    {.architecture = "DeepseekV2ForCausalLM",
+     .qkv_bias = kAttentionBias,
+     .o_bias = kAttentionBias,
+     .mlp_bias = kMlpBias,
+     .pairing = RopePairing::kAdjacent,
+     .head_dim = 64,
+     .family = kDeepSeekV2},
+    {.architecture = "DeepseekV3ForCausalLM",
+     .qkv_bias = kAttentionBias,
+     .o_bias = kAttentionBias,
+     .pairing = RopePairing::kAdjacent,
+     .head_dim = 64,
+     .family = kDeepSeekV3},
 };
 
 }  // namespace

@@ -20,11 +20,10 @@ double YarnMagnitude(double factor, double scale) {
 // arXiv:2309.00071, with DeepSeek's `mscale` and `mscale_all_dim` when the config has them.
 double YarnAttentionFactor(JsonFields& rope, double factor) {
   if (rope.Has("attention_factor")) return rope.Number("attention_factor", 1e-3, 1e3);
-  if (rope.Has("mscale") && rope.Has("mscale_all_dim")) {
-    return YarnMagnitude(factor, rope.Number("mscale", 1e-3, 1e3)) /
-           YarnMagnitude(factor, rope.Number("mscale_all_dim", 1e-3, 1e3));
-  }
-  return YarnMagnitude(factor, 1);
+  const double scale = rope.NumberOr("mscale", 0, 0, 1e3);
+  const double all = rope.NumberOr("mscale_all_dim", 0, 0, 1e3);
+  return scale > 0 && all > 0 ? YarnMagnitude(factor, scale) / YarnMagnitude(factor, all)
+                              : YarnMagnitude(factor, 1);
 }
 
 // Hunyuan's `dynamic` scaling: a theta that depends on neither the context nor the position.

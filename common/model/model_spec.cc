@@ -111,6 +111,16 @@ void CheckMoe(const MoeSpec& moe, SpecChecker& check) {
   if (moe.gate.limit != 0) check.Scale("limit of the experts' gate", moe.gate.limit);
 }
 
+void CheckLatent(const ModelSpec& spec, SpecChecker& check) {
+  const LatentSpec& latent = spec.latent;
+  check.Range("latent of queries", latent.q_rank, 0, ModelSpec::kMaxHidden);
+  check.Range("latent of keys and values", latent.rank, 1, ModelSpec::kMaxHidden);
+  check.Range("head dimension without rope", latent.nope_dim, 1, ModelSpec::kMaxHeadDim);
+  check.Range("head dimension with rope", latent.rope_dim, 2, ModelSpec::kMaxHeadDim);
+  check.Range("head dimension of values", latent.value_dim, 1, ModelSpec::kMaxHeadDim);
+  check.Range("numbers of a token in the KV cache", latent.width(), 1, kMaxPlaneDim);
+}
+
 }  // namespace
 
 std::string_view Name(RopeScaling scaling) {
@@ -154,6 +164,7 @@ Status ModelSpec::Validate(std::string_view file) const {
   check.Range("context length", context_length, 1, kMaxContext);
   check.Require(
       norm_epsilon > 0 && norm_epsilon < 1, "norm epsilon {} must be in (0, 1)", norm_epsilon);
+  if (latent_attention()) CheckLatent(*this, check);
   CheckRope(rope, head_dim, check);
   if (window_rope) CheckRope(*window_rope, head_dim, check);
 
@@ -226,10 +237,20 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
   add_if(spec.logit_cap != 0, "logit_cap", spec.logit_cap);
   add_if(spec.head_bias, "head_bias", true);
   add_if(spec.attention_sinks, "attention_sinks", true);
+  const LatentSpec& latent = spec.latent;
+  add_if(spec.latent_attention(),
+         "latent",
+         fmt::format("q {} kv {} nope {} rope {} value {}",
+                     latent.q_rank,
+                     latent.rank,
+                     latent.nope_dim,
+                     latent.rope_dim,
+                     latent.value_dim));
   const MoeSpec& moe = spec.moe;
   add_if(moe.score == RouterScore::kSigmoid, "moe.score", "sigmoid");
   add_if(moe.selection_bias, "moe.selection_bias", true);
   add_if(moe.groups != 1, "moe.groups", fmt::format("{} of {}", moe.groups_per_token, moe.groups));
+  add_if(moe.group_score == GroupScore::kBest, "moe.group_score", "best");
   add_if(moe.scale != 1, "moe.scale", moe.scale);
   add_if(moe.shared_intermediate != 0, "moe.shared_intermediate", moe.shared_intermediate);
   add_if(moe.shared_gate, "moe.shared_gate", true);

@@ -70,6 +70,8 @@ struct ModelSpec {
   NormKind norm = NormKind::kRms;
   ResidualForm residual = ResidualForm::kPreNorm;
   QkNorm qk_norm = QkNorm::kNone;
+  // With a rank: head_dim is that of q and k, and kv_heads is `heads`.
+  LatentSpec latent = {};
   FeedForward feed_forward = FeedForward::kSiluGated;
   float embedding_scale = 1;     // multiplies embeddings
   float residual_scale = 1;      // multiplies what attention and the feed-forward network add
@@ -77,7 +79,7 @@ struct ModelSpec {
   float attention_cap = 0;       // AttentionArgs::cap
   float logit_scale = 1;         // multiplies logits
   float logit_cap = 0;           // of logits, as attention_cap
-  bool qkv_bias = false;         // attention input biases (Qwen 2)
+  bool qkv_bias = false;         // attention input biases (Qwen 2); latents: of what gives them
   bool o_bias = false;           // attention output bias
   bool mlp_bias = false;         // feed-forward biases
   bool head_bias = false;        // of the output head
@@ -91,6 +93,9 @@ struct ModelSpec {
   std::vector<TokenId> eos;  // tokens that end a generation, as the model's files name them
   std::optional<TokenId> bos;
 
+  bool latent_attention() const { return latent.rank > 0; }
+  // Numbers of a head that attention yields.
+  int32_t output_head_dim() const { return latent_attention() ? latent.value_dim : head_dim; }
   bool input_norms() const { return residual != ResidualForm::kPostNorm; }
   bool post_norms() const {
     return residual == ResidualForm::kPreAndPostNorm || residual == ResidualForm::kPostNorm;
@@ -109,7 +114,8 @@ struct ModelSpec {
   HeadShape head_shape() const { return {heads, kv_heads, head_dim}; }
   // Bytes of KV per token when one number takes `number_bytes` bytes.
   size_t KvBytesPerToken(size_t number_bytes) const {
-    return layers.size() * 2 * kv_heads * head_dim * number_bytes;
+    const int64_t numbers = latent_attention() ? latent.width() : int64_t{2} * kv_heads * head_dim;
+    return layers.size() * static_cast<size_t>(numbers) * number_bytes;
   }
 
   // InvalidArgument naming `file`, the field that is out of bounds and its value.

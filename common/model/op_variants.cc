@@ -20,6 +20,7 @@ std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
   add_if(spec.qk_norm == QkNorm::kHeadLayer, OpVariant::kHeadLayerNorm);
   add_if(spec.qk_norm == QkNorm::kHeadAfterRope, OpVariant::kHeadNormAfterRope);
   add_if(!spec.input_norms(), OpVariant::kResidualGemm);
+  add_if(spec.latent_attention(), OpVariant::kLatentAttention);
   add_if(experts && (moe.score != RouterScore::kSoftmax || moe.selection_bias || moe.groups > 1 ||
                      moe.scale != 1),
          OpVariant::kRouting);

@@ -81,7 +81,9 @@ Status CheckDegrees(const ModelSpec& spec, const RankPlace& place, ExchangeMode 
   for (int32_t ranks = 1; ranks <= spec.heads; ++ranks) {
     if (CanDivide(spec, ranks, mode)) degrees.push_back(ranks);
   }
-  std::string sizes = fmt::format("{} heads and {} KV heads", spec.heads, spec.kv_heads);
+  std::string sizes = spec.latent_attention()
+                          ? fmt::format("{} heads", spec.heads)
+                          : fmt::format("{} heads and {} KV heads", spec.heads, spec.kv_heads);
   if (HasDense(spec)) sizes += fmt::format(", intermediate size {}", spec.intermediate);
   if (HasExperts(spec)) sizes += fmt::format(", {} experts", spec.moe.experts);
   if (SharedWidth(spec) > 0) sizes += fmt::format(", a shared expert of {}", SharedWidth(spec));
@@ -106,7 +108,7 @@ void DivideTensors(const ModelSpec& spec, RankPlan& plan) {
   plan.slice.vocab = RangeOf(plan.ends.vocab, rank);
   if (plan.mode == ExchangeMode::kGather) {
     for (int32_t r = 1; r <= ranks; ++r) {
-      plan.ends.attention.push_back(int64_t{r} * q_heads * spec.head_dim);
+      plan.ends.attention.push_back(int64_t{r} * q_heads * spec.output_head_dim());
     }
     plan.ends.hidden = Divide(spec.hidden, ranks);
     plan.slice.hidden = RangeOf(plan.ends.hidden, rank);
@@ -159,7 +161,9 @@ StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec,
   const auto stage = static_cast<size_t>(place.stage);
   plan.layers = {stage == 0 ? 0 : ends[stage - 1], ends[stage]};
   plan.slice.layers = plan.layers;
-  const IndexRange kv = plan.slice.kv_heads.value_or(IndexRange{0, spec.kv_heads});
+  // Every rank has the whole latent.
+  const IndexRange whole{0, spec.latent_attention() ? 0 : spec.kv_heads};
+  const IndexRange kv = spec.latent_attention() ? whole : plan.slice.kv_heads.value_or(whole);
   plan.kv_shard = {.first_layer = static_cast<int32_t>(plan.layers.begin),
                    .layer_count = static_cast<int32_t>(plan.layers.size()),
                    .first_head = static_cast<int32_t>(kv.begin),
@@ -167,9 +171,27 @@ StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec,
   return plan;
 }
 
+namespace {
+
+// The weights of attention in a layer.
+double AttentionWeights(const ModelSpec& spec) {
+  const double hidden = spec.hidden;
+  if (!spec.latent_attention()) {
+    return hidden * spec.head_dim * (2.0 * spec.heads + 2.0 * spec.kv_heads);
+  }
+  const LatentSpec& latent = spec.latent;
+  const double heads = spec.heads;
+  const double q_inputs = latent.q_rank > 0 ? latent.q_rank : hidden;
+  return hidden * (latent.q_rank + latent.width()) + q_inputs * heads * spec.head_dim +
+         heads * latent.rank * (latent.nope_dim + latent.value_dim) +
+         heads * latent.value_dim * hidden;
+}
+
+}  // namespace
+
 LayerCosts DecodeCosts(const ModelSpec& spec) {
   const double hidden = spec.hidden;
-  const double attention = hidden * spec.head_dim * (2.0 * spec.heads + 2.0 * spec.kv_heads);
+  const double attention = AttentionWeights(spec);
   LayerCosts costs;
   for (const LayerSpec& layer : spec.layers) {
     const MoeSpec& moe = spec.moe;

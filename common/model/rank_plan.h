@@ -15,7 +15,7 @@ namespace baton {
 // For each activation that the tensor-parallel ranks compute together: the first column after the
 // columns of each rank, in the order of the ranks. Empty: the activation is not gathered.
 struct ColumnEnds {
-  std::vector<int64_t> attention;     // of heads · head_dim
+  std::vector<int64_t> attention;     // of heads · output_head_dim()
   std::vector<int64_t> hidden;        // outputs of attention output and of down
   std::vector<int64_t> feed_forward;  // of the intermediate size
   std::vector<int64_t> shared;        // of the intermediate size of the shared expert

@@ -35,6 +35,15 @@ enum class WeightKind : uint8_t {
   kAttentionSinks,  // [heads]
   kQueryNorm,
   kKeyNorm,
+  // Multi-head latent attention:
+  kQueryDown,  // [latent of queries][hidden]
+  kQueryDownBias,
+  kQueryDownNorm,
+  kQueryUp,     // [heads · query dimension][latent of queries]
+  kLatentDown,  // [latent | rotated part of the keys][hidden]
+  kLatentDownBias,
+  kLatentNorm,
+  kLatentUp,  // by head, the rows of keys before those of values, [latent] each
   kFeedForwardNorm,
   kFeedForwardNormBias,
   kAttentionPostNorm,

@@ -6,13 +6,19 @@
 
 namespace baton::cpu {
 
+enum class KeyOrder : uint8_t {
+  kDimMajor,    // [dim][token]
+  kTokenMajor,  // [token][dim]
+};
+
 // Attention over the paged KV cache with the vectors of instruction set S. The operations of a
-// query have a fixed order: scores of 16 positions at a time (fma over the dimensions, in order);
-// with a cap, their tanh; their maximum, with that of a sink; vectors of 16 exponentials, added in
-// order of position, and the 16 lanes added in a fixed tree; the exponential of the sink; fma of
-// the values in order of position; one division. Several queries may be computed together, but no
-// sum contains terms of two queries.
-template <class S>
+// query have a fixed order: scores of 16 positions at a time (fma over the dimensions, in order),
+// or of one position with keys in kTokenMajor (fma of vectors of 16 dimensions, in order, and the
+// 16 lanes added in a fixed tree); with a cap, their tanh; their maximum, with that of a sink;
+// vectors of 16 exponentials, added in order of position, and the 16 lanes added in a fixed tree;
+// the exponential of the sink; fma of the values in order of position; one division. Several
+// queries may be computed together, but no sum contains terms of two queries.
+template <class S, KeyOrder kOrder>
 struct AttentionKernels {
   using F = typename S::F;
   using Vector = VectorKernels<S>;
@@ -24,7 +30,7 @@ struct AttentionKernels {
     int32_t begin;      // first visible position
     int32_t end;        // one past the last visible position
     float* scores;      // [positions], beginning at `base`
-    float* sum;         // [head_dim], the weighted sum of the values
+    float* sum;         // [value_dim], the weighted sum of the values
     const float* sink;  // AttentionTask::sinks of its head, or null
   };
 
@@ -61,7 +67,7 @@ struct AttentionKernels {
       const int32_t head = (first + i) % task.group;
       Query& query = queries[i];
       query.q = task.q + row * task.q_stride + head * task.head_dim;
-      query.out = task.out + row * task.out_stride + head * task.head_dim;
+      query.out = task.out + row * task.out_stride + head * task.value_dim;
       query.sink = task.sinks == nullptr ? nullptr : task.sinks + head;
       query.end = task.position + row + 1;
       query.begin = task.window > 0 && query.end > task.window ? query.end - task.window : 0;
@@ -70,7 +76,7 @@ struct AttentionKernels {
     const int64_t base = queries[0].begin / 16 * 16;
     const int64_t span = (queries[n - 1].end - base + 15) / 16 * 16;
     float* sums = task.scratch + n * span;
-    const int64_t sum_size = (task.head_dim + 15) / 16 * 16;
+    const int64_t sum_size = (task.value_dim + 15) / 16 * 16;
     for (int32_t i = 0; i < n; ++i) {
       queries[i].scores = task.scratch + i * span;
       queries[i].sum = sums + i * sum_size;
@@ -81,21 +87,25 @@ struct AttentionKernels {
   static void Together(const AttentionTask& task, Query* queries) {
     const int32_t base = queries[0].begin / 16 * 16;
     const int32_t end = queries[kN - 1].end;
-    Scores<kKind, kN>(task, queries, base, end);
+    if constexpr (kOrder == KeyOrder::kDimMajor) {
+      Scores<kKind, kN>(task, queries, base, end);
+    } else {
+      ScoresOfRows<kKind, kN>(task, queries, base, end);
+    }
     float total[kN];
     for (int i = 0; i < kN; ++i) total[i] = Softmax(queries[i], base, task);
     int32_t common_begin = queries[kN - 1].begin;
     const int32_t common_end = queries[0].end;
     if (common_begin > common_end) common_begin = common_end;
     for (int i = 0; i < kN; ++i) {
-      for (int32_t d = 0; d < task.head_dim; d += 16) S::Store(queries[i].sum + d, S::Set(0.0f));
+      for (int32_t d = 0; d < task.value_dim; d += 16) S::Store(queries[i].sum + d, S::Set(0.0f));
       Values<kKind, 1>(task, queries + i, base, queries[i].begin, common_begin);
     }
     Values<kKind, kN>(task, queries, base, common_begin, common_end);
     for (int i = 0; i < kN; ++i) {
       const int32_t from = queries[i].begin > common_end ? queries[i].begin : common_end;
       Values<kKind, 1>(task, queries + i, base, from, queries[i].end);
-      Finish(queries[i], task.head_dim, total[i]);
+      Finish(queries[i], task.value_dim, total[i]);
     }
   }
 
@@ -121,7 +131,7 @@ struct AttentionKernels {
   template <int64_t kBytes>
   static const std::byte* ValuesFrom(const AttentionTask& task, int32_t position) {
     return task.v + task.blocks[position / task.block_tokens] * task.block_stride +
-           int64_t{position % task.block_tokens} * task.head_dim * kBytes;
+           int64_t{position % task.block_tokens} * task.value_stride * kBytes;
   }
 
   // Scores of 16 · kC positions from `position` on: kN · kC independent accumulators. Prefetches
@@ -155,6 +165,50 @@ struct AttentionKernels {
     for (int i = 0; i < kN; ++i) {
       for (int c = 0; c < kC; ++c) {
         S::Store(queries[i].scores + (position - base) + 16 * c, acc[i][c]);
+      }
+    }
+  }
+
+  // The same with keys in kTokenMajor. A key past `end` is memory of the last block; its score is
+  // not used.
+  template <FloatKind kKind, int kN>
+  static void ScoresOfRows(const AttentionTask& task, Query* queries, int32_t base, int32_t end) {
+    constexpr int64_t kBytes = kKind == FloatKind::kF32 ? 4 : 2;
+    // Divides 16, so that these keys are in one block.
+    constexpr int kKeys = Tile::Width(kN) == 3 ? 2 : Tile::Width(kN);
+    const int32_t whole = task.head_dim / 16 * 16;
+    for (int32_t position = base; position < end; position += kKeys) {
+      const std::byte* const keys = task.k +
+                                    task.blocks[position / task.block_tokens] * task.block_stride +
+                                    int64_t{position % task.block_tokens} * task.head_dim * kBytes;
+      F acc[kN][kKeys];
+      for (int i = 0; i < kN; ++i) {
+        for (int c = 0; c < kKeys; ++c) acc[i][c] = S::Set(0.0f);
+      }
+      const auto add = [&](int32_t d, auto load_query, auto load_key) {
+        F key[kKeys];
+        for (int c = 0; c < kKeys; ++c) key[c] = load_key(keys + (c * task.head_dim + d) * kBytes);
+        for (int i = 0; i < kN; ++i) {
+          const F q = load_query(queries[i].q + d);
+          for (int c = 0; c < kKeys; ++c) acc[i][c] = S::Fma(q, key[c], acc[i][c]);
+        }
+      };
+      for (int32_t d = 0; d < whole; d += 16) {
+        add(
+            d,
+            [](const float* p) { return S::Load(p); },
+            [](const std::byte* p) { return LoadValues<kKind, 16>(p); });
+      }
+      if (whole < task.head_dim) {
+        add(
+            whole,
+            [](const float* p) { return S::LoadPart(p, 8); },
+            [](const std::byte* p) { return LoadValues<kKind, 8>(p); });
+      }
+      for (int i = 0; i < kN; ++i) {
+        for (int c = 0; c < kKeys; ++c) {
+          queries[i].scores[position - base + c] = S::Sum(acc[i][c]);
+        }
       }
     }
   }
@@ -204,13 +258,13 @@ struct AttentionKernels {
       const AttentionTask& task, Query* queries, int32_t base, int32_t from, int32_t to) {
     if (from >= to) return;
     constexpr int kVectors = Tile::Width(kN);
-    const int32_t whole = task.head_dim / 16 * 16;
+    const int32_t whole = task.value_dim / 16 * 16;
     int32_t d = 0;
     for (; d + 16 * kVectors <= whole; d += 16 * kVectors) {
       ValueColumns<kKind, kN, kVectors, 16>(task, queries, base, from, to, d);
     }
     for (; d < whole; d += 16) ValueColumns<kKind, kN, 1, 16>(task, queries, base, from, to, d);
-    if (d < task.head_dim) ValueColumns<kKind, kN, 1, 8>(task, queries, base, from, to, d);
+    if (d < task.value_dim) ValueColumns<kKind, kN, 1, 8>(task, queries, base, from, to, d);
   }
 
   template <FloatKind kKind, int kN, int kV, int kLanes>
@@ -230,7 +284,7 @@ struct AttentionKernels {
       const int32_t left = task.block_tokens - offset;
       const int32_t stop = to - position < left ? to : position + left;
       const std::byte* v = ValuesFrom<kBytes>(task, position) + d * kBytes;
-      for (; position < stop; ++position, v += task.head_dim * kBytes) {
+      for (; position < stop; ++position, v += task.value_stride * kBytes) {
         F values[kV];
         for (int j = 0; j < kV; ++j) values[j] = LoadValues<kKind, kLanes>(v + 16 * j * kBytes);
         for (int i = 0; i < kN; ++i) {
@@ -256,11 +310,11 @@ struct AttentionKernels {
     return LoadLanes<kKind>(reinterpret_cast<const std::byte*>(narrow));
   }
 
-  static void Finish(const Query& query, int32_t head_dim, float total) {
+  static void Finish(const Query& query, int32_t value_dim, float total) {
     const F divisor = S::Set(total);
-    for (int32_t d = 0; d < head_dim; d += 16) {
+    for (int32_t d = 0; d < value_dim; d += 16) {
       const F value = S::Div(S::Load(query.sum + d), divisor);
-      const int n = head_dim - d < 16 ? head_dim - d : 16;
+      const int n = value_dim - d < 16 ? value_dim - d : 16;
       S::StorePart(query.out + d, value, n);
     }
   }

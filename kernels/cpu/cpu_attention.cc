@@ -1,51 +1,11 @@
-#include <algorithm>
 #include <cstdint>
 
 #include "common/base/check.h"
+#include "kernels/cpu/attention_ranges.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/for_rows.h"
 
 namespace baton::cpu {
-namespace {
-
-// Most rows of a sequence in one attention task.
-constexpr int32_t kRowsPerTask = 8;
-
-FloatKind KindOf(DType dtype) {
-  if (dtype == DType::kF32) return FloatKind::kF32;
-  return dtype == DType::kF16 ? FloatKind::kF16 : FloatKind::kBF16;
-}
-
-// Up to kRowsPerTask rows of a sequence. One attention task computes one KV head of a RowRange.
-struct RowRange {
-  const SequenceRows* sequence;
-  int32_t first;  // first row, counted within the sequence
-  int32_t rows;
-};
-
-// The ranges of all rows, or of those ranges that have logit rows.
-std::vector<RowRange> Cut(const StepInput& input, bool only_logit_rows) {
-  std::vector<RowRange> ranges;
-  for (const SequenceRows& sequence : input.sequences) {
-    for (int32_t first = 0; first < sequence.row_count; first += kRowsPerTask) {
-      const int32_t rows = std::min(kRowsPerTask, sequence.row_count - first);
-      if (only_logit_rows) {
-        const int32_t row = sequence.first_row + first;
-        if (FirstLogitRow(input, row, rows) == row + rows) continue;
-      }
-      ranges.push_back({&sequence, first, rows});
-    }
-  }
-  return ranges;
-}
-
-float* Aligned(std::vector<float>& scratch, size_t size) {
-  if (scratch.size() < size + 16) scratch.resize(size + 16);
-  const auto address = reinterpret_cast<uintptr_t>(scratch.data());
-  return scratch.data() + (64 - address % 64) % 64 / sizeof(float);
-}
-
-}  // namespace
 
 void CpuOps::CheckHeads(const HeadShape& heads, const Tensor& qkv) const {
   BATON_CHECK(heads.kv_heads > 0 && heads.q_heads % heads.kv_heads == 0 &&
@@ -150,7 +110,7 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
               out.rows,
               out.cols);
   if (exchange_.failed()) return;
-  const std::vector<RowRange> ranges = Cut(input_, args.only_logit_rows);
+  const std::vector<RowRange> ranges = CutRows(input_, args.only_logit_rows);
   const auto scratch_size = static_cast<size_t>(AttentionScratch(longest_, heads.head_dim));
   const int32_t group = heads.q_heads / heads.kv_heads;
   const KvLayerPlace place = kv_.PlaceOf(args.layer);
@@ -175,7 +135,7 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
     task.out_stride = out.stride;
     task.rows = range.rows;
     task.group = group;
-    task.head_dim = heads.head_dim;
+    task.head_dim = task.value_dim = task.value_stride = heads.head_dim;
     task.position = sequence.context + range.first;
     task.window = args.window;
     task.scale = args.scale;
@@ -187,7 +147,7 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
     task.block_stride = kv_.block_stride;
     task.block_tokens = kv_.block_tokens;
     task.kind = KindOf(kv_.dtype);
-    task.scratch = Aligned(attention_scratch_[static_cast<size_t>(thread)], scratch_size);
+    task.scratch = AlignedScratch(attention_scratch_[static_cast<size_t>(thread)], scratch_size);
     kernels_.attention(task);
   });
 }

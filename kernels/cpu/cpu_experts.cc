@@ -44,11 +44,12 @@ std::vector<int32_t> BestOf(std::span<const float> scores, size_t count) {
 void KeepBestGroups(const RouterArgs& routing, std::span<float> scores) {
   const auto groups = static_cast<size_t>(routing.groups);
   const size_t size = scores.size() / groups;
+  const size_t counted = routing.group_score == GroupScore::kBest ? 1 : 2;
   std::vector<float> group_scores;
   for (size_t group = 0; group < groups; ++group) {
     const auto of_group = scores.subspan(group * size, size);
     float sum = 0;
-    for (const int32_t expert : BestOf(of_group, std::min<size_t>(2, size))) {
+    for (const int32_t expert : BestOf(of_group, std::min(counted, size))) {
       sum += of_group[static_cast<size_t>(expert)];
     }
     group_scores.push_back(sum);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include "common/base/check.h"
 #include "kernels/cpu/cpu_matmul.h"
@@ -39,7 +41,7 @@ Status CheckKv(const KvView& kv) {
                            kBlockTokenMultiple);
   }
   BATON_RETURN_IF_ERROR(CheckHeadDim(kv.head_dim));
-  if (!kv.k_dim_major) {
+  if (!kv.k_dim_major && !kv.one_plane()) {
     return InvalidArgument("K is stored [token][dim]; the CPU backend needs [dim][token]");
   }
   if (kv.dtype != DType::kF32 && kv.dtype != DType::kF16 && kv.dtype != DType::kBF16) {
@@ -100,14 +102,34 @@ CpuOps::CpuOps(CpuDevice& device, const CpuOptions& options)
       family_ops_(kernels_, pool_),
       exchange_(options.groups, options.exchange),
       attention_scratch_(static_cast<size_t>(options.threads)),
-      samplers_(static_cast<size_t>(options.threads), Sampler(kernels_)) {}
+      samplers_(static_cast<size_t>(options.threads), Sampler(kernels_)),
+      latent_ops_({.kernels = kernels_,
+                   .pool = pool_,
+                   .exchange = exchange_,
+                   .input = input_,
+                   .kv = kv_,
+                   .row_sequence = row_sequence_,
+                   .longest = longest_,
+                   .rope = rope_,
+                   .scratch = attention_scratch_}) {}
 
 KvNeeds CpuOps::kv_needs() const {
   return {.k_dim_major = true, .block_token_multiple = kBlockTokenMultiple, .cache_groups = true};
 }
 
 Status CpuOps::CheckModel(const ModelShape& shape) const {
-  return CheckHeadDim(shape.heads.head_dim);
+  if (shape.latent.rank == 0) return CheckHeadDim(shape.heads.head_dim);
+  const LatentShape& latent = shape.latent;
+  for (const auto& [name, size] : {std::pair<std::string_view, int32_t>{"latent", latent.rank},
+                                   {"rotated part of a key", latent.rope_dim}}) {
+    if (size > 0 && size % kHeadDimMultiple == 0) continue;
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "the {} has {} numbers; the CPU backend needs a multiple of {}",
+                      name,
+                      size,
+                      kHeadDimMultiple);
+  }
+  return OkStatus();
 }
 
 StatusOr<std::unique_ptr<Matrix>> CpuOps::LoadMatrix(std::span<const HostMatrix> parts) {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_family_ops.h"
 #include "kernels/cpu/cpu_matmul.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/latent_attention.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/cpu/sampler.h"
@@ -42,6 +43,7 @@ class CpuOps final : public Ops {
   Status CheckModel(const ModelShape& shape) const override;
   Exchange* exchange() override { return exchange_.alone() ? nullptr : &exchange_; }
   FamilyOps* family_ops() override { return &family_ops_; }
+  LatentOps* latent_ops() override { return &latent_ops_; }
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
@@ -121,6 +123,8 @@ class CpuOps final : public Ops {
   std::vector<std::vector<float>> attention_scratch_;  // per thread
   std::vector<Sampler> samplers_;                      // per thread
   std::vector<float> expert_scratch_;
+
+  CpuLatentOps latent_ops_;  // the last member, because it refers to others
 };
 
 float* FloatRow(const Tensor& tensor, int64_t row);

@@ -60,7 +60,8 @@ struct QuantizeArgs {
   int32_t* counts = nullptr;
 };
 
-// Attention of one KV head of one sequence: `rows` rows × the `group` query heads that share the KV
+// Attention of one KV head of one sequence. Keys are [dim][token], or with token_major_attention
+// [token][dim], and values [token][dim]: `rows` rows × the `group` query heads that share the KV
 // head. A query at position p attends to the last `window` positions up to p, or to all up to p.
 struct AttentionTask {
   const float* q = nullptr;
@@ -69,9 +70,11 @@ struct AttentionTask {
   int64_t out_stride = 0;
   int32_t rows = 0;
   int32_t group = 0;
-  int32_t head_dim = 0;
-  int32_t position = 0;  // position of the first row
-  int32_t window = 0;    // in tokens; 0 = all positions
+  int32_t head_dim = 0;      // of queries and keys
+  int32_t value_dim = 0;     // of values and outputs
+  int32_t value_stride = 0;  // numbers from the value of a token to that of the next one
+  int32_t position = 0;      // position of the first row
+  int32_t window = 0;        // in tokens; 0 = all positions
   float scale = 0;
   float cap = 0;                 // AttentionArgs::cap
   const float* sinks = nullptr;  // [group]: AttentionArgs::sinks, or null
@@ -88,8 +91,8 @@ struct AttentionTask {
 constexpr int kMaxQueries = 8;
 
 // Floats of scratch memory for a task that attends to up to `tokens` positions.
-constexpr int64_t AttentionScratch(int64_t tokens, int64_t head_dim) {
-  return kMaxQueries * ((tokens + 15) / 16 * 16 + 16) + kMaxQueries * (head_dim + 16);
+constexpr int64_t AttentionScratch(int64_t tokens, int64_t value_dim) {
+  return kMaxQueries * ((tokens + 15) / 16 * 16 + 16) + kMaxQueries * (value_dim + 16);
 }
 
 // The products of gate and up for the same outputs, n ≤ 16.
@@ -141,6 +144,7 @@ struct KernelTable {
   // out += scale · x.
   void (*add_scaled)(const float* x, float scale, int64_t size, float* out);
   void (*attention)(const AttentionTask& task);
+  void (*token_major_attention)(const AttentionTask& task);
   // Converts `size` floats to `kind` and writes them `stride` elements apart.
   void (*write_kv)(const float* x, int64_t size, FloatKind kind, int64_t stride, std::byte* out);
   // Replaces x by exp(x·scale − maximum). Returns the sum: vectors of 16 are added in order, then

@@ -27,7 +27,8 @@ constexpr KernelTable BuildKernels() {
   table.rms_norm = V::RmsNorm;
   table.rotate = V::Rotate;
   table.add_scaled = V::AddScaled;
-  table.attention = AttentionKernels<S>::Run;
+  table.attention = AttentionKernels<S, KeyOrder::kDimMajor>::Run;
+  table.token_major_attention = AttentionKernels<S, KeyOrder::kTokenMajor>::Run;
   table.write_kv = V::WriteKv;
   table.exp_sum = V::ExpSum;
   table.arg_max = V::ArgMax;

@@ -61,6 +61,18 @@ class Caller {
   void operator()(const HeadLayerNormOp& op) const {
     family().HeadLayerNorm(All(op.out), op.heads, *op.weight, op.epsilon);
   }
+  void operator()(const WriteLatentOp& op) const {
+    ops_.latent_ops()->WriteLatent(All(op.out), op.args);
+  }
+  void operator()(const AbsorbQueriesOp& op) const {
+    ops_.latent_ops()->AbsorbQueries(All(op.q), op.args, Out(op.out));
+  }
+  void operator()(const AttendLatentsOp& op) const {
+    ops_.latent_ops()->AttendLatents(All(op.q), op.args, Out(op.out));
+  }
+  void operator()(const ExpandValuesOp& op) const {
+    ops_.latent_ops()->ExpandValues(All(op.x), op.args, Out(op.out));
+  }
   void operator()(const AllReduceOp& op) const { ops_.exchange()->AllReduce(All(op.out)); }
   void operator()(const GatherColumnsOp& op) const {
     const std::vector<int64_t>& ends = std::get<Columns>(graph_.value(op.x).share).ends;

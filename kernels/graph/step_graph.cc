@@ -125,6 +125,9 @@ std::optional<Replacement> ReplacementOf(const Op& op) {
                                [](const HeadLayerNormOp& o) -> Result {
                                  return Replacement{o.qkv, o.out};
                                },
+                               [](const WriteLatentOp& o) -> Result {
+                                 return Replacement{o.kv, o.out};
+                               },
                                [](const AllReduceOp& o) -> Result {
                                  return Replacement{o.x, o.out};
                                },

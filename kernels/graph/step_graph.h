@@ -303,6 +303,48 @@ struct HeadLayerNormOp {
   static constexpr Members<HeadLayerNormOp, 1> kWrites = {&HeadLayerNormOp::out};
 };
 
+// The ops of LatentOps. WriteLatent works in place of `kv`.
+struct WriteLatentOp {
+  static constexpr std::string_view kName = "WriteLatent";
+
+  ValueId kv = 0;
+  LatentKvArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<WriteLatentOp, 1> kReads = {&WriteLatentOp::kv};
+  static constexpr Members<WriteLatentOp, 1> kWrites = {&WriteLatentOp::out};
+};
+struct AbsorbQueriesOp {
+  static constexpr std::string_view kName = "AbsorbQueries";
+
+  ValueId q = 0;
+  LatentQueryArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<AbsorbQueriesOp, 1> kReads = {&AbsorbQueriesOp::q};
+  static constexpr Members<AbsorbQueriesOp, 1> kWrites = {&AbsorbQueriesOp::out};
+};
+struct AttendLatentsOp {
+  static constexpr std::string_view kName = "AttendLatents";
+
+  ValueId q = 0;
+  LatentAttentionArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<AttendLatentsOp, 1> kReads = {&AttendLatentsOp::q};
+  static constexpr Members<AttendLatentsOp, 1> kWrites = {&AttendLatentsOp::out};
+};
+struct ExpandValuesOp {
+  static constexpr std::string_view kName = "ExpandValues";
+
+  ValueId x = 0;
+  LatentValueArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<ExpandValuesOp, 1> kReads = {&ExpandValuesOp::x};
+  static constexpr Members<ExpandValuesOp, 1> kWrites = {&ExpandValuesOp::out};
+};
+
 // The exchanges between tensor ranks (PlaceExchanges), all in place.
 struct AllReduceOp {
   static constexpr std::string_view kName = "AllReduce";
@@ -391,6 +433,10 @@ using Op = std::variant<EmbedOp,
                         HeadSquaresOp,
                         ProjectionNormOp,
                         HeadLayerNormOp,
+                        WriteLatentOp,
+                        AbsorbQueriesOp,
+                        AttendLatentsOp,
+                        ExpandValuesOp,
                         AllReduceOp,
                         GatherColumnsOp,
                         BarrierOp,

@@ -189,6 +189,11 @@ TEST_P(HandoffShapes, ExpertsThatRanksDivide) {
   Check("qwen3_moe", 2, {{1, 1}, {2, 2}, {4, 1}});
 }
 
+// Latents, which every tensor rank holds.
+TEST_P(HandoffShapes, LatentsThatEveryRankHolds) {
+  Check("deepseek_v2_noqlora", 12, {{1, 1}, {2, 1}, {3, 1}, {4, 2}});
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports,
                          HandoffShapes,
                          ::testing::Values("shm", "tcp"),

@@ -98,7 +98,9 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                            "qwen3_moe",
                                            "gemma3_text",
                                            "gpt_oss",
-                                           "gemma2"));
+                                           "gemma2",
+                                           "deepseek_v2_qlora",
+                                           "deepseek_v3"));
 
 }  // namespace
 }  // namespace baton

@@ -17,6 +17,7 @@ std::vector<Case> ResultCases() {
                            ExpertCases(),
                            FamilyCases(),
                            RoutingCases(),
+                           LatentCases(),
                            AttentionCases(),
                            SamplingCases(),
                            WideSamplingCases()}) {

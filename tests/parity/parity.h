@@ -52,6 +52,8 @@ std::vector<Case> ExpertCases();
 // For backends that have FamilyOps, or routers other than plain softmax; skipped on others.
 std::vector<Case> FamilyCases();
 std::vector<Case> RoutingCases();
+// For backends that have LatentOps; skipped on others.
+std::vector<Case> LatentCases();
 std::vector<Case> AttentionCases();
 std::vector<Case> SamplingCases();
 std::vector<Case> WideSamplingCases();

@@ -69,7 +69,8 @@ std::vector<double> WeightsOf(std::vector<double> scores,
     std::vector<double> part(choices.begin() + static_cast<ptrdiff_t>(group * size),
                              choices.begin() + static_cast<ptrdiff_t>((group + 1) * size));
     std::ranges::sort(part, std::greater<>());
-    of_groups.push_back(part[0] + part[1]);
+    const bool one = routing.args.group_score == GroupScore::kBest;
+    of_groups.push_back(one ? part[0] : part[0] + part[1]);
   }
   const auto kept = best(of_groups);
   for (size_t i = static_cast<size_t>(routing.args.groups_per_token); i < groups; ++i) {
@@ -212,6 +213,9 @@ std::vector<Case> RoutingCases() {
       {"SigmoidBias", {.args = {.score = kSigmoid, .scale = 2.5f}, .biased = true}},
       {"SoftmaxScale", {.args = {.scale = 16}, .normalize = false}},
       {"Groups", {.args = {.score = kSigmoid, .groups = 4, .groups_per_token = 2}, .biased = true}},
+      {"GroupsByBest",
+       {.args = {.scale = 3, .groups = 4, .groups_per_token = 2, .group_score = GroupScore::kBest},
+        .normalize = false}},
       {"OneGroup",
        {.args = {.score = kSigmoid, .groups = 3, .groups_per_token = 1}, .biased = true}},
       {"Biases", {.added = true}},

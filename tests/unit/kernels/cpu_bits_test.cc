@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
+#include "tests/parity/latent_run.h"
 #include "tests/parity/step_plan.h"
 #include "tests/parity/weight_types.h"
 
@@ -132,6 +133,13 @@ TEST_P(CpuBitsTest, NormRopeAttention) {
       result.insert(result.end(), rotated.begin(), rotated.end());
       return result;
     });
+  }
+}
+
+TEST_P(CpuBitsTest, LatentAttention) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    SCOPED_TRACE(Name(dtype));
+    ExpectSame([&](Ops& ops) { return parity::LatentRun(ops, dtype).Compute(); });
   }
 }
 

@@ -70,6 +70,24 @@ TEST(KvLayoutTest, ReplicatedPlanesAreWholeOnEveryRank) {
   EXPECT_EQ(ShardBlockBytes(mixed, {0, 4, 2, 2}), 2u * (2 + 2 + 1) * 16 * 8 * 2);
 }
 
+TEST(KvLayoutTest, ALatentIsOnePlaneForKeysAndValues) {
+  DenseKv kv = {.layers = 3, .kv_heads = 4, .head_dim = 8, .dtype = DType::kF16};
+  kv.k_dim_major = true;
+  kv.latent_width = 40;
+  const KvLayout layout = DenseLayout(kv);
+  EXPECT_TRUE(layout.Validate().ok()) << layout.Validate();
+  EXPECT_THAT(layout.ToString(), HasSubstr("3 layers of latent 1 × 40 f16 on every rank;"));
+  constexpr int64_t kLayerBytes = 16 * 40 * 2;
+  const KvShard rank = {.first_layer = 1, .layer_count = 2};
+  EXPECT_EQ(ShardBlockBytes(layout, rank), 2u * kLayerBytes);
+  const KvView view = MakeView(layout, rank, PlacesOf(layout, rank), nullptr, 5);
+  EXPECT_TRUE(view.one_plane() && !view.k_dim_major);
+  EXPECT_EQ(view.kv_heads, 1);
+  EXPECT_EQ(view.head_dim, 40);
+  EXPECT_EQ(view.Key(3, 1, 0) - view.base, 3 * 2 * kLayerBytes + kLayerBytes);
+  EXPECT_EQ(view.Value(3, 1, 0), view.Key(3, 1, 0));
+}
+
 TEST(KvLayoutTest, ScalesLieBesideTheirNumbers) {
   const KvLayout fp8 = ScaledFp8Layout(4, 2, 64);
   EXPECT_TRUE(fp8.Validate().ok()) << fp8.Validate();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -183,6 +184,28 @@ TEST(PlannerTest, CopiesAreReadFromSeveralHolders) {
   EXPECT_EQ(UsedSources(DenseLayout({.layers = 4, .kv_heads = 1, .head_dim = 8})),
             (std::vector<uint32_t>{0, 1, 2, 3}));
   EXPECT_EQ(UsedSources(LatentLayout(4, 8)), (std::vector<uint32_t>{0, 1, 2, 3}));
+}
+
+// Every rank holds the whole latent, so a receiving rank needs it of one sending rank.
+TEST(PlannerTest, ALatentTravelsOnceToEachRank) {
+  const KvLayout layout = DenseLayout({.layers = 4, .dtype = DType::kF16, .latent_width = 40});
+  for (const auto& [from, to] : {std::pair{1, 4}, {2, 4}, {3, 2}, {4, 1}, {4, 4}}) {
+    SCOPED_TRACE(fmt::format("{} to {}", from, to));
+    const std::vector<KvShard> ranks = Ranks(4, 0, 1, to);
+    const auto links = PlanLinks(layout, Ranks(4, 0, 1, from), ranks);
+    ASSERT_TRUE(links.ok()) << links.status();
+    for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+      size_t moved = 0;
+      std::set<uint32_t> sources;
+      for (const KvLink& link : *links) {
+        if (link.destination != rank) continue;
+        moved += LinkBlockBytes(layout, link);
+        sources.insert(link.source);
+      }
+      EXPECT_EQ(moved, size_t{4} * 16 * 40 * 2) << "rank " << rank;
+      EXPECT_EQ(sources.size(), 1u) << "rank " << rank;
+    }
+  }
 }
 
 TEST(PlannerTest, RefusesShardsThatDoNotFill) {

@@ -21,10 +21,32 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr const char* kTinyFamilies[] = {
-    "glm4",       "granite",     "granitemoe",       "olmo2",    "seed_oss",      "exaone4",
-    "dots1",      "glm4_moe",    "qwen2_moe",        "phi3",     "phi3_longrope", "smollm3",
-    "minimax_m2", "cohere",      "hunyuan_v1_dense", "stablelm", "phi",           "olmo3",
-    "cohere2",    "gemma3_text", "gpt_neox",         "gpt_oss",  "gemma2",
+    "glm4",
+    "granite",
+    "granitemoe",
+    "olmo2",
+    "seed_oss",
+    "exaone4",
+    "dots1",
+    "glm4_moe",
+    "qwen2_moe",
+    "phi3",
+    "phi3_longrope",
+    "smollm3",
+    "minimax_m2",
+    "cohere",
+    "hunyuan_v1_dense",
+    "stablelm",
+    "phi",
+    "olmo3",
+    "cohere2",
+    "gemma3_text",
+    "gpt_neox",
+    "gpt_oss",
+    "gemma2",
+    "deepseek_v2_qlora",
+    "deepseek_v2_noqlora",
+    "deepseek_v3",
 };
 
 TEST_F(HfFamilyTest, KeysOfPublishedCheckpointsMeanTheSame) {

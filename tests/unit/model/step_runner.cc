@@ -45,7 +45,8 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
                                        .head_dim = spec.head_dim,
                                        .dtype = options.kv_dtype,
                                        .k_dim_major = ops.kv_needs().k_dim_major,
-                                       .windows = windows});
+                                       .windows = windows,
+                                       .latent_width = spec.latent.width()});
   runner->layout_ = layout;
   runner->places_ = PlacesOf(layout, runner->decoder_->plan().kv_shard);
   runner->blocks_ = options.kv_blocks;

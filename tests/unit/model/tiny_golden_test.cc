@@ -125,7 +125,10 @@ const TinyCase kMoreFamilies[] = {{"granite", "granite"},
                                   {"cohere2", "cohere2"},
                                   {"gemma3_text", "gemma3_text"},
                                   {"gpt_oss", "gpt_oss"},
-                                  {"gemma2", "gemma2"}};
+                                  {"gemma2", "gemma2"},
+                                  {"deepseek_v2_qlora", "deepseek_v2_qlora"},
+                                  {"deepseek_v2_noqlora", "deepseek_v2_noqlora"},
+                                  {"deepseek_v3", "deepseek_v3"}};
 
 std::string NameOf(const testing::TestParamInfo<std::tuple<TinyCase, CpuIsa>>& test) {
   return fmt::format("{}_{}", std::get<0>(test.param).name, Name(std::get<1>(test.param)));

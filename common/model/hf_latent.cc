@@ -1,0 +1,49 @@
+#include "common/model/hf_latent.h"
+
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace baton {
+
+bool HasLatentAttention(ModelFamily family) {
+  return family == ModelFamily::kDeepSeekV2 || family == ModelFamily::kDeepSeekV3;
+}
+
+Status ReadLatent(JsonFields& fields, ModelSpec& spec) {
+  const auto head_dim = [&fields](std::string_view key, int32_t fallback) {
+    return fields.IntOr(key, fallback, 1, ModelSpec::kMaxHeadDim);
+  };
+  LatentSpec& latent = spec.latent;
+  if (!fields.IsNull("q_lora_rank")) {
+    latent.q_rank = fields.IntOr("q_lora_rank", 1536, 1, ModelSpec::kMaxHidden);
+  }
+  latent.rank = fields.IntOr("kv_lora_rank", 512, 1, ModelSpec::kMaxHidden);
+  latent.nope_dim = head_dim("qk_nope_head_dim", 128);
+  latent.rope_dim = head_dim("qk_rope_head_dim", 64);
+  latent.value_dim = head_dim("v_head_dim", 128);
+  spec.head_dim = latent.nope_dim + latent.rope_dim;
+  spec.kv_heads = spec.heads;
+  return fields.status();
+}
+
+Status ReadLatentRope(JsonFields& fields, ModelSpec& spec) {
+  RopeSpec& rope = spec.rope;
+  rope.rotary_dim = spec.latent.rope_dim;
+  const bool third = spec.family == ModelFamily::kDeepSeekV3;
+  if (third && !fields.BoolOr("rope_interleave", true)) rope.pairing = RopePairing::kHalves;
+  if (rope.scaling == RopeScaling::kNone) return fields.status();
+
+  const std::string_view key = fields.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  BATON_ASSIGN_OR_RETURN(const auto scaling, fields.Object(key));
+  const double all = scaling->NumberOr("mscale_all_dim", 0, 0, 1e3);
+  BATON_RETURN_IF_ERROR(scaling->status());
+  if (all > 0) {
+    const double magnitude = rope.factor <= 1 ? 1.0 : 0.1 * all * std::log(rope.factor) + 1.0;
+    spec.attention_scale =
+        static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(spec.head_dim)));
+  }
+  return fields.status();
+}
+
+}  // namespace baton

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "common/base/status.h"
+#include "common/model/config_fields.h"
+#include "common/model/model_spec.h"
+
+// Multi-head latent attention in config.json.
+namespace baton {
+
+bool HasLatentAttention(ModelFamily family);
+
+// Reads the sizes of the latents and of the heads, before the rotary embedding. Errors as
+// SpecFromHfDirectory.
+Status ReadLatent(JsonFields& fields, ModelSpec& spec);
+
+// Completes the rotary embedding, which only a part of each head has, and reads the scale of
+// attention, which depends on the scaling of the rotary embedding.
+Status ReadLatentRope(JsonFields& fields, ModelSpec& spec);
+
+}  // namespace baton
