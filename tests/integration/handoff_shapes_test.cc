@@ -196,7 +196,7 @@ TEST_P(HandoffShapes, ExpertsThatRanksDivide) {
 TEST_P(HandoffShapes, LatentsThatEveryRankHolds) {
   Check("deepseek_v2_noqlora", 12, {{1, 1}, {2, 1}, {3, 1}, {4, 2}});
   constexpr uint64_t kBlocks = (kLength + 15) / 16;
-  constexpr uint64_t kBlockBytes = 3 * 16 * (32 + 8) * 4;  // layers, tokens, latent, F32
+  constexpr uint64_t kBlockBytes = uint64_t{3} * 16 * (32 + 8) * 4;  // layers, tokens, latent, F32
   for (const auto& [decode, ranks] : {std::pair<std::string, uint64_t>{"d_tp1_pp1", 1},
                                       {"d_tp2_pp1", 2},
                                       {"d_tp3_pp1", 3},
