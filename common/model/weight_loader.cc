@@ -132,7 +132,7 @@ Status WeightLoader::LoadLatentHeads(int32_t layer, const IndexRange& heads, Lat
     }
     return OkStatus();
   };
-  const Status loaded = load();
+  Status loaded = load();
   hasher_->Wait();
   source_.Release(id);
   return loaded;

@@ -1,8 +1,11 @@
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/model/dummy_weights.h"
@@ -135,6 +138,7 @@ class HandoffShapes : public ::testing::TestWithParam<const char*> {
     if (!rest.handoffs.empty()) {
       EXPECT_EQ(rest.handoffs[0].outcome(), pb::Handoff::COMMITTED);
       EXPECT_EQ(rest.handoffs[0].transport(), GetParam());
+      moved_[to.name].insert(rest.handoffs[0].bytes());
     }
     std::vector<TokenId> tokens = first.Tokens(0);
     const std::vector<TokenId> more = rest.Tokens(0);
@@ -161,6 +165,9 @@ class HandoffShapes : public ::testing::TestWithParam<const char*> {
 
   const DummyWeights weights_{7};
   FakeRouter router_;
+
+ protected:
+  std::map<std::string, std::set<uint64_t>> moved_;  // the bytes of hand-offs by decode worker
 };
 
 TEST_P(HandoffShapes, EveryShapeHandsOffToEveryShape) {
@@ -189,9 +196,18 @@ TEST_P(HandoffShapes, ExpertsThatRanksDivide) {
   Check("qwen3_moe", 2, {{1, 1}, {2, 2}, {4, 1}});
 }
 
-// Latents, which every tensor rank holds.
+// Latents, which every tensor rank holds: each of them gets a latent once, however many ranks the
+// sender has.
 TEST_P(HandoffShapes, LatentsThatEveryRankHolds) {
   Check("deepseek_v2_noqlora", 12, {{1, 1}, {2, 1}, {3, 1}, {4, 2}});
+  constexpr uint64_t kBlocks = (kLength + 15) / 16;
+  constexpr uint64_t kBlockBytes = uint64_t{3} * 16 * (32 + 8) * 4;  // layers, tokens, latent, F32
+  for (const auto& [decode, ranks] : {std::pair<std::string, uint64_t>{"d_tp1_pp1", 1},
+                                      {"d_tp2_pp1", 2},
+                                      {"d_tp3_pp1", 3},
+                                      {"d_tp4_pp2", 4}}) {
+    EXPECT_THAT(moved_[decode], testing::ElementsAre(kBlocks * kBlockBytes * ranks)) << decode;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports,

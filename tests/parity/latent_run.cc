@@ -57,7 +57,7 @@ LatentRun::LatentRun(Ops& ops, DType kv_dtype)
   for (const auto& [length, first] : kLengths) {
     auto& rows = sequences_.emplace_back();
     for (int32_t i = 0; i < length; ++i) {
-      const auto queries = static_cast<size_t>(shape_.heads * shape_.query_dim());
+      const auto queries = static_cast<size_t>(int64_t{shape_.heads} * shape_.query_dim());
       Row& row = rows.emplace_back();
       row.q = RandomActivations(ops, queries, seed++);
       row.kv = RandomActivations(ops, static_cast<size_t>(shape_.width()), seed++, 0.5f);
@@ -78,7 +78,7 @@ std::vector<float> LatentRun::Compute() const {
     const HostMatrix key = {
         DType::kF32, shape_.rank, shape_.nope_dim, std::as_bytes(std::span(transposed)).data()};
     keys.push_back(*ops_.LoadMatrix({&key, 1}));
-    const auto first = static_cast<size_t>(head * shape_.value_dim) * rank;
+    const auto first = static_cast<size_t>(int64_t{head} * shape_.value_dim) * rank;
     const HostMatrix value = {DType::kF32,
                               shape_.value_dim,
                               shape_.rank,
