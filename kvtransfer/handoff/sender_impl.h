@@ -51,7 +51,7 @@ class KvSender::Impl final : public WriteListener {
 
  private:
   struct Session {
-    Session(SenderSession::Params params, const SessionTimes& times, Time now)
+    Session(const SenderSession::Params& params, const SessionTimes& times, Time now)
         : machine(params, times, now), offered(now) {}
     SenderSession machine;
     WorkerId peer;

@@ -178,7 +178,7 @@ class HandoffWorld final {
     std::deque<RequestKey> waiting = {};  // for free blocks
   };
   struct Sending {
-    Sending(SenderSession::Params params, const SessionTimes& times, Time now)
+    Sending(const SenderSession::Params& params, const SessionTimes& times, Time now)
         : machine(params, times, now) {}
     SenderSession machine;
     WorkerId peer;
