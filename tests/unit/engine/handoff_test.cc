@@ -124,7 +124,7 @@ TEST_F(WindowHandoffTest, BothEndsHoldNoMoreThanIsSent) {
   decode_.Submit(request_);
   ASSERT_TRUE(decode_.RunUntilIdle());
   ASSERT_TRUE(decode_.log(request_).reservation);
-  EXPECT_EQ(decode_.log(request_).reservation->blocks.size(), size_t{2 * kAll});
+  EXPECT_EQ(decode_.log(request_).reservation->blocks.size(), size_t{2} * kAll);
   EXPECT_EQ(Used(decode_), kAll + kInWindow);
   request_.kind = RequestKind::kPrefill;
   prefill_.Submit(request_);

@@ -77,14 +77,14 @@ TEST(KvLayoutTest, ALatentIsOnePlaneForKeysAndValues) {
   const KvLayout layout = DenseLayout(kv);
   EXPECT_TRUE(layout.Validate().ok()) << layout.Validate();
   EXPECT_THAT(layout.ToString(), HasSubstr("3 layers of latent 1 × 40 f16 on every rank;"));
-  constexpr int64_t kLayerBytes = 16 * 40 * 2;
+  constexpr int64_t kLayerBytes = 1280;  // 16 tokens of 40 elements of 2 bytes
   const KvShard rank = {.first_layer = 1, .layer_count = 2};
   EXPECT_EQ(ShardBlockBytes(layout, rank), 2u * kLayerBytes);
   const KvView view = MakeView(layout, rank, PlacesOf(layout, rank), nullptr, 5);
   EXPECT_TRUE(view.one_plane() && !view.k_dim_major);
   EXPECT_EQ(view.kv_heads, 1);
   EXPECT_EQ(view.head_dim, 40);
-  EXPECT_EQ(view.Key(3, 1, 0) - view.base, 3 * 2 * kLayerBytes + kLayerBytes);
+  EXPECT_EQ(view.Key(3, 1, 0) - view.base, 7 * kLayerBytes);
   EXPECT_EQ(view.Value(3, 1, 0), view.Key(3, 1, 0));
 }
 

@@ -195,10 +195,11 @@ TEST_P(HandoffTest, MovesOfAWindowWhatIsRead) {
     EXPECT_FALSE(pair.SameContent(std::span(source).subspan(2 * i, 2),
                                   std::span(granted).subspan(2 * i, 2)));
   }
-  // Two layers without a window; three with one, where a plane of one head is on each receiver.
-  const uint64_t head_bytes = options.layout.groups[0].planes[0].head_bytes(16);
-  const uint64_t bytes =
-      kTokenBlocks * 2 * 2 * 4 * head_bytes + 4 * (3 * 2 * 4 + 2 + 2 * 1) * head_bytes;
+  // Of each block, K and V of 4 heads in two layers without a window. Of 4 blocks, the same in
+  // three layers with one, and a plane of one head: two layers on one receiver, and one layer on
+  // two.
+  constexpr uint64_t kHeads = uint64_t{kTokenBlocks} * 16 + uint64_t{4} * (24 + 4);
+  const uint64_t bytes = kHeads * options.layout.groups[0].planes[0].head_bytes(16);
   EXPECT_EQ(pair.received().Get(SessionId(1)).stats.bytes, bytes);
   EXPECT_EQ(pair.sent().Get(SessionId(1)).stats.bytes, bytes);
   EXPECT_EQ(pair.sent().Get(SessionId(1)).stats.blocks, kTokenBlocks + 4);
