@@ -269,7 +269,7 @@ void SessionSimulator::Post(uint32_t session, const PostBlocks& post) {
     for (uint32_t group = post.first_group; group < post.end_group; ++group) {
       const uint32_t link = group * kCacheGroups + post.cache_group;
       const BlockPair pair = machine.pair(block, post.cache_group);
-      if (pair.source.value() * kLayerGroups >= source_.size()) {
+      if (CellOf(pair.source, link) >= source_.size()) {
         return Violate("a block was read that is not owed");
       }
       Write write;

@@ -203,7 +203,7 @@ TEST(PrefixIndexRandomTest, EqualsAPlainSet) {
 // have their windows.
 int32_t Resumable(const std::vector<bool>& has_window, int32_t depth, int32_t window) {
   for (int32_t count = depth; count > 0; --count) {
-    const int32_t first = FirstBlockKept(count * 4, window, 4);
+    const int32_t first = FirstBlockKept(int64_t{count} * 4, window, 4);
     const auto begin = has_window.begin();
     if (std::all_of(begin + first, begin + count, [](bool has) { return has; })) return count;
   }
