@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/model/hf_rope.h"
+
 namespace baton {
 
 bool HasLatentAttention(ModelFamily family) {
@@ -39,7 +41,7 @@ Status ReadLatentRope(JsonFields& fields, ModelSpec& spec) {
   const double all = scaling->NumberOr("mscale_all_dim", 0, 0, 1e3);
   BATON_RETURN_IF_ERROR(scaling->status());
   if (all > 0) {
-    const double magnitude = rope.factor <= 1 ? 1.0 : 0.1 * all * std::log(rope.factor) + 1.0;
+    const double magnitude = YarnMagnitude(rope.factor, all);
     spec.attention_scale =
         static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(spec.head_dim)));
   }

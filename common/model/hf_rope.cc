@@ -13,10 +13,6 @@ namespace {
 constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
 constexpr double kMaxTheta = 1e12;
 
-double YarnMagnitude(double factor, double scale) {
-  return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
-}
-
 // arXiv:2309.00071, with DeepSeek's `mscale` and `mscale_all_dim` when the config has them.
 double YarnAttentionFactor(JsonFields& rope, double factor) {
   if (rope.Has("attention_factor")) return rope.Number("attention_factor", 1e-3, 1e3);
@@ -150,6 +146,10 @@ Status ReadTwoRopes(JsonFields& fields, ModelSpec& spec) {
 }
 
 }  // namespace
+
+double YarnMagnitude(double factor, double scale) {
+  return factor <= 1 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+}
 
 Status ReadRope(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
   RopeSpec& to = spec.rope;

@@ -12,4 +12,8 @@ namespace baton {
 // scaling may stretch.
 Status ReadRope(const HfFamily& family, JsonFields& fields, ModelSpec& spec);
 
+// What YaRN (arXiv:2309.00071) multiplies cosines and sines by when it stretches the context by
+// `factor`; `scale` is DeepSeek's `mscale` or `mscale_all_dim`, else 1.
+double YarnMagnitude(double factor, double scale);
+
 }  // namespace baton

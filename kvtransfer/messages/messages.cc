@@ -37,6 +37,35 @@ OwedBlocks OwedBlocksOf(const KvLayout& layout, uint32_t prompt_tokens) {
   return owed;
 }
 
+Status CheckOwed(const Grant& grant, const OwedBlocks& owed) {
+  if (grant.cached_blocks > owed.count) {
+    return InvalidArgument(
+        "GRANT has {} cached blocks for a prompt of {}", grant.cached_blocks, owed.count);
+  }
+  if (grant.blocks.size() != owed.first.size()) {
+    return InvalidArgument("GRANT has blocks of {} cache groups; the layout has {}",
+                           grant.blocks.size(),
+                           owed.first.size());
+  }
+  for (uint32_t group = 0; group < grant.blocks.size(); ++group) {
+    const uint32_t count = owed.count - owed.from(group, grant.cached_blocks);
+    if (grant.blocks[group].size() == count) continue;
+    return InvalidArgument(
+        "GRANT has {} blocks of cache group {} besides {} cached ones; {} are owed",
+        grant.blocks[group].size(),
+        group,
+        grant.cached_blocks,
+        count);
+  }
+  return OkStatus();
+}
+
+uint32_t BlocksIn(const Grant& grant) {
+  size_t count = 0;
+  for (const std::vector<BlockId>& blocks : grant.blocks) count += blocks.size();
+  return static_cast<uint32_t>(count);
+}
+
 std::string_view Name(const ControlMessage& message) {
   static constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
       "HELLO",

@@ -173,6 +173,11 @@ struct OwedBlocks {
 
 OwedBlocks OwedBlocksOf(const KvLayout& layout, uint32_t prompt_tokens);
 
+// InvalidArgument, with both numbers, when `grant` has other blocks than are owed.
+Status CheckOwed(const Grant& grant, const OwedBlocks& owed);
+// The blocks of all cache groups.
+uint32_t BlocksIn(const Grant& grant);
+
 // The number of blocks of a prompt; the last block may be partly filled.
 inline uint32_t PromptBlocks(uint32_t tokens, int32_t block_tokens) {
   return (tokens + static_cast<uint32_t>(block_tokens) - 1) / static_cast<uint32_t>(block_tokens);

@@ -50,7 +50,12 @@ Status ReceiverSession::Grant(Reservation reservation, Time now) {
   if (state_ != ReceiverState::kPending) {
     return MakeStatus(StatusCode::kFailedPrecondition, "the offer is {}", Name(state_));
   }
-  BATON_RETURN_IF_ERROR(CheckReservation(reservation));
+  BATON_RETURN_IF_ERROR(CheckOwed(reservation.grant, owed_));
+  if (reservation.links.size() != reservation.grant.links) {
+    return InvalidArgument("GRANT expects {} links; there are {} from this peer",
+                           reservation.grant.links,
+                           reservation.links.size());
+  }
   reservation_ = std::move(reservation);
   state_ = ReceiverState::kReceiving;
   std::vector<LinkGroups> links;
@@ -65,38 +70,6 @@ Status ReceiverSession::Grant(Reservation reservation, Time now) {
   // The engine may have needed a long time to find blocks: the sender's lease starts anew here.
   last_heard_ = now;
   return OkStatus();
-}
-
-Status ReceiverSession::CheckReservation(const Reservation& reservation) const {
-  const baton::Grant& grant = reservation.grant;
-  if (grant.cached_blocks > owed_.count || grant.blocks.size() != owed_.first.size() ||
-      reservation.links.size() != grant.links) {
-    return InvalidArgument(
-        "granted {} cached blocks and blocks of {} cache groups on {} links; the prompt has {} "
-        "blocks of {} cache groups",
-        grant.cached_blocks,
-        grant.blocks.size(),
-        reservation.links.size(),
-        owed_.count,
-        owed_.first.size());
-  }
-  for (uint32_t group = 0; group < grant.blocks.size(); ++group) {
-    const uint32_t owed = owed_.count - owed_.from(group, grant.cached_blocks);
-    if (grant.blocks[group].size() == owed) continue;
-    return InvalidArgument(
-        "granted {} blocks of cache group {} besides {} cached ones; {} are owed",
-        grant.blocks[group].size(),
-        group,
-        grant.cached_blocks,
-        owed);
-  }
-  return OkStatus();
-}
-
-uint32_t ReceiverSession::granted_blocks() const {
-  size_t count = 0;
-  for (const std::vector<BlockId>& blocks : reservation_.grant.blocks) count += blocks.size();
-  return static_cast<uint32_t>(count);
 }
 
 void ReceiverSession::Refuse(Status reason, Time now) {

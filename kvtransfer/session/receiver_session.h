@@ -100,7 +100,7 @@ class ReceiverSession final {
   ReceiverState state() const { return state_; }
   bool ended() const { return state_ >= ReceiverState::kCommitted; }
   // The blocks that were granted in all cache groups.
-  uint32_t granted_blocks() const;
+  uint32_t granted_blocks() const { return BlocksIn(reservation_.grant); }
   // Every piece has arrived, and SEAL has not.
   bool lacks_only_seal() const {
     return state_ == ReceiverState::kReceiving && !sealed_ && arrived_ == pieces_.size();
@@ -123,7 +123,6 @@ class ReceiverSession final {
   void OnSeal(const Seal& seal, Time now);
   void Answer();  // answers a late message with the outcome
   void CloseWhenComplete(Time now);
-  Status CheckReservation(const Reservation& reservation) const;
   // The blocks of tokens with a piece whose checksum is not the one in SEAL.
   std::vector<uint32_t> DamagedBlocks() const;
   void Commit();

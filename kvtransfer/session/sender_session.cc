@@ -172,7 +172,7 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
     return Abort(MakeStatus(StatusCode::kFailedPrecondition, "a second, different GRANT came"),
                  now);
   }
-  if (const Status fits = CheckGrant(grant); !fits.ok()) return Abort(fits, now);
+  if (const Status fits = CheckOwed(grant, params_.owed); !fits.ok()) return Abort(fits, now);
   grant_ = grant;
   state_ = SenderState::kStreaming;
   // Links without a known layer group are written when every layer is ready.
@@ -182,37 +182,12 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
   pieces_ = PieceIndex(params_.owed, grant_.cached_blocks, link_groups_);
   posted_.assign(block_count(), 0);
   to_post_ = pieces_.total();
-  for (const std::vector<BlockId>& blocks : grant_.blocks) {
-    seal_.blocks += static_cast<uint32_t>(blocks.size());
-  }
+  seal_.blocks = BlocksIn(grant_);
   if (grant_.checksums) seal_.checksums.assign(to_post_, 0);
   actions_.emplace_back(ReportGranted{});
   holds_back_ = group_time_ > Duration{} && (ready_groups_ == 0 || CanWait(now));
   PostReady(0, block_count());
   SendSealWhenPosted(now);
-}
-
-Status SenderSession::CheckGrant(const Grant& grant) const {
-  if (grant.cached_blocks > block_count()) {
-    return InvalidArgument(
-        "GRANT has {} cached blocks for a prompt of {}", grant.cached_blocks, block_count());
-  }
-  if (grant.blocks.size() != cache_groups()) {
-    return InvalidArgument("GRANT has blocks of {} cache groups; the layout has {}",
-                           grant.blocks.size(),
-                           cache_groups());
-  }
-  for (uint32_t group = 0; group < cache_groups(); ++group) {
-    const uint32_t owed = block_count() - params_.owed.from(group, grant.cached_blocks);
-    if (grant.blocks[group].size() == owed) continue;
-    return InvalidArgument(
-        "GRANT has {} blocks of cache group {} besides {} cached ones; {} are owed",
-        grant.blocks[group].size(),
-        group,
-        grant.cached_blocks,
-        owed);
-  }
-  return OkStatus();
 }
 
 void SenderSession::PostReady(uint32_t first, uint32_t end) {

@@ -160,7 +160,6 @@ class SenderSession final {
   // Emits PostBlocks for the granted ones of `blocks`, blocks of tokens whose layer groups
   // [first_group, end_group) are ready and not posted.
   void Post(std::span<const uint32_t> blocks, uint32_t first_group, uint32_t end_group);
-  Status CheckGrant(const Grant& grant) const;
   size_t cache_groups() const { return params_.owed.first.size(); }
   void SendSealWhenPosted(Time now);
   void SendStateAgain(Time now);

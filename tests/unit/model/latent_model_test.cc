@@ -9,14 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
-#include "common/base/mapped_file.h"
 #include "common/model/describe_model.h"
 #include "common/model/dummy_weights.h"
-#include "common/model/hf_config.h"
 #include "common/model/op_variants.h"
 #include "common/model/open_model.h"
 #include "common/model/rank_plan.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/unit/model/hf_family_fixture.h"
 #include "tests/unit/model/safetensors_writer.h"
 #include "tests/unit/model/step_runner.h"
 
@@ -33,21 +31,8 @@ std::string PathOf(const std::string& family) {
   return std::string(BATON_TEST_DATA) + "/tiny/" + family;
 }
 
-class LatentModel : public testing::Test {
+class LatentModel : public HfFamilyTest {
  protected:
-  // The tiny model's configuration in published keys.
-  static Json Tiny(const std::string& family) {
-    return Json::parse(*ReadFile(PathOf(family) + "/config.published.json"));
-  }
-  StatusOr<ModelSpec> Read(const Json& config) {
-    folder_.Write("config.json", config.dump());
-    return SpecFromHfDirectory(folder_.path());
-  }
-  ModelSpec Good(const Json& config) {
-    const auto spec = Read(config);
-    EXPECT_TRUE(spec.ok()) << Message(spec.status());
-    return spec.ok() ? *spec : ModelSpec{};
-  }
   std::string ErrorWith(const std::string& family, const std::string& key, const Json& value) {
     Json config = Tiny(family);
     config[key] = value;
@@ -65,8 +50,6 @@ class LatentModel : public testing::Test {
     const std::vector<TokenId> tokens = {5, 17, 301, 4, 99, 7};
     return (*runner)->RunAll(0, tokens, tokens.size());
   }
-
-  const TemporaryFolder folder_;
 };
 
 TEST_F(LatentModel, AbsentKeysHaveTheFamilysDefaults) {
