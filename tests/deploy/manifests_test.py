@@ -236,7 +236,8 @@ class Program:
 
 def answer(http, trust, key):
     """The router's answer to a prompt, once workers have joined it."""
-    body = json.dumps({"prompt": "The baton goes", "max_tokens": 8}).encode()
+    # Greedy: sampled tokens end the answer of a random model early once in a while.
+    body = json.dumps({"prompt": "The baton goes", "max_tokens": 8, "temperature": 0}).encode()
     headers = {"Content-Type": "application/json"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
