@@ -12,6 +12,7 @@ struct KvNeeds {
   bool k_dim_major = false;          // KvView::k_dim_major
   int32_t block_token_multiple = 1;  // the tokens of a block are a multiple of this
   bool cache_groups = false;         // layers may have block tables of their own (KvView::places)
+  bool states = false;               // layers may have states (KvView::state)
 };
 
 // Where the KV of a layer is: a block of the table of cache group `group` holds it as number
@@ -19,6 +20,17 @@ struct KvNeeds {
 struct KvLayerPlace {
   int32_t group = 0;
   int32_t index = 0;
+};
+
+// The states that layers keep in place of KV (KvCacheGroup::state). A state is one string of bytes,
+// [layer][plane][head] without gaps, in the arena blocks that StepInput::block_tables lists for its
+// sequence: byte i is in block i / block_bytes of the list, at byte i % block_bytes of that block.
+// The layer with KvLayerPlace::index `index` begins at byte index · layer_bytes.
+struct StateView {
+  int64_t block_bytes = 0;  // 0: no layer has a state
+  int64_t layer_bytes = 0;
+
+  bool operator==(const StateView&) const = default;
 };
 
 // Paged KV memory as kernels see it: a plane of K and a plane of V of the same shape. The address
@@ -41,8 +53,9 @@ struct KvView {
   int64_t layer_stride = 0;
   int64_t head_stride = 0;
   int64_t value_offset = 0;
-  int32_t groups = 1;                    // cache groups
+  int32_t groups = 1;                    // cache groups of blocks of tokens
   const KvLayerPlace* places = nullptr;  // by layer; null: one group with all layers in order
+  StateView state = {};
 
   bool one_plane() const { return value_offset == 0; }
   KvLayerPlace PlaceOf(int32_t layer) const {

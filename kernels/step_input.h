@@ -19,6 +19,14 @@ struct SequenceRows {
   // The entries of its block table in each cache group; the tables of the groups follow each other.
   // With one group it may be 0.
   int32_t table_blocks = 0;
+  // Where the lists of blocks of its state begin in StepInput::block_tables: those of the state
+  // after `context` tokens, which is read unless `context` is 0, then those of the state after all
+  // of its rows, which is written. Each list has StepInput::state_blocks blocks; both may be the
+  // same. An earlier sequence of the step may write the state that a later one reads.
+  int32_t state_table = 0;
+  // The state that is read is already that after the first row, the only one, which is computed
+  // again. Then the lists are the same, and the state is not changed.
+  bool in_state = false;
 
   int32_t TableOf(int32_t group) const { return first_block + group * table_blocks; }
 };
@@ -31,13 +39,15 @@ constexpr TokenId ChosenBefore(int32_t index) {
 
 // The input of one step. Block tables list arena blocks in the order of a sequence's tokens and
 // cover context + row_count tokens. In a group with a window, entries before the window are any
-// blocks of the sequence. The spans must stay valid until the step is issued.
+// blocks of the sequence. The spans must stay valid until the step is issued. In a model whose
+// layers have states, block_tables has the blocks of states, too.
 struct StepInput {
   std::span<const TokenId> tokens;          // [rows]; ids, or ChosenBefore
   std::span<const int32_t> positions;       // [rows]
   std::span<const SequenceRows> sequences;  // cover all rows, in order
   std::span<const int32_t> block_tables;
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  int32_t state_blocks = 0;             // arena blocks of a state; 0: no layer has one
 };
 
 // The first of the rows first, first + 1, …, first + count − 1 whose logits are wanted; first +

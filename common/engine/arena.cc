@@ -70,7 +70,8 @@ KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
                       .dtype = options.dtype,
                       .k_dim_major = traits.k_dim_major,
                       .windows = traits.windows,
-                      .latent_width = traits.latent_width});
+                      .latent_width = traits.latent_width,
+                      .state = traits.state});
 }
 
 StatusOr<OwnedArena> OpenArena(const ArenaSpec& spec, const ModelTraits& traits, Device& device) {

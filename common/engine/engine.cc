@@ -48,7 +48,13 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const Executor
 }
 
 KvChunk ViewOf(const Outcomes::Chunk& chunk) {
-  return {chunk.id, chunk.epoch, chunk.first_index, chunk.groups, chunk.blocks, chunk.last};
+  return {.id = chunk.id,
+          .epoch = chunk.epoch,
+          .first_index = chunk.first_index,
+          .groups = chunk.groups,
+          .blocks = chunk.blocks,
+          .state = chunk.state,
+          .last = chunk.last};
 }
 
 }  // namespace

@@ -20,14 +20,16 @@ struct RequestFailure {
 };
 
 // Blocks of a kPrefill request whose KV is final: the blocks of tokens from `first_index` on, and
-// for each of them one arena block of each cache group. `last`: the whole prompt is computed (the
-// last block may be partly filled).
+// for each of them one arena block of each cache group of blocks of tokens. `last`: the whole
+// prompt is computed (the last block may be partly filled). Then `state` has the blocks of the
+// state after the prompt, if layers have states.
 struct KvChunk {
   RequestId id;
   Epoch epoch;
   int32_t first_index = 0;
-  int32_t groups = 1;  // cache groups
+  int32_t groups = 1;  // cache groups of blocks of tokens
   std::span<const BlockId> blocks;
+  std::span<const BlockId> state = {};
   bool last = false;
 };
 
@@ -37,8 +39,11 @@ struct KvReservation {
   RequestId id;
   Epoch epoch;
   int32_t cached_blocks = 0;
-  // The whole block table of the prompt: for each block of tokens one of each cache group.
+  // The whole block table of the prompt: for each block of tokens one of each cache group of blocks
+  // of tokens.
   std::vector<BlockId> blocks;
+  std::vector<BlockId> state =
+      {};  // the blocks of the state after the prompt, if layers have states
 };
 
 // Receives the results of the engine; the worker implements it. The methods are called in order on

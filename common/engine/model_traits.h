@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/base/hash.h"
+#include "common/kvcache/layout.h"
 
 namespace baton {
 
@@ -22,7 +23,8 @@ struct ModelTraits {
   std::vector<int32_t> windows = {};
   bool k_dim_major = false;
   int32_t latent_width = 0;  // DenseKv::latent_width
-  bool fp8_kv = false;       // the model was loaded for an FP8 KV cache
+  StateLayers state = {};
+  bool fp8_kv = false;  // the model was loaded for an FP8 KV cache
   Hash128 fingerprint = {};
 };
 

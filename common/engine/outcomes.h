@@ -16,8 +16,9 @@ struct Outcomes {
     RequestId id;
     Epoch epoch;
     int32_t first_index = 0;
-    int32_t groups = 1;  // cache groups
+    int32_t groups = 1;  // as in KvChunk
     std::vector<BlockId> blocks;
+    std::vector<BlockId> state = {};
     bool last = false;
   };
   struct Finish {

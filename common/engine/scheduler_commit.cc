@@ -134,12 +134,12 @@ std::optional<Outcomes::Chunk> Scheduler::LeaseChunk(const Sequence& sequence,
   }
   lease.Append(sequence.table, to);
   active.leased_blocks = to;
-  return Outcomes::Chunk{active.request.id,
-                         active.request.epoch,
-                         from,
-                         cache_.groups(),
-                         sequence.table.Entries(from, to),
-                         last};
+  return Outcomes::Chunk{.id = active.request.id,
+                         .epoch = active.request.epoch,
+                         .first_index = from,
+                         .groups = cache_.groups(),
+                         .blocks = sequence.table.Entries(from, to),
+                         .last = last};
 }
 
 void Scheduler::TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit) {

@@ -17,6 +17,9 @@ constexpr size_t kMaxPlaneName = 32;
 constexpr int32_t kMaxHeads = 4096;
 constexpr int32_t kMaxBlockTokens = 1024;
 constexpr int32_t kMaxSlidingWindow = 1 << 28;
+// The parts of a state in its blocks begin and end at multiples of this many bytes of the state, so
+// that no element and no vector of a kernel is in two of them.
+constexpr size_t kStateAlignment = 16;
 
 // ChooseLayerGroups.
 constexpr int32_t kMaxLayerGroups = 4;
@@ -32,7 +35,7 @@ Status CheckRange(std::string_view field, int64_t value, int64_t lowest, int64_t
       "KV layout: {} is {}; it must be between {} and {}", field, value, lowest, highest);
 }
 
-Status CheckPlane(const KvPlane& plane) {
+Status CheckPlane(const KvPlane& plane, int32_t most_dim) {
   if (plane.name.empty() || plane.name.size() > kMaxPlaneName) {
     return InvalidArgument("KV layout: a plane's name has {} characters; it must have 1 to {}",
                            plane.name.size(),
@@ -41,7 +44,7 @@ Status CheckPlane(const KvPlane& plane) {
   BATON_RETURN_IF_ERROR(
       CheckRange(fmt::format("heads of plane {}", plane.name), plane.heads, 1, kMaxHeads));
   BATON_RETURN_IF_ERROR(
-      CheckRange(fmt::format("dim of plane {}", plane.name), plane.dim, 1, kMaxPlaneDim));
+      CheckRange(fmt::format("dim of plane {}", plane.name), plane.dim, 1, most_dim));
   if (ShapeOf(plane.dtype).elements != 1) {
     return InvalidArgument("KV layout: dtype of plane {} is {}; it must be f32, f16, bf16 or fp8",
                            plane.name,
@@ -79,7 +82,8 @@ std::string ToString(const KvCacheGroup& group) {
     return ToString(plane);
   });
   return fmt::format(
-      "{}{}",
+      "{}{}{}",
+      group.state ? "states of " : "",
       fmt::join(planes, ", "),
       group.sliding_window > 0 ? fmt::format(", sliding window {}", group.sliding_window) : "");
 }
@@ -89,16 +93,54 @@ int32_t HeadsOf(const KvPlane& plane, const KvShard& shard) {
   return plane.sharded ? shard.head_count : plane.heads;
 }
 
-size_t LayerBytes(const KvCacheGroup& group, const KvShard& shard, int32_t block_tokens) {
+// Of a block of tokens, or of a state.
+size_t LayerBytes(const KvLayout& layout, const KvCacheGroup& group, const KvShard& shard) {
   size_t bytes = 0;
   for (const KvPlane& plane : group.planes) {
-    bytes += HeadsOf(plane, shard) * plane.head_bytes(block_tokens);
+    bytes += HeadsOf(plane, shard) * plane.head_bytes(layout.plane_tokens(group));
   }
   return bytes;
 }
 
+// The same of all layers of a group that `shard` has.
+size_t GroupBytes(const KvLayout& layout, const KvCacheGroup& group, const KvShard& shard) {
+  const int32_t layers = LayersBefore(group, shard.first_layer + shard.layer_count) -
+                         LayersBefore(group, shard.first_layer);
+  return layers * LayerBytes(layout, group, shard);
+}
+
 size_t CeilDiv(size_t value, size_t divisor) {
   return (value + divisor - 1) / divisor;
+}
+
+// The bytes of the largest block of tokens.
+size_t TokenBlockBytes(const KvLayout& layout, const KvShard& shard) {
+  size_t largest = 0;
+  for (const KvCacheGroup& group : layout.groups) {
+    if (!group.state) largest = std::max(largest, GroupBytes(layout, group, shard));
+  }
+  return largest;
+}
+
+// A state continues with the last token alone, so there is one list of its blocks. Windows beside
+// it would need more than one cached state.
+Status CheckState(const KvLayout& layout) {
+  for (size_t i = 0; i < layout.groups.size(); ++i) {
+    const KvCacheGroup& group = layout.groups[i];
+    if (group.state && i + 1 < layout.groups.size()) {
+      return InvalidArgument("KV layout: cache group {} of {} has states; only the last one may",
+                             i,
+                             layout.groups.size());
+    }
+    if (layout.has_state() && group.sliding_window > 0) {
+      return InvalidArgument(
+          "KV layout: cache group {} has a sliding window of {} tokens; beside states there must "
+          "be none",
+          i,
+          group.sliding_window);
+    }
+  }
+  return OkStatus();
 }
 
 std::vector<KvPlane> PlanesOf(const DenseKv& kv) {
@@ -120,6 +162,7 @@ std::vector<KvPlane> PlanesOf(const DenseKv& kv) {
 std::map<int32_t, std::vector<int32_t>> LayersByWindow(const DenseKv& kv) {
   std::map<int32_t, std::vector<int32_t>> windows;
   for (int32_t layer = 0; layer < kv.layers; ++layer) {
+    if (std::ranges::binary_search(kv.state.layers, layer)) continue;
     windows[kv.windows.empty() ? 0 : kv.windows[layer]].push_back(layer);
   }
   return windows;
@@ -173,7 +216,7 @@ int32_t KvLayout::window_beside_all() const {
 
 std::vector<int32_t> KvLayout::windows() const {
   std::vector<int32_t> windows;
-  for (const KvCacheGroup& group : groups) windows.push_back(group.sliding_window);
+  for (const KvCacheGroup& group : groups) windows.push_back(group.window());
   return windows;
 }
 
@@ -200,13 +243,14 @@ Status KvLayout::Validate() const {
   BATON_RETURN_IF_ERROR(
       CheckRange("the number of cache groups", std::ssize(groups), 1, kMaxCacheGroups));
   BATON_RETURN_IF_ERROR(CheckRange("layers", layers(), 1, kMaxLayers));
+  BATON_RETURN_IF_ERROR(CheckState(*this));
   std::vector<bool> seen(layers());
   for (const KvCacheGroup& group : groups) {
     BATON_RETURN_IF_ERROR(CheckRange("sliding_window", group.sliding_window, 0, kMaxSlidingWindow));
     BATON_RETURN_IF_ERROR(
         CheckRange("the number of planes", std::ssize(group.planes), 1, kMaxPlanes));
     for (const KvPlane& plane : group.planes) {
-      BATON_RETURN_IF_ERROR(CheckPlane(plane));
+      BATON_RETURN_IF_ERROR(CheckPlane(plane, group.state ? kMaxStateDim : kMaxPlaneDim));
       if (plane.sharded && plane.heads != sharded_heads()) {
         return InvalidArgument(
             "KV layout: plane {} has {} heads, another one {}; all sharded planes must have the "
@@ -254,6 +298,9 @@ KvLayout DenseLayout(const DenseKv& kv) {
       for (size_t i = part; i < layers.size(); i += parts) group.layers.push_back(layers[i]);
     }
   }
+  if (!kv.state.layers.empty()) {
+    layout.groups.push_back({.layers = kv.state.layers, .planes = kv.state.planes, .state = true});
+  }
   layout.layer_group_ends = ChooseLayerGroups(layout);
   return layout;
 }
@@ -263,7 +310,7 @@ std::vector<int32_t> ChooseLayerGroups(const KvLayout& layout) {
   if (layers == 0) return {};
   size_t bytes = 0;
   for (const KvCacheGroup& group : layout.groups) {
-    bytes += group.layers.size() * LayerBytes(group, WholeModel(layout), layout.block_tokens);
+    if (!group.state) bytes += GroupBytes(layout, group, WholeModel(layout));
   }
   const auto most = static_cast<size_t>(std::min(layers, kMaxLayerGroups));
   const auto groups = static_cast<int32_t>(std::clamp<size_t>(bytes / kGroupBytes, 1, most));
@@ -285,13 +332,32 @@ int32_t LayersBefore(const KvCacheGroup& group, int32_t layer) {
 }
 
 size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard) {
-  size_t largest = 0;
-  for (const KvCacheGroup& group : layout.groups) {
-    const int32_t layers = LayersBefore(group, shard.first_layer + shard.layer_count) -
-                           LayersBefore(group, shard.first_layer);
-    largest = std::max(largest, layers * LayerBytes(group, shard, layout.block_tokens));
+  const size_t of_tokens = TokenBlockBytes(layout, shard);
+  if (of_tokens > 0 || !layout.has_state()) return of_tokens;
+  const KvShard whole = WholeModel(layout);
+  const size_t whole_block = TokenBlockBytes(layout, whole);
+  const size_t parts =
+      whole_block > 0 ? CeilDiv(ShardStateBytes(layout, whole), whole_block) : size_t{1};
+  const size_t bytes = CeilDiv(ShardStateBytes(layout, shard), parts);
+  return CeilDiv(bytes, kStateAlignment) * kStateAlignment;
+}
+
+size_t ShardStateBytes(const KvLayout& layout, const KvShard& shard) {
+  return layout.has_state() ? GroupBytes(layout, layout.groups.back(), shard) : 0;
+}
+
+size_t StateBlockBytes(const KvLayout& layout, const KvShard& shard) {
+  if (!layout.has_state()) return 0;
+  return ShardBlockBytes(layout, shard) / kStateAlignment * kStateAlignment;
+}
+
+int32_t StateBlocks(const KvLayout& layout, std::span<const KvShard> shards) {
+  size_t most = 0;
+  for (const KvShard& shard : shards) {
+    const size_t bytes = ShardStateBytes(layout, shard);
+    if (bytes > 0) most = std::max(most, CeilDiv(bytes, StateBlockBytes(layout, shard)));
   }
-  return largest;
+  return static_cast<int32_t>(most);
 }
 
 Status ValidateShard(const KvLayout& layout, const KvShard& shard) {
@@ -330,8 +396,9 @@ KvView MakeView(const KvLayout& layout,
                 std::byte* base,
                 int32_t blocks) {
   const auto& planes = layout.groups[0].planes;
-  const bool alike = std::ranges::all_of(
-      layout.groups, [&](const KvCacheGroup& group) { return group.planes == planes; });
+  const bool alike = std::ranges::all_of(layout.groups, [&](const KvCacheGroup& group) {
+    return group.state || group.planes == planes;
+  });
   const bool latent = planes.size() == 1 && !planes[0].sharded;
   BATON_CHECK(
       alike && (latent || planes.size() == 2) && std::cmp_equal(places.size(), shard.layer_count),
@@ -352,8 +419,13 @@ KvView MakeView(const KvLayout& layout,
   view.value_offset = latent ? 0 : head * view.kv_heads;
   view.layer_stride = head * view.kv_heads * static_cast<int64_t>(planes.size());
   view.block_stride = static_cast<int64_t>(ShardBlockBytes(layout, shard));
-  view.groups = static_cast<int32_t>(layout.groups.size());
-  if (view.groups > 1) view.places = places.data();
+  view.groups = layout.block_groups();
+  if (layout.groups.size() > 1) view.places = places.data();
+  if (layout.has_state()) {
+    view.state = {
+        .block_bytes = static_cast<int64_t>(StateBlockBytes(layout, shard)),
+        .layer_bytes = static_cast<int64_t>(LayerBytes(layout, layout.groups.back(), shard))};
+  }
   return view;
 }
 

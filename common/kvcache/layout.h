@@ -17,19 +17,21 @@ namespace baton {
 
 inline constexpr int32_t kMaxLayers = 1024;  // of a model
 inline constexpr int32_t kMaxCacheGroups = 64;
-inline constexpr int32_t kMaxPlanes = 8;       // of a cache group
-inline constexpr int32_t kMaxPlaneDim = 4096;  // KvPlane::dim
+inline constexpr int32_t kMaxPlanes = 8;          // of a cache group
+inline constexpr int32_t kMaxPlaneDim = 4096;     // KvPlane::dim of a block of tokens
+inline constexpr int32_t kMaxStateDim = 1 << 24;  // and of a state
 
 enum class KvOrder : uint8_t {
   kTokenMajor,  // [token][dim]
   kDimMajor,    // [dim][token]
 };
 
-// One tensor that a block holds for each of its layers: K, V, a latent of MLA, scales of FP8.
+// One tensor that a block holds for each of its layers: K, V, a latent of MLA, scales of FP8; or a
+// part of a state.
 struct KvPlane {
   std::string name;
   int32_t heads = 0;
-  int32_t dim = 0;  // elements of one head and token
+  int32_t dim = 0;  // elements of one head and token; of one head in a state
   DType dtype = DType::kF32;
   KvOrder order = KvOrder::kTokenMajor;
   // Tensor-parallel ranks hold disjoint heads. False: every rank that holds a layer holds all heads
@@ -38,11 +40,14 @@ struct KvPlane {
 
   bool operator==(const KvPlane&) const = default;
 
-  // Bytes of one head in one layer of a block.
-  size_t head_bytes(int32_t block_tokens) const {
-    return static_cast<size_t>(block_tokens) * dim * ShapeOf(dtype).bytes;
+  // Bytes of one head in one layer of a block of `tokens` tokens; 1: of a state.
+  size_t head_bytes(int32_t tokens) const {
+    return static_cast<size_t>(tokens) * dim * ShapeOf(dtype).bytes;
   }
 };
+
+// The KvCacheGroup::window of states: the next token needs the state after the token before it.
+inline constexpr int32_t kStateWindow = 2;
 
 // Layers with the same planes and one block table for each sequence. Blocks of all cache groups
 // come from one arena and have one size: each block belongs to one cache group while it is in use.
@@ -52,6 +57,13 @@ struct KvCacheGroup {
   // 0: all tokens.
   int32_t sliding_window = 0;
   std::vector<KvPlane> planes;
+  // The layers keep a state of fixed size for each sequence, which every token changes, in place of
+  // KV of every token (recurrent layers). A state takes StateBlocks arena blocks. That after the
+  // last token of a block of tokens stands for this block in the prefix cache (a checkpoint).
+  bool state = false;
+
+  // The last tokens of which the next token and itself need something of the cache; 0: all.
+  int32_t window() const { return state ? kStateWindow : sliding_window; }
 
   bool operator==(const KvCacheGroup&) const = default;
 };
@@ -71,8 +83,16 @@ struct KvLayout {
   // The heads of the sharded planes, which is the same number for all of them; 0 if every plane is
   // replicated.
   int32_t sharded_heads() const;
-  // KvCacheGroup::sliding_window of each group.
+  // KvCacheGroup::window of each group.
   std::vector<int32_t> windows() const;
+  // Whether the last group is one of states.
+  bool has_state() const { return !groups.empty() && groups.back().state; }
+  // The number of groups of blocks of tokens, which come first.
+  int32_t block_groups() const {
+    return static_cast<int32_t>(groups.size()) - (has_state() ? 1 : 0);
+  }
+  // For KvPlane::head_bytes of the planes of `group`.
+  int32_t plane_tokens(const KvCacheGroup& group) const { return group.state ? 1 : block_tokens; }
   // The largest window of cache groups beside groups without one; 0 if all groups or none have one.
   int32_t window_beside_all() const;
   bool has_replicated_planes() const;
@@ -83,7 +103,14 @@ struct KvLayout {
   Status Validate() const;
 };
 
-// The layout of models that have K and V, or a latent, of the same shape in every layer.
+// The layers of a model that have a state, ascending, and its planes.
+struct StateLayers {
+  std::vector<int32_t> layers;
+  std::vector<KvPlane> planes;
+};
+
+// The layout of models that have K and V, or a latent, of the same shape in every layer without a
+// state.
 struct DenseKv {
   int32_t layers = 0;
   int32_t kv_heads = 0;
@@ -96,10 +123,11 @@ struct DenseKv {
   // all heads (multi-head latent attention). Then kv_heads, head_dim and k_dim_major have no
   // effect.
   int32_t latent_width = 0;
+  StateLayers state = {};
 };
 
 // Cache groups with the planes "k" and "v", or with the replicated plane "latent", each of layers
-// with one window. Layers of one window
+// with one window, then one of the layers with a state. Layers of one window
 // are in several cache groups where a block that holds all of them would be larger than another
 // window's. Layer groups are those of ChooseLayerGroups.
 KvLayout DenseLayout(const DenseKv& kv);
@@ -141,8 +169,17 @@ inline int32_t FirstBlockKept(int64_t tokens, int32_t window, int32_t block_toke
 int32_t LayersBefore(const KvCacheGroup& group, int32_t layer);
 
 // The bytes of a block of an arena of `shard`: those of the largest cache group, so that any block
-// can serve any cache group.
+// can serve any cache group. A state takes several blocks. Where the shard has no other layers, its
+// blocks divide the state as those of the whole model do.
 size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard);
+
+// The bytes of a state in the arena of `shard`; 0: its layers have none.
+size_t ShardStateBytes(const KvLayout& layout, const KvShard& shard);
+// StateView::block_bytes of `shard`.
+size_t StateBlockBytes(const KvLayout& layout, const KvShard& shard);
+// The arena blocks of a state for a worker of these shards: as many as the shard with the largest
+// state needs, because a block has one number on all ranks. 0: the layout has no states.
+int32_t StateBlocks(const KvLayout& layout, std::span<const KvShard> shards);
 
 // InvalidArgument when `shard` is empty or reaches outside `layout`.
 Status ValidateShard(const KvLayout& layout, const KvShard& shard);

@@ -12,6 +12,27 @@
 namespace baton {
 namespace {
 
+// A chunk with copies of its blocks.
+class OwnedChunk {
+ public:
+  explicit OwnedChunk(const KvChunk& chunk)
+      : chunk_(chunk),
+        blocks_(chunk.blocks.begin(), chunk.blocks.end()),
+        state_(chunk.state.begin(), chunk.state.end()) {}
+
+  KvChunk view() const {
+    KvChunk view = chunk_;
+    view.blocks = blocks_;
+    view.state = state_;
+    return view;
+  }
+
+ private:
+  KvChunk chunk_;
+  std::vector<BlockId> blocks_;
+  std::vector<BlockId> state_;
+};
+
 constexpr Duration kTick = std::chrono::milliseconds(20);
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 
@@ -239,23 +260,15 @@ void Worker::OnPromptStarted(RequestId id, Epoch epoch) {
 }
 
 void Worker::OnKvLayers(const KvChunk& chunk, int32_t layers) {
-  loop_.PostInternal([this,
-                      chunk,
-                      layers,
-                      blocks = std::vector<BlockId>(chunk.blocks.begin(), chunk.blocks.end())] {
-    KvChunk view = chunk;
-    view.blocks = blocks;
-    if (prefill_ != nullptr) prefill_->OnKvLayers(view, layers);
+  loop_.PostInternal([this, layers, copy = OwnedChunk(chunk)] {
+    if (prefill_ != nullptr) prefill_->OnKvLayers(copy.view(), layers);
   });
 }
 
 void Worker::OnKvChunk(const KvChunk& chunk) {
-  loop_.PostInternal(
-      [this, chunk, blocks = std::vector<BlockId>(chunk.blocks.begin(), chunk.blocks.end())] {
-        KvChunk view = chunk;
-        view.blocks = blocks;
-        if (prefill_ != nullptr) prefill_->OnKvChunk(view);
-      });
+  loop_.PostInternal([this, copy = OwnedChunk(chunk)] {
+    if (prefill_ != nullptr) prefill_->OnKvChunk(copy.view());
+  });
 }
 
 void Worker::OnKvReserved(const KvReservation& reservation) {

@@ -172,6 +172,70 @@ TEST(KvLayoutTest, APipelineStageFillsEqualPartsOfAllBlocks) {
   }
 }
 
+// 4 layers, the last one with KV of 2 heads; the others have a state of 2 heads of 96 elements.
+DenseKv Hybrid() {
+  DenseKv kv = {.layers = 4, .kv_heads = 2, .head_dim = 8, .block_tokens = 4};
+  kv.state.layers = {0, 1, 2};
+  kv.state.planes = {{.name = "state", .heads = 2, .dim = 64},
+                     {.name = "conv", .heads = 2, .dim = 32}};
+  return kv;
+}
+
+TEST(KvLayoutTest, AStateTakesSeveralBlocks) {
+  const KvLayout layout = DenseLayout(Hybrid());
+  ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
+  EXPECT_TRUE(layout.has_state());
+  EXPECT_EQ(layout.block_groups(), 1);
+  EXPECT_EQ(layout.windows(), (std::vector<int32_t>{0, kStateWindow}));
+  EXPECT_THAT(layout.ToString(),
+              HasSubstr("layers 0-2 of states of state 2 × 64 f32, conv 2 × 32 f32;"));
+  const KvShard whole = WholeModel(layout);
+  EXPECT_EQ(ShardBlockBytes(layout, whole), 512u);  // K and V of 4 tokens in one layer
+  EXPECT_EQ(ShardStateBytes(layout, whole), 3u * 2 * 96 * 4);
+  EXPECT_EQ(StateBlocks(layout, std::vector{whole}), 5);  // 4.5
+  const std::vector<KvLayerPlace> places = PlacesOf(layout, whole);
+  const KvView view = MakeView(layout, whole, places, nullptr, 9);
+  EXPECT_EQ(view.groups, 1);
+  EXPECT_EQ(view.state.block_bytes, 512);
+  EXPECT_EQ(view.state.layer_bytes, 2 * 96 * 4);
+  EXPECT_EQ(view.PlaceOf(1).group, 1);
+  EXPECT_EQ(view.PlaceOf(1).index, 1);
+  EXPECT_EQ(view.PlaceOf(3).group, 0);
+  EXPECT_EQ(view.PlaceOf(3).index, 0);
+}
+
+// A block has one number on all ranks, so all ranks count as many blocks as the one that needs
+// most.
+TEST(KvLayoutTest, RanksAgreeOnTheBlocksOfAState) {
+  const KvLayout layout = DenseLayout(Hybrid());
+  const std::vector<KvShard> heads = {{0, 4, 0, 1}, {0, 4, 1, 1}};
+  EXPECT_EQ(ShardBlockBytes(layout, heads[0]), 256u);
+  EXPECT_EQ(StateBlocks(layout, heads), 5);
+  // The first stage has states alone. Its blocks divide them as those of the whole model do.
+  const std::vector<KvShard> stages = {{0, 2, 0, 2}, {2, 2, 0, 2}};
+  EXPECT_EQ(ShardBlockBytes(layout, stages[0]), 320u);  // a fifth of 1,536 bytes, in parts of 16
+  EXPECT_EQ(StateBlocks(layout, stages), 5);
+  EXPECT_EQ(StateBlocks(layout, std::vector{stages[1]}), 2);
+}
+
+TEST(KvLayoutTest, StatesAloneTakeOneBlock) {
+  DenseKv kv = Hybrid();
+  kv.state.layers = {0, 1, 2, 3};
+  const KvLayout layout = DenseLayout(kv);
+  ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
+  EXPECT_EQ(layout.block_groups(), 0);
+  EXPECT_EQ(StateBlocks(layout, std::vector{WholeModel(layout)}), 1);
+}
+
+TEST(KvLayoutTest, StatesAreTheLastGroupAndBesideNoWindow) {
+  KvLayout layout = DenseLayout(Hybrid());
+  std::swap(layout.groups[0], layout.groups[1]);
+  EXPECT_THAT(Message(layout.Validate()), HasSubstr("only the last one may"));
+  DenseKv kv = Hybrid();
+  kv.windows = {0, 0, 0, 64};
+  EXPECT_THAT(Message(DenseLayout(kv).Validate()), HasSubstr("sliding window of 64 tokens"));
+}
+
 TEST(KvLayoutTest, ErrorsNameTheField) {
   EXPECT_THAT(Problem([](KvLayout& l) { l.block_tokens = 0; }), HasSubstr("block_tokens is 0"));
   EXPECT_THAT(Problem([](KvLayout& l) { l.groups.clear(); }), HasSubstr("number of cache groups"));
