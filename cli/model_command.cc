@@ -36,7 +36,8 @@ std::string SequencesText(const ModelSpec& spec, int32_t tokens, int32_t memory_
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
   const auto blocks = static_cast<int32_t>(
       std::min<size_t>((size_t{1} << 20) * memory_mib / block_bytes, kMaxArenaBlocks));
-  const KvRoom room(layout.windows(), layout.block_tokens, blocks, /*max_step_tokens=*/1);
+  const int32_t state = StateBlocks(layout, std::vector{WholeModel(layout)});
+  const KvRoom room(layout, blocks, /*max_step_tokens=*/1, state);
   const int32_t each = room.ByChunksThenDecodes(tokens, 0);
   return fmt::format("{} of {} tokens in {} MiB at 16 bits: {} blocks, {} for each",
                      blocks / each,

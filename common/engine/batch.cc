@@ -14,6 +14,7 @@ void Batch::Build(const StepPlan& plan) {
   block_tables_.clear();
   logit_rows_.clear();
   sampling_.clear();
+  state_blocks_ = 0;
   for (const PlanRow& row : plan.rows) {
     AddRow(row);
     AddSampling(row);
@@ -30,13 +31,15 @@ StepInput Batch::input() const {
           .positions = positions_,
           .sequences = sequences_,
           .block_tables = block_tables_,
-          .logit_rows = logit_rows_};
+          .logit_rows = logit_rows_,
+          .state_blocks = state_blocks_};
 }
 
 void Batch::AddRow(const PlanRow& row) {
   const Sequence& sequence = *row.sequence;
   const auto first_row = static_cast<int32_t>(tokens_.size());
   const int32_t blocks = sequence.table.size();
+  const size_t first_sequence = sequences_.size();
   // Rows that are computed singly look like sequences with the same blocks.
   const int32_t parts = row.singly ? row.count : 1;
   for (int32_t part = 0; part < parts; ++part) {
@@ -60,10 +63,32 @@ void Batch::AddRow(const PlanRow& row) {
            return static_cast<int32_t>(block.value());
          }).out;
   }
+  AddStates(row, first_sequence);
   for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
     logit_rows_.push_back(first_row + at - row.first);
   }
   logit_rows_.insert(logit_rows_.end(), row.samples, first_row + row.count - 1);
+}
+
+// Adds the blocks of the states that a row reads and writes. Of rows that are computed singly, each
+// reads the state that the one before writes.
+void Batch::AddStates(const PlanRow& row, size_t first_sequence) {
+  const std::span<const BlockId> written = row.sequence->table.state();
+  if (written.empty()) return;
+  state_blocks_ = static_cast<int32_t>(written.size());
+  const auto first = static_cast<int32_t>(block_tables_.size());
+  const auto add = [this](std::span<const BlockId> blocks) {
+    for (const BlockId block : blocks) {
+      block_tables_.push_back(static_cast<int32_t>(block.value()));
+    }
+  };
+  add(row.read_state.empty() ? written : row.read_state);
+  add(written);
+  const auto added = std::span(sequences_).subspan(first_sequence);
+  if (added.size() > 1) add(written);
+  for (SequenceRows& rows : added)
+    rows.state_table = first + (&rows == added.data() ? 0 : state_blocks_);
+  added.front().in_state = row.in_state;
 }
 
 void Batch::AddSampling(const PlanRow& row) {

@@ -25,6 +25,7 @@ class Batch final {
 
  private:
   void AddRow(const PlanRow& row);
+  void AddStates(const PlanRow& row, size_t first_sequence);
   void AddSampling(const PlanRow& row);
 
   std::vector<TokenId> tokens_;
@@ -32,6 +33,7 @@ class Batch final {
   std::vector<SequenceRows> sequences_;
   std::vector<int32_t> block_tables_;
   std::vector<int32_t> logit_rows_;
+  int32_t state_blocks_ = 0;
   std::vector<SamplingRow> sampling_;
 };
 

@@ -31,7 +31,22 @@ Status CheckOptions(const EngineOptions& options, const ModelTraits& traits) {
       CheckCount("max_sequences", options.max_sequences, 1, traits.max_logit_rows));
   BATON_RETURN_IF_ERROR(CheckCount("max_waiting", options.max_waiting, 1, kMany));
   BATON_RETURN_IF_ERROR(CheckCount("mask_threads", options.mask_threads, 1, 64));
+  BATON_RETURN_IF_ERROR(
+      CheckCount("state_checkpoint_tokens", options.state_checkpoint_tokens, 0, kMany));
   return CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany);
+}
+
+Status CheckStateFits(const Executor& executor) {
+  const int32_t state = StateBlocks(executor);
+  const int32_t least = state + executor.kv_layout().block_groups();
+  if (state == 0 || executor.kv_blocks() >= least) return OkStatus();
+  return MakeStatus(
+      StatusCode::kResourceExhausted,
+      "engine: the KV arena has {} blocks; the state of one sequence takes {}, and its "
+      "first tokens {} more",
+      executor.kv_blocks(),
+      state,
+      least - state);
 }
 
 Scheduler::Options SchedulerOptions(const EngineOptions& options, const Executor& executor) {
@@ -72,7 +87,8 @@ class Engine::Impl {
         cache_(executor.kv_blocks(),
                executor.kv_layout().block_tokens,
                options.prefix_cache,
-               executor.kv_layout().windows()),
+               executor.kv_layout().windows(),
+               StateBlocks(executor)),
         scheduler_(SchedulerOptions(options, executor), cache_),
         masks_(executor.traits().vocabulary, options.mask_threads),
         compiling_(grammars, masks_, inbox_) {
@@ -415,6 +431,7 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options,
                                                  const Clock& clock,
                                                  GrammarCompiler* grammars) {
   BATON_RETURN_IF_ERROR(CheckOptions(options, executor.traits()));
+  BATON_RETURN_IF_ERROR(CheckStateFits(executor));
   return std::unique_ptr<Engine>(
       new Engine(std::make_unique<Impl>(options, executor, listener, clock, grammars)));
 }

@@ -90,4 +90,11 @@ class Executor {
   virtual Status CopyBlocks(std::span<const BlockCopy> copies) = 0;
 };
 
+// StateBlocks of the executor's ranks.
+inline int32_t StateBlocks(const Executor& executor) {
+  std::vector<KvShard> shards;
+  for (const KvArena& arena : executor.kv_arenas()) shards.push_back(arena.shard);
+  return StateBlocks(executor.kv_layout(), shards);
+}
+
 }  // namespace baton

@@ -3,15 +3,17 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/kvcache/layout.h"
-
 namespace baton {
 
 KvRoom::KvRoom(std::span<const int32_t> windows,
                int32_t block_tokens,
                int32_t blocks,
-               int32_t max_step_tokens)
-    : windows_(windows.begin(), windows.end()), block_tokens_(block_tokens), blocks_(blocks) {
+               int32_t max_step_tokens,
+               int32_t state_blocks)
+    : windows_(windows.begin(), windows.end()),
+      block_tokens_(block_tokens),
+      blocks_(blocks),
+      state_blocks_(state_blocks) {
   constexpr int32_t kLeastChunkBlocks = 3;  // Scheduler::ChunkOf needs a budget of three tokens
   // In a model with groups without a window, chunks take at most this part of what windows leave:
   // the rest is for longer sequences.
@@ -31,6 +33,16 @@ KvRoom::KvRoom(std::span<const int32_t> windows,
   max_tokens_ = slides_ && !ends ? std::numeric_limits<int64_t>::max() : MaxTokens(largest);
 }
 
+KvRoom::KvRoom(const KvLayout& layout,
+               int32_t blocks,
+               int32_t max_step_tokens,
+               int32_t state_blocks)
+    : KvRoom(std::span<const int32_t>(layout.windows()).first(layout.block_groups()),
+             layout.block_tokens,
+             blocks,
+             max_step_tokens,
+             state_blocks) {}
+
 // By bisection, because the blocks of a sequence grow with its tokens.
 int64_t KvRoom::MaxTokens(int64_t chunk) const {
   int64_t fits = 0;
@@ -49,7 +61,7 @@ int32_t KvRoom::BlocksFor(int64_t tokens) const {
 template <class OfWindow>
 int32_t KvRoom::Sum(int64_t tokens, const OfWindow& of_window) const {
   const int32_t all = BlocksFor(tokens);
-  int32_t sum = 0;
+  int32_t sum = state_blocks_;
   for (const int32_t window : windows_) {
     sum += slides_ && window > 0 ? std::min(all, of_window(window)) : all;
   }
@@ -57,7 +69,7 @@ int32_t KvRoom::Sum(int64_t tokens, const OfWindow& of_window) const {
 }
 
 int32_t KvRoom::All(int64_t tokens) const {
-  return BlocksFor(tokens) * static_cast<int32_t>(windows_.size());
+  return BlocksFor(tokens) * static_cast<int32_t>(windows_.size()) + state_blocks_;
 }
 
 int32_t KvRoom::HeldBy(int64_t tokens, int64_t chunk) const {
@@ -80,7 +92,7 @@ int32_t KvRoom::ReceivedThenDecodes(int64_t tokens) const {
 }
 
 int32_t KvRoom::Received(int64_t tokens) const {
-  int32_t sum = 0;
+  int32_t sum = state_blocks_;
   for (const int32_t window : windows_) {
     sum += BlocksFor(tokens) - FirstBlockKept(tokens, window, block_tokens_);
   }

@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "common/kvcache/layout.h"
+
 namespace baton {
 
 // How many arena blocks sequences need. A block of tokens takes one arena block in each cache group
@@ -11,15 +13,19 @@ namespace baton {
 //
 // In a group with a sliding window, a sequence releases each block when no later token reads the
 // block, and a prompt takes its blocks chunk by chunk. So the sequence holds at most a window and a
-// chunk at a time there, however long it becomes. Pure arithmetic; counts are of arena blocks where
-// nothing else is said.
+// chunk at a time there, however long it becomes. In a model whose layers have states, it holds the
+// blocks of a state as well. Pure arithmetic; counts are of arena blocks where nothing else is
+// said.
 class KvRoom final {
  public:
-  // `windows` has KvCacheGroup::sliding_window of each cache group, `blocks` is the arena's size.
+  // `windows` has KvCacheGroup::window of each cache group of blocks of tokens, `blocks` is the
+  // arena's size, `state_blocks` StateBlocks.
   KvRoom(std::span<const int32_t> windows,
          int32_t block_tokens,
          int32_t blocks,
-         int32_t max_step_tokens);
+         int32_t max_step_tokens,
+         int32_t state_blocks = 0);
+  KvRoom(const KvLayout& layout, int32_t blocks, int32_t max_step_tokens, int32_t state_blocks);
 
   // Whether sequences release blocks: some groups have a window, and the arena holds the windows
   // and a few blocks of a chunk.
@@ -68,6 +74,7 @@ class KvRoom final {
   const std::vector<int32_t> windows_;
   const int32_t block_tokens_;
   const int32_t blocks_;
+  const int32_t state_blocks_;
   bool slides_ = false;
   int32_t chunk_tokens_ = 0;
   int64_t max_tokens_ = 0;

@@ -54,6 +54,10 @@ struct EngineOptions {
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   AdmissionPolicy admission = AdmissionPolicy::kMaxUtilization;
   bool prefix_cache = true;
+  // For models whose layers have states: the prefix cache keeps a sequence's state after this many
+  // tokens each (a checkpoint), and that near the end of its prompt. 0: as many tokens as have KV
+  // of the size of a state.
+  int32_t state_checkpoint_tokens = 0;
   // Threads that compute the masks of constrained sequences while steps run.
   int mask_threads = 2;
   // The cluster's secret. Block hashes are seeded with it and with the model fingerprint.

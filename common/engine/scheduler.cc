@@ -10,6 +10,16 @@ namespace {
 // Output tokens that fit behind a prompt before the sequence's array must grow.
 constexpr size_t kReservedOutput = 256;
 
+// The tokens between checkpoints of states, a multiple of the tokens of a block. By default a
+// checkpoint takes as many blocks as the KV of the tokens since the one before, so that the prefix
+// cache keeps at least half as many tokens as without states.
+int32_t CheckpointTokens(int32_t option, const KvCache& cache) {
+  const int32_t automatic =
+      cache.state_blocks() / std::max(cache.groups(), 1) * cache.block_tokens();
+  const int32_t tokens = option > 0 ? option : automatic;
+  return std::max(tokens / cache.block_tokens(), 1) * cache.block_tokens();
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const Options& options, KvCache& cache)
@@ -17,7 +27,12 @@ Scheduler::Scheduler(const Options& options, KvCache& cache)
       slot_limit_(std::min(options.engine.max_sequences, options.engine.max_step_tokens)),
       ordering_(options.engine.policy),
       cache_(cache),
-      room_(cache.windows(), cache.block_tokens(), cache.total(), options.engine.max_step_tokens) {}
+      room_(cache.windows(),
+            cache.block_tokens(),
+            cache.total(),
+            options.engine.max_step_tokens,
+            cache.state_blocks()),
+      checkpoint_tokens_(CheckpointTokens(options.engine.state_checkpoint_tokens, cache)) {}
 
 void Scheduler::set_step_time(const StepTimeModel& step_time) {
   step_time_ = step_time;
@@ -175,6 +190,8 @@ void Scheduler::Activate(RequestKey key, std::vector<SampledToken> first_tokens,
   }
   active.activated = true;
   active.started = true;
+  // No peer writes the state any more, and the next row does.
+  if (const auto lease = handoffs_.find(key); lease != handoffs_.end()) lease->second.SplitState();
   active.first_step = now;
   std::erase(awaiting_kv_, &leader);
   leader.computed = leader.length();
@@ -238,6 +255,7 @@ void Scheduler::Fail(ActiveRequest& active, const Status& status) {
 
 void Scheduler::Finish(Sequence& sequence) {
   ActiveRequest& active = *sequence.request;
+  StoreState(sequence);
   Drop(sequence);
   if (--active.live > 0) return;
   ended_.push_back(active.key());
@@ -255,6 +273,7 @@ void Scheduler::Drop(Sequence& sequence) {
   if (sequence.state == SequenceState::kAwaitingKv) std::erase(awaiting_kv_, &sequence);
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);
+  sequence.read_state.Clear();
   if (!steps_.empty()) {
     steps_.newest().ended_leases.push_back(std::exchange(sequence.table, Lease(cache_)));
   } else {

@@ -154,6 +154,9 @@ class Scheduler final {
   void AddRow(Sequence& sequence, int32_t count);
   bool MakeRoom(Sequence& sequence, int32_t count);
   void PreemptFrom(size_t rank);
+  void LeaseChunks();
+
+  // scheduler_admit.cc: the admission of waiting sequences.
   void AdmitWaiting(Time now);
   void AdmitReservations(Time now);
   bool Admit(Sequence& sequence, const PrefixHit& hit, Time now);
@@ -166,7 +169,17 @@ class Scheduler final {
   PrefixHit FindPrefix(const Sequence& sequence) const;
   void StartReserved(Sequence& sequence, const PrefixHit& hit);
   void RefuseExcessReservations();
-  void LeaseChunks();
+
+  // scheduler_state.cc: the states of sequences.
+  bool has_states() const { return cache_.state_blocks() > 0; }
+  bool TakeStates(Sequence& sequence, const PrefixHit& hit);
+  int32_t NewStateBlocks(const Sequence& sequence, const PrefixHit& hit) const;
+  bool MakeStateRoom(Sequence& sequence);
+  bool IsStateAtBorder(const Sequence& sequence) const;
+  bool IsCheckpointDue(const Sequence& sequence) const;
+  void StoreState(const Sequence& sequence);
+  int32_t LastBorder(const Sequence& sequence) const;
+  int32_t CheckpointChunk(const Sequence& sequence) const;
 
   // scheduler_commit.cc: the results of a step.
   void StoreFullBlocks(Sequence& sequence);
@@ -195,6 +208,7 @@ class Scheduler final {
   const Ordering ordering_;
   KvCache& cache_;
   const KvRoom room_;
+  const int32_t checkpoint_tokens_;  // of EngineOptions::state_checkpoint_tokens
   Duration token_time_ = std::chrono::microseconds(100);  // predicted time of one computed token
   StepTimeModel step_time_;
 

@@ -18,6 +18,7 @@ void Scheduler::VisitOtherLeases(const Visit& visit) const {
   for (const auto& [key, lease] : handoffs_) visit(lease);
   for (size_t i = 0; i < steps_.size(); ++i) {
     visit(steps_[i].copied.lease());
+    for (const Lease& lease : steps_[i].read_states) visit(lease);
     for (const Lease& lease : steps_[i].ended_leases) visit(lease);
   }
 }
@@ -25,7 +26,10 @@ void Scheduler::VisitOtherLeases(const Visit& visit) const {
 std::vector<const Lease*> Scheduler::AllLeases() const {
   std::vector<const Lease*> leases;
   for (const auto& [key, active] : active_) {
-    for (const Sequence& sequence : active->sequences) leases.push_back(&sequence.table);
+    for (const Sequence& sequence : active->sequences) {
+      leases.push_back(&sequence.table);
+      leases.push_back(&sequence.read_state);
+    }
   }
   VisitOtherLeases([&](const Lease& lease) { leases.push_back(&lease); });
   return leases;
@@ -33,7 +37,9 @@ std::vector<const Lease*> Scheduler::AllLeases() const {
 
 int32_t Scheduler::LeakedBlocks() const {
   int64_t held = 0;
-  for (const Sequence* sequence : running_) held += sequence->table.held();
+  for (const Sequence* sequence : running_) {
+    held += sequence->table.held() + sequence->read_state.held();
+  }
   for (const Sequence* sequence : awaiting_kv_) held += sequence->table.held();
   VisitOtherLeases([&](const Lease& lease) { held += lease.held(); });
   return held == cache_.references() ? 0 : cache_.CountLeaked(AllLeases());
@@ -43,7 +49,8 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
   const RequestId id = sequence.request->request.id;
   const bool holds =
       sequence.state == SequenceState::kRunning || sequence.state == SequenceState::kAwaitingKv;
-  if (!holds && (sequence.table.held() != 0 || sequence.slots != 0 || sequence.promised != 0)) {
+  if (!holds && (sequence.table.held() + sequence.read_state.held() != 0 || sequence.slots != 0 ||
+                 sequence.promised != 0)) {
     return Broken("request {}: a {} sequence has {} blocks and {} slots",
                   id,
                   Name(sequence.state),
@@ -59,6 +66,12 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
                   sequence.table.size(),
                   sequence.slots,
                   sequence.promised);
+  }
+  if (holds && std::cmp_not_equal(sequence.table.state().size(), cache_.state_blocks())) {
+    return Broken("request {}: its state has {} blocks instead of {}",
+                  id,
+                  sequence.table.state().size(),
+                  cache_.state_blocks());
   }
   if (sequence.state == SequenceState::kRunning && sequence.remaining() < 1) {
     return Broken("request {}: a running sequence has nothing to compute", id);

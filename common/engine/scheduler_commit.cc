@@ -26,9 +26,13 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     used += row.scored + row.samples;
     if (sequence.state != SequenceState::kRunning) continue;
     std::ranges::move(scores, std::back_inserter(active.prompt_logprobs));
-    // The next step computes the row again, and by then it has its mask. Such a row decodes, and is
-    // never foreseen.
-    if (!tokens.empty() && tokens[0].token == kLateToken) continue;
+    // The next step computes the last token of the row again, and by then it has its mask. Such a
+    // row is never foreseen.
+    if (!tokens.empty() && tokens[0].token == kLateToken) {
+      sequence.computed += row.count - 1;
+      sequence.in_state = has_states();
+      continue;
+    }
     if (!plan.foreseen) sequence.computed += row.count;
     const int32_t in_prompt = active.request.prompt_length - row.first;
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
@@ -134,11 +138,14 @@ std::optional<Outcomes::Chunk> Scheduler::LeaseChunk(const Sequence& sequence,
   }
   lease.Append(sequence.table, to);
   active.leased_blocks = to;
+  const auto state = last ? sequence.table.state() : std::span<const BlockId>();
+  if (!state.empty()) lease.TakeState(state);
   return Outcomes::Chunk{.id = active.request.id,
                          .epoch = active.request.epoch,
                          .first_index = from,
                          .groups = cache_.groups(),
                          .blocks = sequence.table.Entries(from, to),
+                         .state = {state.begin(), state.end()},
                          .last = last};
 }
 
@@ -179,6 +186,7 @@ void Scheduler::Fork(ActiveRequest& active) {
     sequence.tokens = leader.tokens;
     sequence.computed = leader.computed;
     sequence.table = leader.table.Share(leader.table.size());
+    if (has_states()) sequence.table.TakeState(leader.table.state());
     sequence.hashes = leader.hashes;
     sequence.stored = leader.stored;
     sequence.chain = leader.chain;

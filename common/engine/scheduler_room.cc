@@ -48,7 +48,8 @@ int32_t Scheduler::OwnWorstBlocks(const ActiveRequest& active) const {
 }
 
 // The most blocks of a request. Under kGuaranteedNoEvict all its samples count, and the copies of
-// shared partial blocks. With a sliding window the samples do not share their blocks for long.
+// shared partial blocks and states. With a sliding window the samples do not share their blocks for
+// long.
 int32_t Scheduler::MaxBlocks(const ActiveRequest& active) const {
   const int32_t own = OwnWorstBlocks(active);
   const Request& request = active.request;
@@ -57,8 +58,9 @@ int32_t Scheduler::MaxBlocks(const ActiveRequest& active) const {
   const int32_t length = active.sequences[0].length();
   const int32_t shared = SharedBlocks(length);
   const bool partial = length % cache_.block_tokens() != 0;
-  const bool copied = partial && (request.samples > 1 || request.kind == RequestKind::kDecode);
-  return own + (request.samples - 1) * (own - shared) + (copied ? cache_.groups() : 0);
+  const bool others = request.samples > 1 || request.kind == RequestKind::kDecode;
+  const int32_t copied = (partial ? cache_.groups() : 0) + cache_.state_blocks();
+  return own + (request.samples - 1) * (own - shared) + (others ? copied : 0);
 }
 
 // The full blocks of a prompt of `length` tokens, which its samples share.

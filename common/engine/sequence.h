@@ -47,6 +47,10 @@ struct Sequence {
   int32_t computed = 0;         // tokens whose KV is in `table`
   int32_t under_way = 0;        // tokens after these that the steps under way compute
   Lease table;
+  // The state that its next row reads, if it is not the one that it writes, that of `table`.
+  Lease read_state;
+  // The state has the next row already, because the step before could not choose the row's token.
+  bool in_state = false;
   int32_t slots = 0;  // its share of the sequence limit; before the fork, one slot per sample
   // kGuaranteedNoEvict: the blocks that it may still take. With a sliding window: the most blocks
   // that it may hold at a time.

@@ -20,8 +20,10 @@ struct Header {
   uint32_t block_tables = 0;
   uint32_t logit_rows = 0;
   uint32_t copies = 0;
+  int32_t state_blocks = 0;
+  uint32_t unused = 0;
 };
-static_assert(sizeof(Header) == 40 && std::is_trivially_copyable_v<SequenceRows> &&
+static_assert(sizeof(Header) == 48 && std::is_trivially_copyable_v<SequenceRows> &&
               std::is_trivially_copyable_v<BlockCopy>);
 
 Header HeaderOf(const StepInput& input, std::span<const BlockCopy> copies) {
@@ -32,6 +34,7 @@ Header HeaderOf(const StepInput& input, std::span<const BlockCopy> copies) {
   header.block_tables = static_cast<uint32_t>(input.block_tables.size());
   header.logit_rows = static_cast<uint32_t>(input.logit_rows.size());
   header.copies = static_cast<uint32_t>(copies.size());
+  header.state_blocks = input.state_blocks;
   return header;
 }
 
@@ -119,6 +122,7 @@ StatusOr<StepMessage> DecodeStep(std::span<const std::byte> bytes) {
   message.input.block_tables = Take<int32_t>(header.block_tables, at);
   message.input.logit_rows = Take<int32_t>(header.logit_rows, at);
   message.copies = Take<BlockCopy>(header.copies, at);
+  message.input.state_blocks = header.state_blocks;
   return message;
 }
 

@@ -10,10 +10,12 @@ namespace baton {
 KvCache::KvCache(int32_t blocks,
                  int32_t block_tokens,
                  bool prefix_cache,
-                 std::vector<int32_t> windows)
+                 std::vector<int32_t> windows,
+                 int32_t state_blocks)
     : block_tokens_(block_tokens),
       prefix_caching_(prefix_cache),
       windows_(std::move(windows)),
+      state_blocks_(state_blocks),
       pool_(blocks),
       prefix_(prefix_cache ? blocks : 0, block_tokens, windows_) {}
 
@@ -30,7 +32,8 @@ PrefixHit KvCache::Match(std::span<const Hash128> hashes,
   };
   std::vector<PrefixCache::Entry> entries;
   // By group, the first block from which on all blocks up to the last entry are cached.
-  absl::InlinedVector<int32_t, 1> cached_from(windows_.size(), 0);
+  const auto all = static_cast<int32_t>(windows_.size());
+  absl::InlinedVector<int32_t, 1> cached_from(all, 0);
   for (size_t i = 0; i < most; ++i) {
     const CacheEntryId parent = entries.empty() ? kRootEntry : entries.back().id;
     const auto entry =
@@ -40,7 +43,7 @@ PrefixHit KvCache::Match(std::span<const Hash128> hashes,
     const auto count = static_cast<int32_t>(entries.size());
     bool resumes = true;
     bool ends = false;
-    for (int32_t group = 0; group < groups(); ++group) {
+    for (int32_t group = 0; group < all; ++group) {
       if (!prefix_.BlockOf(*entry, group)) cached_from[group] = count;
       resumes &= cached_from[group] <= first(group, count);
       ends |= windows_[group] == 0 && cached_from[group] > 0;
@@ -57,6 +60,11 @@ PrefixHit KvCache::Match(std::span<const Hash128> hashes,
       part.blocks.push_back(*prefix_.BlockOf(entries[i], group));
       hit.idle += pool_.refs(part.blocks.back()) == 0;
     }
+  }
+  if (state_blocks_ > 0 && first(groups(), hit.count) < hit.count) {
+    const std::span<const BlockId> state = prefix_.StateOf(entries[hit.count - 1]);
+    hit.state.assign(state.begin(), state.end());
+    hit.idle += pool_.refs(state.front()) == 0 ? state_blocks_ : 0;
   }
   return hit;
 }
@@ -93,20 +101,32 @@ std::optional<CacheEntryId> KvCache::Store(Lease& table,
   return entry->id;
 }
 
+bool KvCache::LacksState(const Hash128& hash, CacheEntryId entry) const {
+  const auto found = prefix_.FindById(hash, entry);
+  return prefix_caching_ && found.has_value() && prefix_.StateOf(*found).empty();
+}
+
+void KvCache::StoreState(const Lease& table, const Hash128& hash, CacheEntryId entry) {
+  if (!LacksState(hash, entry) || IsCached(table.state())) return;
+  prefix_.AddState(*prefix_.FindById(hash, entry), table.state());
+  for (const BlockId block : table.state()) pool_.MarkCached(block);
+}
+
+void KvCache::ForgetState(const Lease& table) {
+  if (!table.state().empty()) Uncache(table.state().front());
+}
+
 void KvCache::Forget(const Lease& table) {
   for (int32_t group = 0; group < groups(); ++group) {
     for (const BlockId block : table.held(group)) Uncache(block);
   }
+  ForgetState(table);
 }
 
 void KvCache::ForgetAll() {
   for (int32_t i = 0; i < pool_.total(); ++i) {
     const BlockId block(i);
-    if (!pool_.is_cached(block)) continue;
-    // Only a block with a user can lose its content; this moves a free one to the empty blocks.
-    pool_.Retain(block);
-    Uncache(block);
-    pool_.Release(block);
+    if (pool_.is_cached(block)) Uncache(block);
   }
 }
 
@@ -118,8 +138,13 @@ std::optional<BlockId> KvCache::Take() {
 
 void KvCache::Uncache(BlockId block) {
   if (!pool_.is_cached(block)) return;
-  prefix_.Remove(block);
-  pool_.ClearCached(block);
+  for (const BlockId removed : prefix_.Remove(block)) {
+    // Only a block with a user can lose its content; this moves a free one to the empty blocks.
+    const bool idle = pool_.refs(removed) == 0;
+    if (idle) pool_.Retain(removed);
+    pool_.ClearCached(removed);
+    if (idle) pool_.Release(removed);
+  }
 }
 
 std::vector<int32_t> KvCache::CountRefs(std::span<const Lease* const> leases) const {
@@ -128,6 +153,7 @@ std::vector<int32_t> KvCache::CountRefs(std::span<const Lease* const> leases) co
     for (int32_t group = 0; group < lease->groups(); ++group) {
       for (BlockId block : lease->held(group)) ++refs[block.value()];
     }
+    for (const BlockId block : lease->state()) ++refs[block.value()];
   }
   return refs;
 }

@@ -25,9 +25,11 @@ struct PrefixHit {
     int32_t first = 0;
     std::vector<BlockId> blocks;
   };
-  int32_t count = 0;                   // blocks of tokens
-  CacheEntryId last = kRootEntry;      // entry of the last block
-  int32_t idle = 0;                    // blocks without a user, which `available` counts
+  int32_t count = 0;               // blocks of tokens
+  CacheEntryId last = kRootEntry;  // entry of the last block
+  int32_t idle = 0;                // blocks without a user, which `available` counts
+  // The state after the prefix, if layers have states and the next token to compute needs it.
+  std::vector<BlockId> state;
   absl::InlinedVector<Part, 1> parts;  // by group; empty when `count` is 0
 };
 
@@ -36,15 +38,23 @@ struct PrefixHit {
 // content. Belongs to one thread; outlives its leases.
 class KvCache final {
  public:
-  // `windows` has KvCacheGroup::sliding_window of each cache group. When `prefix_cache` is false,
-  // Match finds nothing and Store keeps nothing.
+  // `windows` has KvCacheGroup::window of each cache group. When `prefix_cache` is false, Match
+  // finds nothing and Store keeps nothing. `state_blocks` is StateBlocks: if it is not 0, the last
+  // group is that of states.
   KvCache(int32_t blocks,
           int32_t block_tokens,
           bool prefix_cache,
-          std::vector<int32_t> windows = {0});
+          std::vector<int32_t> windows = {0},
+          int32_t state_blocks = 0);
 
-  int32_t groups() const { return static_cast<int32_t>(windows_.size()); }
-  std::span<const int32_t> windows() const { return windows_; }
+  // The groups of blocks of tokens.
+  int32_t groups() const {
+    return static_cast<int32_t>(windows_.size()) - (state_blocks_ > 0 ? 1 : 0);
+  }
+  // KvCacheGroup::window of these groups.
+  std::span<const int32_t> windows() const { return std::span(windows_).first(groups()); }
+  // The arena blocks of a state; 0: no layer has one.
+  int32_t state_blocks() const { return state_blocks_; }
   int32_t block_tokens() const { return block_tokens_; }
   int32_t total() const { return pool_.total(); }
   int32_t available() const { return pool_.available(); }
@@ -84,6 +94,16 @@ class KvCache final {
                                     std::span<const TokenId> tokens,
                                     bool adopt);
 
+  // Enters the state of `table` into the prefix cache as that after the tokens of `entry`, so that
+  // it must not be written any more. Does nothing if the entry has one, or is not that of `hash`
+  // any more.
+  void StoreState(const Lease& table, const Hash128& hash, CacheEntryId entry);
+  // Whether the entry exists and has no state.
+  bool LacksState(const Hash128& hash, CacheEntryId entry) const;
+  bool IsCached(std::span<const BlockId> state) const { return pool_.is_cached(state.front()); }
+  // Removes the state of `table` from the prefix cache, so that it may be written.
+  void ForgetState(const Lease& table);
+
   // Removes the blocks of `table` from the prefix cache, because their KV cannot be trusted.
   void Forget(const Lease& table);
 
@@ -106,6 +126,7 @@ class KvCache final {
   const int32_t block_tokens_;
   const bool prefix_caching_;
   const std::vector<int32_t> windows_;
+  const int32_t state_blocks_;
   BlockPool pool_;
   PrefixCache prefix_;
 };

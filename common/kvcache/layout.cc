@@ -360,6 +360,17 @@ int32_t StateBlocks(const KvLayout& layout, std::span<const KvShard> shards) {
   return static_cast<int32_t>(most);
 }
 
+int32_t MostStateBlocks(const KvLayout& layout) {
+  const KvShard whole = WholeModel(layout);
+  size_t least = ShardBlockBytes(layout, whole);
+  for (const KvCacheGroup& group : layout.groups) {
+    if (!group.state) least = std::min(least, LayerBytes(layout, group, whole));
+  }
+  // With fewer heads, up to half of a small block is lost to the alignment.
+  return static_cast<int32_t>(
+      CeilDiv(2 * ShardStateBytes(layout, whole), std::max<size_t>(least, 1)));
+}
+
 Status ValidateShard(const KvLayout& layout, const KvShard& shard) {
   const int32_t layers = layout.layers();
   const int32_t heads = layout.sharded_heads();

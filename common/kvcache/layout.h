@@ -180,6 +180,8 @@ size_t StateBlockBytes(const KvLayout& layout, const KvShard& shard);
 // The arena blocks of a state for a worker of these shards: as many as the shard with the largest
 // state needs, because a block has one number on all ranks. 0: the layout has no states.
 int32_t StateBlocks(const KvLayout& layout, std::span<const KvShard> shards);
+// At least StateBlocks, however the model is divided among ranks.
+int32_t MostStateBlocks(const KvLayout& layout);
 
 // InvalidArgument when `shard` is empty or reaches outside `layout`.
 Status ValidateShard(const KvLayout& layout, const KvShard& shard);

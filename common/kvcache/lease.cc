@@ -11,13 +11,16 @@ namespace baton {
 Lease::Lease(KvCache& cache) : cache_(&cache), tables_(cache.groups()) {}
 
 Lease::Lease(Lease&& other) noexcept
-    : cache_(other.cache_), tables_(std::exchange(other.tables_, {})) {}
+    : cache_(other.cache_),
+      tables_(std::exchange(other.tables_, {})),
+      state_(std::exchange(other.state_, {})) {}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this == &other) return *this;
   Clear();
   cache_ = other.cache_;
   tables_ = std::exchange(other.tables_, {});
+  state_ = std::exchange(other.state_, {});
   return *this;
 }
 
@@ -28,7 +31,7 @@ int32_t Lease::size() const {
 }
 
 int64_t Lease::held() const {
-  int64_t count = 0;
+  int64_t count = std::ssize(state_);
   for (const Table& table : tables_) count += std::ssize(table.blocks) - table.first;
   return count;
 }
@@ -109,6 +112,29 @@ Lease Lease::Share(int32_t count) const {
   return other;
 }
 
+bool Lease::HasOwnState() const {
+  return !state_.empty() && cache_->is_exclusive(state_.front());
+}
+
+void Lease::TakeState(std::span<const BlockId> blocks) {
+  BATON_CHECK(state_.empty(), "a lease takes a second state");
+  for (const BlockId block : blocks) cache_->pool_.Retain(block);
+  state_.assign(blocks.begin(), blocks.end());
+}
+
+bool Lease::TakeNewState() {
+  BATON_CHECK(state_.empty(), "a lease takes a second state");
+  if (cache_->state_blocks() > cache_->available()) return false;
+  for (int32_t i = 0; i < cache_->state_blocks(); ++i) state_.push_back(*cache_->Take());
+  return true;
+}
+
+Lease Lease::SplitState() {
+  Lease state(*cache_);
+  state.state_ = std::exchange(state_, {});
+  return state;
+}
+
 // The last block first, as in Clear.
 void Lease::ReleaseBefore(int32_t group, int32_t index) {
   Table& table = tables_[group];
@@ -158,6 +184,7 @@ bool Lease::MakeExclusive(int32_t index, std::vector<BlockCopy>& copies) {
 }
 
 void Lease::Clear() {
+  for (const BlockId block : std::exchange(state_, {})) cache_->pool_.Release(block);
   size_t longest = 0;
   for (const Table& table : tables_) longest = std::max(longest, table.blocks.size());
   for (size_t i = longest; i-- > 0;) {

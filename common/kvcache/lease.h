@@ -14,10 +14,11 @@ namespace baton {
 class KvCache;
 struct PrefixHit;
 
-// The right of one holder to an ordered list of blocks in each cache group: a sequence's block
-// tables, or the blocks that a peer may still read or write after the request ended. Several leases
-// may share a block; it becomes free when the last of them releases it. Movable. The destructor
-// releases all blocks. Belongs to the thread of the cache.
+// The right of one holder to an ordered list of blocks in each cache group of blocks of tokens, and
+// to those of a state: a sequence's block tables and its newest state, or the blocks that a peer
+// may still read or write after the request ended. Several leases may share a block; it becomes
+// free when the last of them releases it. Movable. The destructor releases all blocks. Belongs to
+// the thread of the cache.
 class Lease final {
  public:
   Lease() = default;
@@ -40,8 +41,12 @@ class Lease final {
   int32_t groups() const { return static_cast<int32_t>(tables_.size()); }
   // The size of the shortest table.
   int32_t size() const;
-  // The number of blocks that the lease holds in all groups.
+  // The number of blocks that the lease holds in all groups, and of its state.
   int64_t held() const;
+  // The blocks of the state, or none.
+  std::span<const BlockId> state() const { return state_; }
+  // Whether this lease is the only user of its state.
+  bool HasOwnState() const;
   // The entries [begin, end) of all tables: for each index, one of each group.
   std::vector<BlockId> Entries(int32_t begin, int32_t end) const;
 
@@ -50,7 +55,7 @@ class Lease final {
   bool GrowTo(std::span<const int32_t> sizes);
   // The same with one size for all groups.
   bool GrowTo(int32_t size);
-  // Takes the blocks of a prefix as the first blocks. The lease must be empty.
+  // Takes the blocks of a prefix as the first blocks, but not its state. The lease must be empty.
   void Take(const PrefixHit& prefix);
   // Begins the table of a group with `index`, if it is shorter: no block before is held. The table
   // must hold none.
@@ -59,8 +64,14 @@ class Lease final {
   void Append(int32_t group, std::span<const BlockId> blocks);
   // Extends each table to `end` by blocks that `other` holds.
   void Append(const Lease& other, int32_t end);
-  // A second lease on the first `count` blocks of each group.
+  // A second lease on the first `count` blocks of each group, without the state.
   Lease Share(int32_t count) const;
+  // Takes the blocks of a state, which have users or are cached. The lease must have none.
+  void TakeState(std::span<const BlockId> blocks);
+  // The same with new blocks. False, and nothing is changed, when too few are available.
+  bool TakeNewState();
+  // Moves the state into a lease of its own.
+  Lease SplitState();
   // Releases the blocks of a group before `index`, which must exist. The indices of all other
   // blocks stay.
   void ReleaseBefore(int32_t group, int32_t index);
@@ -93,6 +104,7 @@ class Lease final {
 
   KvCache* cache_ = nullptr;
   absl::InlinedVector<Table, 1> tables_;
+  std::vector<BlockId> state_;
 };
 
 }  // namespace baton

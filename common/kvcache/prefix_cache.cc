@@ -46,6 +46,13 @@ std::optional<PrefixCache::Entry> PrefixCache::Find(const Hash128& hash,
   return Entry{found->second, slot.id};
 }
 
+std::optional<PrefixCache::Entry> PrefixCache::FindById(const Hash128& hash,
+                                                        CacheEntryId id) const {
+  const auto found = by_hash_.find(hash);
+  if (found == by_hash_.end() || slots_[found->second].id != id) return std::nullopt;
+  return Entry{found->second, id};
+}
+
 int32_t PrefixCache::NewSlot() {
   if (!unused_.empty()) {
     const int32_t slot = unused_.back();
@@ -86,16 +93,38 @@ void PrefixCache::Add(const Entry& entry, int32_t group, BlockId block) {
   CountBlock(entry.slot, group, 1);
 }
 
-void PrefixCache::Remove(BlockId block) {
+void PrefixCache::AddState(const Entry& entry, std::span<const BlockId> blocks) {
+  Add(entry, state_group(), blocks.front());
+  for (const BlockId block : blocks.subspan(1)) {
+    BATON_CHECK(!Contains(block), "block {} is in the prefix cache already", block);
+    places_[block.value()] = {entry.slot, state_group()};
+    ++size_;
+  }
+  states_[entry.slot].assign(blocks.begin(), blocks.end());
+}
+
+std::span<const BlockId> PrefixCache::StateOf(const Entry& entry) const {
+  const auto found = states_.find(entry.slot);
+  return found == states_.end() ? std::span<const BlockId>() : found->second;
+}
+
+PrefixCache::Blocks PrefixCache::Remove(BlockId block) {
   BATON_CHECK(Contains(block), "block {} is not in the prefix cache", block);
-  const auto [slot, group] = std::exchange(places_[block.value()], {});
+  const auto [slot, group] = places_[block.value()];
+  Blocks removed = {block};
+  if (const auto state = states_.find(slot); state != states_.end() && group == state_group()) {
+    removed.assign(state->second.begin(), state->second.end());
+    states_.erase(state);
+  }
+  for (const BlockId one : removed) places_[one.value()] = {};
+  size_ -= static_cast<int32_t>(removed.size());
   blocks_[IndexOf(slot, group)] = kNone;
-  --size_;
   CountBlock(slot, group, -1);
-  if (slots_[slot].blocks[0] + slots_[slot].blocks[1] > 0) return;
+  if (slots_[slot].blocks[0] + slots_[slot].blocks[1] > 0) return removed;
   by_hash_.erase(slots_[slot].hash);
   slots_[slot] = {};
   unused_.push_back(slot);
+  return removed;
 }
 
 template <class Visit>
@@ -153,6 +182,8 @@ Status PrefixCache::Check() const {
     ++entries;
     const int32_t of_entry = slots_[i].blocks[0] + slots_[i].blocks[1];
     blocks += of_entry;
+    const auto state = states_.find(static_cast<int32_t>(i));
+    if (state != states_.end()) blocks += static_cast<int32_t>(state->second.size()) - 1;
     VisitNames(slots_[i], members_, [&](const Hash128& name) { XorInto(digest, name); });
     const auto found = by_hash_.find(slots_[i].hash);
     if (found == by_hash_.end() || std::cmp_not_equal(found->second, i) || of_entry < 1) {
@@ -167,6 +198,10 @@ Status PrefixCache::Check() const {
     if (slot == kNone || std::cmp_equal(blocks_[IndexOf(slot, group)], i)) {
       continue;
     }
+    const auto state = states_.find(slot);
+    const bool in_state = group == state_group() && state != states_.end() &&
+                          std::ranges::count(state->second, BlockId(static_cast<uint32_t>(i))) == 1;
+    if (in_state) continue;
     return MakeStatus(StatusCode::kInternal, "cached block {} is not in its entry", i);
   }
   if (entries != by_hash_.size() || blocks != size_ || digest != digest_) {

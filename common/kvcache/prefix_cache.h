@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <absl/container/flat_hash_map.h>
+#include <absl/container/inlined_vector.h>
 
 #include "common/base/hash.h"
 #include "common/base/ids.h"
@@ -29,21 +30,27 @@ constexpr CacheEntryId kRootEntry = 0;
 //
 // Events name an entry twice: by its hash while it has the blocks of all groups without a window,
 // and by its WindowHash while it has those of all groups with one. Where all groups or none have a
-// window, they name it by its hash while it has the blocks of all groups.
+// window, they name it by its hash while it has the blocks of all groups. States are a group with a
+// window: an entry may have the blocks of the state after its tokens (a checkpoint).
 class PrefixCache final {
  public:
+  using Blocks = absl::InlinedVector<BlockId, 1>;
+
   struct Entry {
     int32_t slot = 0;  // valid until an entry is removed
     CacheEntryId id = kRootEntry;
   };
 
-  // `windows` has KvCacheGroup::sliding_window of each cache group.
+  // `windows` has KvCacheGroup::window of each cache group. Whoever adds a state calls the last one
+  // its group.
   PrefixCache(int32_t blocks, int32_t block_tokens, std::span<const int32_t> windows);
 
   // The entry of `tokens` (one full block) after `parent`'s content.
   std::optional<Entry> Find(const Hash128& hash,
                             CacheEntryId parent,
                             std::span<const TokenId> tokens) const;
+  // The entry with this id and hash.
+  std::optional<Entry> FindById(const Hash128& hash, CacheEntryId id) const;
   // Enters `tokens` without a block; Add must follow. Nullopt when another entry has this `hash`.
   std::optional<Entry> Insert(const Hash128& hash,
                               CacheEntryId parent,
@@ -52,8 +59,13 @@ class PrefixCache final {
   std::optional<BlockId> BlockOf(const Entry& entry, int32_t group) const;
   // Adds the block of a group, which the entry must lack, and which must be in no entry.
   void Add(const Entry& entry, int32_t group, BlockId block);
-  // Removes `block`, which must be in an entry.
-  void Remove(BlockId block);
+  // The same for the blocks of a state, whose group is the last one.
+  void AddState(const Entry& entry, std::span<const BlockId> blocks);
+  // The blocks of the state after an entry's tokens, or none. Valid until an entry changes.
+  std::span<const BlockId> StateOf(const Entry& entry) const;
+  // Removes `block`, which must be in an entry, and with a block of a state the whole state.
+  // Returns the removed blocks.
+  Blocks Remove(BlockId block);
 
   // The number of blocks in entries.
   int32_t size() const { return size_; }
@@ -101,6 +113,7 @@ class PrefixCache final {
   template <class Visit>
   static void VisitNames(const Slot& slot, const std::array<int32_t, 2>& all, const Visit& visit);
   void CountBlock(int32_t slot, int32_t group, int32_t change);
+  int32_t state_group() const { return groups_ - 1; }
 
   const int32_t block_tokens_;
   const int32_t groups_;
@@ -108,11 +121,13 @@ class PrefixCache final {
   std::vector<int32_t> in_window_;
   std::array<int32_t, 2> members_ = {};
   std::vector<Place> places_;  // by block
-  // By slot. A slot has block_tokens_ tokens, and a block or kNone for each group.
+  // By slot. A slot has block_tokens_ tokens, and a block or kNone for each group; of a state the
+  // first block.
   std::vector<Slot> slots_;
   std::vector<TokenId> tokens_;
   std::vector<int32_t> blocks_;
-  std::vector<int32_t> unused_;  // slots
+  absl::flat_hash_map<int32_t, std::vector<BlockId>> states_;  // by slot
+  std::vector<int32_t> unused_;                                // slots
   absl::flat_hash_map<Hash128, int32_t> by_hash_;
   int32_t size_ = 0;
   CacheEntryId last_id_ = kRootEntry;

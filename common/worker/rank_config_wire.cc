@@ -95,10 +95,12 @@ size_t MaxGroupMessageBytes(const config::WorkerConfig& config, const ModelTrait
   const int32_t block_tokens = config.engine().block_tokens();
   const int32_t sequences = config.engine().max_sequences();
   const int32_t blocks = (traits.context_length + block_tokens - 1) / block_tokens;
-  const auto groups = std::ssize(LayoutFor({.block_tokens = block_tokens}, traits).groups);
+  // With the smallest blocks of tokens, states take most blocks.
+  const KvLayout layout = LayoutFor({.block_tokens = block_tokens, .dtype = DType::kFp8}, traits);
   return MaxStepMessageBytes(std::max(traits.max_rows, traits.max_logit_rows),
                              sequences,
-                             std::max(blocks, sequences) * groups);
+                             std::max(blocks, sequences) * std::ssize(layout.groups) +
+                                 3 * int64_t{MostStateBlocks(layout)});
 }
 
 }  // namespace baton

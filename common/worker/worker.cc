@@ -77,11 +77,11 @@ void WarnOfSmallArena(const WorkerInfo& self) {
 // How many blocks of tokens the longest sequence may have. Where all layers have a window, it may
 // have any number: then as many as without windows.
 int32_t BlocksOfOneSequence(const Executor& executor, int32_t max_step_tokens) {
-  const std::vector<int32_t> windows = executor.kv_layout().windows();
-  const int32_t block_tokens = executor.kv_layout().block_tokens;
-  const KvRoom room(windows, block_tokens, executor.kv_blocks(), max_step_tokens);
+  const KvLayout& layout = executor.kv_layout();
+  const int32_t block_tokens = layout.block_tokens;
+  const KvRoom room(layout, executor.kv_blocks(), max_step_tokens, StateBlocks(executor));
   const int64_t blocks = room.max_tokens() / block_tokens;
-  const auto without_windows = executor.kv_blocks() / static_cast<int32_t>(windows.size());
+  const auto without_windows = executor.kv_blocks() / layout.block_groups();
   return blocks > executor.kv_blocks() ? without_windows : static_cast<int32_t>(blocks);
 }
 

@@ -89,6 +89,10 @@ void RecordingListener::OnKvChunk(const KvChunk& chunk) {
   }
   log.announced.insert(log.announced.end(), chunk.blocks.begin(), chunk.blocks.end());
   log.all_announced = chunk.last;
+  log.state.assign(chunk.state.begin(), chunk.state.end());
+  if (!chunk.last && !log.state.empty()) {
+    Complain({chunk.id, chunk.epoch}, "a state before the last chunk");
+  }
 }
 
 void RecordingListener::OnKvReserved(const KvReservation& reservation) {

@@ -20,6 +20,7 @@ namespace baton {
 struct RequestLog {
   std::map<int32_t, std::vector<TokenOutput>> samples;
   std::vector<BlockId> announced;  // kPrefill: the block table, from the calls of OnKvChunk
+  std::vector<BlockId> state;      // kPrefill: KvChunk::state of the last chunk
   std::vector<BlockId> under_way;  // kPrefill: blocks of OnKvLayers that still lack OnKvChunk
   int32_t starts = 0;              // kPrefill: number of calls of OnPromptStarted
   int32_t layers_told = 0;         // kPrefill: number of calls of OnKvLayers

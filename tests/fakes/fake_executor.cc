@@ -7,23 +7,11 @@
 #include "common/base/check.h"
 #include "common/engine/sequence.h"
 #include "kernels/token_mask.h"
+#include "tests/fakes/fake_kv.h"
 #include "tests/fakes/host_buffer.h"
 
 namespace baton {
 namespace {
-
-uint64_t Mix(uint64_t a, uint64_t b) {
-  uint64_t z = (a ^ (b + 0x9E3779B97F4A7C15 + (a << 6))) * 0xBF58476D1CE4E5B9;
-  z ^= z >> 29;
-  z *= 0x94D049BB133111EB;
-  return z ^ (z >> 32);
-}
-
-// The KV of a token in a layer depends on all tokens before it, as in a transformer.
-uint64_t KvOf(uint64_t previous, TokenId token, int64_t position, int32_t layer) {
-  const uint64_t here = Mix(static_cast<uint64_t>(position), static_cast<uint64_t>(layer));
-  return Mix(Mix(previous, static_cast<uint64_t>(token)), here) | 1;
-}
 
 template <class T>
 uint64_t HashOf(std::span<const T> values) {
@@ -56,47 +44,16 @@ SampledToken Choose(uint64_t visible, const SamplingRow& row, int32_t vocabulary
   return chosen;
 }
 
-// Adds the KV that a row sees in a layer to a digest: the last `window` of `values`, or all of them
-// if `window` is 0.
-uint64_t AddTo(uint64_t digest, std::span<const uint64_t> values, int32_t window) {
-  if (window > 0 && std::cmp_greater(values.size(), window)) values = values.last(window);
-  for (const uint64_t value : values) digest = Mix(digest, value);
-  return digest;
-}
-
-// The KV of a sequence's tokens in each layer, computed without blocks.
-class KvOfTokens {
- public:
-  explicit KvOfTokens(std::span<const int32_t> windows)
-      : windows_(windows), layers_(windows.size()) {}
-
-  void Add(TokenId token) {
-    for (size_t layer = 0; layer < layers_.size(); ++layer) {
-      std::vector<uint64_t>& values = layers_[layer];
-      const auto position = static_cast<int64_t>(values.size());
-      values.push_back(
-          KvOf(values.empty() ? 0 : values.back(), token, position, static_cast<int32_t>(layer)));
-    }
-  }
-  size_t size() const { return layers_[0].size(); }
-  // What the last token sees.
-  uint64_t Digest() const {
-    uint64_t digest = 0;
-    for (size_t layer = 0; layer < layers_.size(); ++layer) {
-      digest = AddTo(digest, layers_[layer], windows_[layer]);
-    }
-    return digest;
-  }
-
- private:
-  std::span<const int32_t> windows_;
-  std::vector<std::vector<uint64_t>> layers_;
-};
-
 // A slot of a position in a layer: K holds the position's value, V its complement.
 std::byte* Slot(const KvView& kv, int32_t block, int32_t layer, int64_t position, int part) {
   std::byte* const first = part == 0 ? kv.Key(block, layer, 0) : kv.Value(block, layer, 0);
   return first + (position % kv.block_tokens) * sizeof(uint64_t);
+}
+
+StateLayers StatesOf(const FakeExecutor::Shape& shape) {
+  if (shape.state_layers.empty()) return {};
+  return {.layers = shape.state_layers,
+          .planes = {{.name = "state", .heads = 1, .dim = shape.state_dim}}};
 }
 
 OwnedArena ArenaIn(Device& device, const KvOptions& kv, const ModelTraits& traits) {
@@ -136,12 +93,16 @@ FakeExecutor::FakeExecutor(const KvOptions& kv, const Shape& shape, std::unique_
               .head_dim = 2,
               .windows = shape.windows,
               .k_dim_major = false,
+              .state = StatesOf(shape),
               .fingerprint = {0xFA4E, 0x3D31}},
+      seen_(shape.windows),
       device_(std::move(device)),
       arena_(ArenaIn(*device_, kv, traits_)),
       queues_steps_(shape.queues_steps),
       stages_(shape.stages),
-      reports_late_(shape.reports_late) {}
+      reports_late_(shape.reports_late) {
+  for (const int32_t layer : shape.state_layers) seen_[layer] = 1;
+}
 
 FakeExecutor::~FakeExecutor() = default;
 
@@ -160,6 +121,7 @@ struct FakeExecutor::Work {
   std::vector<BlockCopy> copies;
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions, block_tables, logit_rows;
+  int32_t state_blocks = 0;
   std::vector<SequenceRows> sequences;
   std::vector<Row> sampling;
   std::span<SampledToken> out;
@@ -179,6 +141,7 @@ Status FakeExecutor::Issue(const StepInput& input,
   work->block_tables.assign(input.block_tables.begin(), input.block_tables.end());
   work->logit_rows.assign(input.logit_rows.begin(), input.logit_rows.end());
   work->sequences.assign(input.sequences.begin(), input.sequences.end());
+  work->state_blocks = input.state_blocks;
   SetSampling(sampling, *work);
   work->out = out;
   work->watch = watch;
@@ -298,7 +261,9 @@ Status FakeExecutor::Run(Work& work) {
   for (const SequenceRows& rows : work.sequences) {
     std::vector<std::vector<uint64_t>> values;  // by layer, from the first position on that is seen
     for (int32_t layer = 0; layer < traits_.layers; ++layer) {
-      values.push_back(RunLayer(work, rows, layer, FirstSeen(layer, rows.context)));
+      values.push_back(has_state(layer)
+                           ? RunState(work, rows, layer)
+                           : RunLayer(work, rows, layer, FirstSeen(layer, rows.context)));
     }
     for (; chosen.size() < work.sampling.size();) {
       const int32_t row = work.logit_rows[chosen.size()] - rows.first_row;
@@ -307,7 +272,7 @@ Status FakeExecutor::Run(Work& work) {
       uint64_t seen = 0;
       for (int32_t layer = 0; layer < traits_.layers; ++layer) {
         const int32_t count = rows.context + row + 1 - FirstSeen(layer, rows.context);
-        seen = AddTo(seen, std::span(values[layer]).first(count), traits_.windows[layer]);
+        seen = AddTo(seen, std::span(values[layer]).first(count), seen_[layer]);
       }
       if (sampling.late) {
         work.out[chosen.size()] = {.token = kLateToken, .logprob = 0, .top = {}};
@@ -340,7 +305,7 @@ Status FakeExecutor::Run(Work& work) {
 }
 
 int32_t FakeExecutor::FirstSeen(int32_t layer, int32_t position) const {
-  const int32_t window = traits_.windows[layer];
+  const int32_t window = seen_[layer];
   return window > 0 ? std::max(0, position + 1 - window) : 0;
 }
 
@@ -370,6 +335,34 @@ std::vector<uint64_t> FakeExecutor::RunLayer(const Work& work,
     values.push_back(previous);
   }
   return values;
+}
+
+std::vector<uint64_t> FakeExecutor::RunState(const Work& work,
+                                             const SequenceRows& rows,
+                                             int32_t layer) {
+  const KvView& kv = arena_.view;
+  const auto blocks = static_cast<size_t>(work.state_blocks);
+  const auto tables = std::span(work.block_tables).subspan(rows.state_table);
+  FakeState read(kv, layer, tables.first(blocks));
+  FakeState written(kv, layer, tables.subspan(blocks, blocks));
+  uint64_t value = 0;
+  if (rows.context > 0) {
+    const std::optional<uint64_t> found = read.Read(rows.context + (rows.in_state ? 1 : 0));
+    faults_ += !found.has_value() && !work.is_behind_failure;
+    value = found.value_or(0);
+  }
+  if (rows.in_state) return {value};
+  std::vector<uint64_t> values;
+  for (int32_t row = rows.first_row; row < rows.first_row + rows.row_count; ++row) {
+    value = KvOf(value, work.tokens[row], work.positions[row], layer);
+    values.push_back(value);
+  }
+  written.Write(rows.context + rows.row_count, value);
+  return values;
+}
+
+bool FakeExecutor::has_state(int32_t layer) const {
+  return std::ranges::binary_search(traits_.state.layers, layer);
 }
 
 // Replaces references to the tokens that the previous step sampled by these tokens. A real device
@@ -423,7 +416,7 @@ std::vector<TokenId> FakeExecutor::Expected(const Request& request,
   const auto longest = std::min<size_t>(
       static_cast<size_t>(request.prompt_length) + static_cast<size_t>(request.max_tokens),
       static_cast<size_t>(traits_.context_length));
-  KvOfTokens kv(traits_.windows);
+  KvOfTokens kv(seen_);
   while (tokens.size() < longest) {
     while (kv.size() < tokens.size()) kv.Add(tokens[kv.size()]);
     const std::span<const TokenId> all(tokens);
@@ -449,7 +442,7 @@ std::vector<TokenId> FakeExecutor::Expected(const Request& request,
 
 std::vector<SampledToken> FakeExecutor::ExpectedPrompt(const Request& request) const {
   std::vector<SampledToken> expected;
-  KvOfTokens kv(traits_.windows);
+  KvOfTokens kv(seen_);
   const SamplingParams params;
   const std::vector<TokenId> tokens = request.tokens.ToVector();
   for (int32_t at = 0; at + 1 < request.prompt_length; ++at) {

@@ -38,6 +38,9 @@ class FakeExecutor final : public Executor {
     int32_t max_rows = 4096;
     int32_t max_logit_rows = 1024;
     std::vector<int32_t> windows = {0};  // by layer (ModelTraits::windows); 0, or at least 2
+    // Layers with a state in place of KV, ascending, of `state_dim` elements, at least 4.
+    std::vector<int32_t> state_layers = {};
+    int32_t state_dim = 40;
     // Steps are queued as on a GPU. Each runs as late as possible: in the Await for this step.
     bool queues_steps = false;
     // The number of pipeline stages, and of steps that may be under way. Each step runs as late as
@@ -128,11 +131,16 @@ class FakeExecutor final : public Executor {
                                  const SequenceRows& rows,
                                  int32_t layer,
                                  int32_t begin);
+  // The same of a layer with a state: the value of the state after each row.
+  std::vector<uint64_t> RunState(const Work& work, const SequenceRows& rows, int32_t layer);
+  bool has_state(int32_t layer) const;
   // The first position that a row at `position` sees in a layer.
   int32_t FirstSeen(int32_t layer, int32_t position) const;
   void Copy(const Work& work);
 
   ModelTraits traits_;
+  // By layer, how many of the last tokens a row sees; 0: all. Of a state, the last value.
+  std::vector<int32_t> seen_;
   const std::unique_ptr<Device> device_;
   const OwnedArena arena_;
   const bool queues_steps_;

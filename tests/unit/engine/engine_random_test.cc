@@ -31,6 +31,7 @@ HarnessOptions RandomOptions(Random& random, GrammarCompiler* grammars) {
   options.max_reservation_wait = std::chrono::milliseconds(200);
   options.full_step_tokens = static_cast<int32_t>(1 + random() % 40);
   options.repeat_output_singly = random() % 2 == 0;
+  options.state_checkpoint_tokens = static_cast<int32_t>(random() % 3 * 8);
   return options;
 }
 
@@ -66,15 +67,24 @@ Request RandomRequest(Random& random, uint64_t id, Time now) {
 
 // What the arena of `harness` holds.
 KvRoom RoomOf(EngineHarness& harness, const HarnessOptions& options) {
-  return {harness.model().traits().windows,
-          options.kv.block_tokens,
+  return {harness.model().kv_layout(),
           options.kv.blocks,
-          options.max_step_tokens};
+          options.max_step_tokens,
+          StateBlocks(harness.model())};
 }
 
 // One seed in three: no window. Windows are shorter and longer than a block and than a prompt. One
 // seed in four: layers of two or three windows, most of them with a layer that reads all tokens.
+// One in five: layers with states beside one that reads all tokens.
 FakeExecutor::Shape ShapeFor(uint64_t seed) {
+  if (seed % 5 == 2) {
+    FakeExecutor::Shape hybrid = {.max_logit_rows = 16, .windows = {0, 0}, .state_layers = {0}};
+    if (seed % 3 == 0) hybrid.windows.push_back(0);
+    if (seed % 3 == 0) hybrid.state_layers.push_back(2);
+    hybrid.state_dim = static_cast<int32_t>(4 + seed % 28);
+    hybrid.queues_steps = seed % 2 == 0;
+    return hybrid;
+  }
   std::vector<int32_t> windows = {seed % 3 == 0 ? 0 : static_cast<int32_t>(2 + seed % 29)};
   if (seed % 4 == 1) windows.push_back(static_cast<int32_t>(2 + seed % 11));
   if (seed % 8 == 1) windows.push_back(seed % 16 == 1 ? 0 : static_cast<int32_t>(2 + seed % 17));

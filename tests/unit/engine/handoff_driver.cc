@@ -48,7 +48,7 @@ void HandoffDriver::CopyReady(const RequestKey& key, Session& session) {
   const RequestLog& to = decode_.listener().log(key);
   if (!to.reservation) return;
   const KvLayout& layout = prefill_.executor().kv_layout();
-  const size_t groups = layout.groups.size();
+  const auto groups = static_cast<size_t>(layout.block_groups());
   const size_t bytes = ShardBlockBytes(layout, WholeModel(layout));
   const std::byte* source = prefill_.executor().kv_arenas().front().memory->data();
   std::byte* target = decode_.executor().kv_arenas().front().memory->data();
@@ -65,6 +65,12 @@ void HandoffDriver::CopyReady(const RequestKey& key, Session& session) {
   }
   if (!from.all_announced || session.copied < from.announced.size() || !from.ended()) return;
   EXPECT_EQ(from.announced.size(), to.reservation->blocks.size());
+  const auto all = static_cast<size_t>(to.reservation->cached_blocks) * groups;
+  for (size_t i = 0; i < from.state.size() && all < from.announced.size(); ++i) {
+    std::memcpy(target + to.reservation->state[i].value() * bytes,
+                source + from.state[i].value() * bytes,
+                bytes);
+  }
   std::vector<SampledToken> first;
   for (const auto& [sample, outputs] : from.samples) first.push_back(outputs.front().token);
   decode_.engine().Activate(key.first, key.second, std::move(first));

@@ -37,6 +37,17 @@ std::vector<int32_t> RandomWindows(Random& random) {
   return windows;
 }
 
+// One cache in three has states.
+KvCache RandomCache(Random& random) {
+  const auto blocks = static_cast<int32_t>(8 + random() % 40);
+  const bool prefix_cache = random() % 2 == 0;
+  if (random() % 3 == 0) {
+    const auto state = static_cast<int32_t>(1 + random() % 3);
+    return KvCache(blocks, 4, prefix_cache, {0, kStateWindow}, state);
+  }
+  return KvCache(blocks, 4, prefix_cache, RandomWindows(random));
+}
+
 // The samples in the running batch.
 std::set<std::pair<RequestId, int32_t>> Running(const Scheduler& scheduler) {
   std::set<std::pair<RequestId, int32_t>> running;
@@ -96,8 +107,7 @@ TEST(SchedulerRandomTest, PlansKeepToTheirBudgetsAndDecodesNeverStarve) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const Scheduler::Options options = RandomOptions(random);
-    KvCache cache(
-        static_cast<int32_t>(8 + random() % 40), 4, random() % 2 == 0, RandomWindows(random));
+    KvCache cache = RandomCache(random);
     Scheduler scheduler(options, cache);
     Time now = Time{} + std::chrono::hours(1);
     size_t submitted = 0;
@@ -206,8 +216,7 @@ TEST(SchedulerRandomTest, StepsOfAPipelineAreDisjointAndNoDecodeStarves) {
     Random random(seed);
     Scheduler::Options options = RandomOptions(random);
     options.stages = static_cast<int32_t>(2 + seed % 3);
-    KvCache cache(
-        static_cast<int32_t>(8 + random() % 40), 4, random() % 2 == 0, RandomWindows(random));
+    KvCache cache = RandomCache(random);
     Scheduler scheduler(options, cache);
     Time now = Time{} + std::chrono::hours(1);
     size_t submitted = 0;
