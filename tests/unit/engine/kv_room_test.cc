@@ -72,6 +72,16 @@ TEST(KvRoomTest, ModelsWithSomeWindowsHoldSeveralTimesTheTokens) {
   EXPECT_GT(gain(62, 1024, 6), 4);
 }
 
+TEST(KvRoomTest, ASequenceHoldsAStateBesideItsTokens) {
+  const KvRoom room(std::vector<int32_t>{0}, kBlockTokens, 20, 64, /*state_blocks=*/5);
+  EXPECT_FALSE(room.slides());
+  EXPECT_EQ(room.All(9), 3 + 5);
+  EXPECT_EQ(room.ByChunksThenDecodes(9, 5), 3 + 5);
+  EXPECT_EQ(room.Received(9), 3 + 5);
+  EXPECT_EQ(room.FirstSizes(9, 0), std::vector<int32_t>{3});
+  EXPECT_EQ(room.max_tokens(), 15 * kBlockTokens + 1);
+}
+
 // Every size of arena leaves room for windows and chunks, and for the longest sequence.
 TEST(KvRoomTest, TheLongestSequenceFits) {
   for (int32_t blocks = 1; blocks < 300; ++blocks) {

@@ -150,9 +150,10 @@ TEST_F(StateTest, ASequenceMayFillTheArena) {
 
 // With the cached state that it reads and the one that it writes, the prompt would never fit.
 TEST_F(StateTest, APromptThatDoesNotFitBesideItsCheckpointIsComputed) {
-  EngineHarness harness(Options(kStateBlocks + 5, 8), kHybrid);
+  EngineHarness harness(Options(kStateBlocks + 7, 8), kHybrid);
   EXPECT_EQ(Serve(harness, Prompt(1, 9, 9)), 0);
-  EXPECT_EQ(Serve(harness, Prompt(2, 19, 9)), 0);
+  EXPECT_EQ(Serve(harness, Prompt(2, 12, 9)), 8);
+  EXPECT_EQ(Serve(harness, Prompt(3, 27, 9)), 0);
 }
 
 TEST_F(StateTest, AnArenaThatHoldsNoStateIsRefused) {

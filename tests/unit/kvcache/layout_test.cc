@@ -218,6 +218,27 @@ TEST(KvLayoutTest, RanksAgreeOnTheBlocksOfAState) {
   EXPECT_EQ(StateBlocks(layout, std::vector{stages[1]}), 2);
 }
 
+// The shape of Qwen3.5-35B-A3B and Qwen3-Next-80B-A3B: every fourth layer has KV, the others states
+// of 16 key heads and 32 value heads of 128 x 128. Their last block is the only one that is not
+// full.
+TEST(KvLayoutTest, LittleOfTheBlocksOfAStateStaysEmpty) {
+  for (const int32_t layers : {40, 48}) {
+    DenseKv kv = {.layers = layers, .kv_heads = 2, .head_dim = 256, .dtype = DType::kBF16};
+    for (int32_t layer = 0; layer < layers; ++layer) {
+      if (layer % 4 != 3) kv.state.layers.push_back(layer);
+    }
+    kv.state.planes = {{.name = "state", .heads = 2, .dim = 16 * 128 * 128},
+                       {.name = "conv", .heads = 2, .dim = 4 * (8 + 8 + 16) * 128}};
+    const KvLayout layout = DenseLayout(kv);
+    ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
+    const KvShard whole = WholeModel(layout);
+    const auto blocks = static_cast<size_t>(StateBlocks(layout, std::vector{whole}));
+    const size_t bytes = blocks * ShardBlockBytes(layout, whole);
+    EXPECT_LT(bytes - ShardStateBytes(layout, whole), bytes / 100);
+    EXPECT_LE(static_cast<int32_t>(blocks), MostStateBlocks(layout));
+  }
+}
+
 TEST(KvLayoutTest, StatesAloneTakeOneBlock) {
   DenseKv kv = Hybrid();
   kv.state.layers = {0, 1, 2, 3};
