@@ -35,7 +35,7 @@ Status CheckRange(std::string_view field, int64_t value, int64_t lowest, int64_t
       "KV layout: {} is {}; it must be between {} and {}", field, value, lowest, highest);
 }
 
-Status CheckPlane(const KvPlane& plane, int32_t most_dim) {
+Status CheckPlane(const KvPlane& plane, int32_t max_dim) {
   if (plane.name.empty() || plane.name.size() > kMaxPlaneName) {
     return InvalidArgument("KV layout: a plane's name has {} characters; it must have 1 to {}",
                            plane.name.size(),
@@ -44,7 +44,7 @@ Status CheckPlane(const KvPlane& plane, int32_t most_dim) {
   BATON_RETURN_IF_ERROR(
       CheckRange(fmt::format("heads of plane {}", plane.name), plane.heads, 1, kMaxHeads));
   BATON_RETURN_IF_ERROR(
-      CheckRange(fmt::format("dim of plane {}", plane.name), plane.dim, 1, most_dim));
+      CheckRange(fmt::format("dim of plane {}", plane.name), plane.dim, 1, max_dim));
   if (ShapeOf(plane.dtype).elements != 1) {
     return InvalidArgument("KV layout: dtype of plane {} is {}; it must be f32, f16, bf16 or fp8",
                            plane.name,
@@ -360,7 +360,7 @@ int32_t StateBlocks(const KvLayout& layout, std::span<const KvShard> shards) {
   return static_cast<int32_t>(most);
 }
 
-int32_t MostStateBlocks(const KvLayout& layout) {
+int32_t MaxStateBlocks(const KvLayout& layout) {
   const KvShard whole = WholeModel(layout);
   size_t least = ShardBlockBytes(layout, whole);
   for (const KvCacheGroup& group : layout.groups) {

@@ -62,7 +62,7 @@ struct KvCacheGroup {
   // last token of a block of tokens stands for this block in the prefix cache (a checkpoint).
   bool state = false;
 
-  // The last tokens of which the next token and itself need something of the cache; 0: all.
+  // How many of the last tokens must be in the cache for the next one, itself included; 0: all.
   int32_t window() const { return state ? kStateWindow : sliding_window; }
 
   bool operator==(const KvCacheGroup&) const = default;
@@ -181,7 +181,7 @@ size_t StateBlockBytes(const KvLayout& layout, const KvShard& shard);
 // state needs, because a block has one number on all ranks. 0: the layout has no states.
 int32_t StateBlocks(const KvLayout& layout, std::span<const KvShard> shards);
 // At least StateBlocks, however the model is divided among ranks.
-int32_t MostStateBlocks(const KvLayout& layout);
+int32_t MaxStateBlocks(const KvLayout& layout);
 
 // InvalidArgument when `shard` is empty or reaches outside `layout`.
 Status ValidateShard(const KvLayout& layout, const KvShard& shard);

@@ -100,7 +100,7 @@ size_t MaxGroupMessageBytes(const config::WorkerConfig& config, const ModelTrait
   return MaxStepMessageBytes(std::max(traits.max_rows, traits.max_logit_rows),
                              sequences,
                              std::max(blocks, sequences) * std::ssize(layout.groups) +
-                                 3 * int64_t{MostStateBlocks(layout)});
+                                 3 * int64_t{MaxStateBlocks(layout)});
 }
 
 }  // namespace baton

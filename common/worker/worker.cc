@@ -8,30 +8,10 @@
 #include "common/engine/kv_room.h"
 #include "common/kvcache/block_hash.h"
 #include "common/log/log.h"
+#include "common/worker/owned_chunk.h"
 
 namespace baton {
 namespace {
-
-// A chunk with copies of its blocks.
-class OwnedChunk {
- public:
-  explicit OwnedChunk(const KvChunk& chunk)
-      : chunk_(chunk),
-        blocks_(chunk.blocks.begin(), chunk.blocks.end()),
-        state_(chunk.state.begin(), chunk.state.end()) {}
-
-  KvChunk view() const {
-    KvChunk view = chunk_;
-    view.blocks = blocks_;
-    view.state = state_;
-    return view;
-  }
-
- private:
-  KvChunk chunk_;
-  std::vector<BlockId> blocks_;
-  std::vector<BlockId> state_;
-};
 
 constexpr Duration kTick = std::chrono::milliseconds(20);
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);

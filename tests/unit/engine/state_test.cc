@@ -41,7 +41,7 @@ class StateTest : public ::testing::Test {
     return log.times.has_value() ? log.times->cached_tokens : -1;
   }
 
-  // A prompt of `length` tokens, the first `shared` of which are those of all such prompts.
+  // A prompt of `length` tokens. The first `shared` ones are those of all such prompts.
   static Request Prompt(uint64_t id, int32_t length, int32_t shared, int32_t max_tokens = 1) {
     Request request = MakeRequest(id, length, 2, max_tokens);
     EditTokens(request, [&](std::vector<TokenId>& tokens) {

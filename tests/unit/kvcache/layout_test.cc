@@ -235,7 +235,7 @@ TEST(KvLayoutTest, LittleOfTheBlocksOfAStateStaysEmpty) {
     const auto blocks = static_cast<size_t>(StateBlocks(layout, std::vector{whole}));
     const size_t bytes = blocks * ShardBlockBytes(layout, whole);
     EXPECT_LT(bytes - ShardStateBytes(layout, whole), bytes / 100);
-    EXPECT_LE(static_cast<int32_t>(blocks), MostStateBlocks(layout));
+    EXPECT_LE(static_cast<int32_t>(blocks), MaxStateBlocks(layout));
   }
 }
 
