@@ -67,7 +67,11 @@ void Batch::AddRow(const PlanRow& row) {
   for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
     logit_rows_.push_back(first_row + at - row.first);
   }
-  logit_rows_.insert(logit_rows_.end(), row.samples, first_row + row.count - 1);
+  if (row.kind == RowKind::kVerify) {
+    for (int32_t i = 0; i < row.samples; ++i) logit_rows_.push_back(first_row + i);
+  } else {
+    logit_rows_.insert(logit_rows_.end(), row.samples, first_row + row.count - 1);
+  }
 }
 
 // Adds the blocks of the states that a row reads and writes. Of rows that are computed singly, each
@@ -101,15 +105,20 @@ void Batch::AddSampling(const PlanRow& row) {
   const auto output = runs ? all.subspan(request.prompt_length) : std::span<const TokenId>();
   // Before the fork, all samples have the same output and share a mask.
   const TokenMask* mask = runs && sequence.mask != nullptr ? &sequence.mask->mask : nullptr;
-  const bool may_stop = std::cmp_greater_equal(output.size(), request.min_tokens);
   for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
     sampling_.push_back({.params = &sequence.request->prompt_sampling, .forced = all[at + 1]});
   }
+  const bool verifies = row.kind == RowKind::kVerify;
   for (int32_t i = 0; i < row.samples; ++i) {
-    sampling_.push_back({.params = &sequence.request->sampling[sequence.index + i],
-                         .position = all.size(),
+    // The tokens before the one that is chosen.
+    const size_t length = verifies ? static_cast<size_t>(row.first) + i + 1 : all.size();
+    const size_t drafts_after = all.size() - length;
+    const auto before = runs ? output.first(output.size() - drafts_after) : output;
+    const bool may_stop = std::cmp_greater_equal(before.size(), request.min_tokens);
+    sampling_.push_back({.params = &sequence.request->sampling[sequence.index + (verifies ? 0 : i)],
+                         .position = length,
                          .prompt = prompt,
-                         .output = output,
+                         .output = before,
                          .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens,
                          .mask = mask,
                          .waits_for_mask = !sequence.request->forked});

@@ -31,6 +31,7 @@ Status CheckOptions(const EngineOptions& options, const ModelTraits& traits) {
       CheckCount("max_sequences", options.max_sequences, 1, traits.max_logit_rows));
   BATON_RETURN_IF_ERROR(CheckCount("max_waiting", options.max_waiting, 1, kMany));
   BATON_RETURN_IF_ERROR(CheckCount("mask_threads", options.mask_threads, 1, 64));
+  BATON_RETURN_IF_ERROR(CheckCount("lookup_drafts", options.lookup_drafts, 0, kMaxLookupDrafts));
   BATON_RETURN_IF_ERROR(
       CheckCount("state_checkpoint_tokens", options.state_checkpoint_tokens, 0, kMany));
   return CheckCount("max_waiting_reservations", options.max_waiting_reservations, 0, kMany);
@@ -385,6 +386,8 @@ class Engine::Impl {
     stats.prompt_tokens = counts.prompt_tokens;
     stats.cached_tokens = counts.cached_tokens;
     stats.output_tokens = counts.output_tokens;
+    stats.drafts = counts.drafts;
+    stats.accepted_drafts = counts.accepted_drafts;
     stats.preemptions = counts.preemptions;
     stats.step_ms_base = fit.base_ms;
     stats.step_ms_per_token = fit.decode_ms;

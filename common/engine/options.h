@@ -27,6 +27,8 @@ struct KvOptions {
   DType dtype = DType::kF16;
 };
 
+inline constexpr int32_t kMaxLookupDrafts = 64;
+
 struct EngineOptions {
   int32_t max_step_tokens = 512;  // token budget of one step
   int32_t max_sequences = 256;    // most running sequences, and most sequences in one step
@@ -58,6 +60,9 @@ struct EngineOptions {
   // tokens each (a checkpoint), and that near the end of its prompt. 0: as many tokens as have KV
   // of the size of a state.
   int32_t state_checkpoint_tokens = 0;
+  // The most tokens that a step verifies of each decoding sequence behind its next one: they are
+  // guesses from the tokens before (LookupDrafter). 0: none.
+  int32_t lookup_drafts = 0;
   // Threads that compute the masks of constrained sequences while steps run.
   int mask_threads = 2;
   // The cluster's secret. Block hashes are seeded with it and with the model fingerprint.

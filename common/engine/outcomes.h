@@ -51,6 +51,8 @@ struct SchedulerCounts {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t output_tokens = 0;
+  int64_t drafts = 0;           // verified
+  int64_t accepted_drafts = 0;  // and equal to the tokens that were chosen
   int64_t preemptions = 0;
 };
 

@@ -151,7 +151,8 @@ class Scheduler final {
   int32_t PromptBudget(int32_t context) const;
   int32_t ChunkOf(const Sequence& sequence, int32_t budget) const;
   int32_t ScoredChunk(const Sequence& sequence) const;
-  void AddRow(Sequence& sequence, int32_t count);
+  void AddRow(Sequence& sequence, int32_t count, RowKind kind);
+  bool Grow(Sequence& sequence, int32_t blocks);
   bool MakeRoom(Sequence& sequence, int32_t count);
   void PreemptFrom(size_t rank);
   void LeaseChunks();
@@ -180,6 +181,17 @@ class Scheduler final {
   void StoreState(const Sequence& sequence);
   int32_t LastBorder(const Sequence& sequence) const;
   int32_t CheckpointChunk(const Sequence& sequence) const;
+
+  // scheduler_verify.cc: tokens that are guessed.
+  void SetDraftBudget();
+  void AddDecode(Sequence& sequence);
+  int32_t AppendDrafts(Sequence& sequence);
+  int32_t TokensInBlocks(const Sequence& sequence) const;
+  void TakeVerified(Sequence& sequence,
+                    const PlanRow& row,
+                    std::span<SampledToken> tokens,
+                    std::span<Lease> read_states);
+  void Rewind(Sequence& sequence, const PlanRow& row, std::span<Lease> read_states);
 
   // scheduler_commit.cc: the results of a step.
   void StoreFullBlocks(Sequence& sequence);
@@ -232,6 +244,7 @@ class Scheduler final {
   StepQueue steps_;
   StepPlan* plan_ = nullptr;  // the plan that Plan or PlanAhead makes
   StepShare share_;           // of plan_
+  int32_t draft_budget_ = 0;  // drafts that plan_ may still take
   // A sequence found no block while steps were under way. No step is planned until they have ended;
   // then sequences can be preempted.
   bool short_of_blocks_ = false;

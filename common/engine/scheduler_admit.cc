@@ -172,7 +172,7 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   int32_t budget = std::max(1, PromptBudget(sequence.computed));
   if (slides(sequence)) budget = std::min(budget, room_.chunk_tokens());
   const int32_t count = ChunkOf(sequence, budget);
-  if (count > 0) AddRow(sequence, count);
+  if (count > 0) AddRow(sequence, count, RowKind::kPrompt);
   return true;
 }
 

@@ -33,7 +33,8 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
       sequence.in_state = has_states();
       continue;
     }
-    if (!plan.foreseen) sequence.computed += row.count;
+    const bool verifies = row.kind == RowKind::kVerify;
+    if (!plan.foreseen && !verifies) sequence.computed += row.count;
     const int32_t in_prompt = active.request.prompt_length - row.first;
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
     // All samples of a row come from the same logits, so either all of them have a token or none.
@@ -49,7 +50,9 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
       TakeFirstTokens(active, tokens, /*emit=*/true);
       continue;
     }
-    if (!tokens.empty()) {
+    if (verifies) {
+      TakeVerified(sequence, row, tokens, step.read_states);
+    } else if (!tokens.empty()) {
       TakeToken(sequence, row.first + row.count, std::move(tokens[0]), /*emit=*/true);
     }
     if (sequence.state == SequenceState::kRunning) store_later_.push_back(&sequence);

@@ -56,6 +56,7 @@ const StepPlan* Scheduler::PlanAhead(Time now) {
 
 bool Scheduler::CanPlanAhead() {
   if (steps_.size() != 1) return false;
+  if (options_.engine.lookup_drafts > 0) return false;  // drafts follow known tokens
   const StepPlan& plan = steps_.newest().plan;
   if (plan.decode_rows != plan.rows.size()) return false;
   const auto decodes = [this](const Sequence& sequence) {
@@ -131,6 +132,7 @@ Scheduler::StepShare Scheduler::ShareOfStep() const {
 // be taken, so preemption waits for the steps under way.
 // Prompts that take their blocks chunk by chunk get the blocks here, too.
 void Scheduler::PlanDecodes() {
+  SetDraftBudget();
   for (size_t next = 0; next < running_.size();) {
     const size_t rank = next++;
     Sequence& sequence = *running_[rank];
@@ -144,9 +146,10 @@ void Scheduler::PlanDecodes() {
     const bool fits = MakeRoomOrPreempt(rank);
     if (sequence.state != SequenceState::kRunning) next = rank;  // another one has its rank now
     if (short_of_blocks_ && !steps_.empty() && !fits) break;
-    if (fits && decodes) AddRow(sequence, 1);
+    if (fits && decodes) AddDecode(sequence);
   }
   plan_->decode_rows = plan_->rows.size();
+  plan_->decode_tokens = plan_->tokens;
 }
 
 // Makes room for the next token or chunk of the running sequence at `rank`, and preempts the lowest
@@ -187,7 +190,7 @@ void Scheduler::PlanPrompts() {
     int32_t budget = PromptBudget(sequence->planned());
     if (slides(*sequence)) budget = std::min(budget, SlidingRoom(*sequence));
     const int32_t count = ChunkOf(*sequence, budget);
-    if (count > 0 && MakeStateRoom(*sequence)) AddRow(*sequence, count);
+    if (count > 0 && MakeStateRoom(*sequence)) AddRow(*sequence, count, RowKind::kPrompt);
   }
 }
 
@@ -195,7 +198,7 @@ void Scheduler::PlanPrompts() {
 // them. n tokens take prompt_token_ms·n + prompt_context_ms·(context·n + n²/2). Steps far larger
 // than the measured ones cannot be predicted, so the first prompts beside decodes are small.
 int32_t Scheduler::PromptBudget(int32_t context) const {
-  const auto prompt_tokens = plan_->tokens - static_cast<int32_t>(plan_->decode_rows);
+  const int32_t prompt_tokens = plan_->tokens - plan_->decode_tokens;
   if (prompt_tokens >= options_.engine.full_step_tokens) return 0;
   const int32_t stages = options_.stages;
   int32_t budget = share_.tokens - plan_->tokens;
@@ -243,19 +246,21 @@ int32_t Scheduler::ChunkOf(const Sequence& sequence, int32_t budget) const {
 // The most tokens of the next chunk of a prompt for whose logprobs this step still has logit rows.
 int32_t Scheduler::ScoredChunk(const Sequence& sequence) const {
   const ActiveRequest& active = *sequence.request;
-  const int32_t scored = active.scored + options_.limits.scored_rows - plan_->scored;
+  const int32_t scored =
+      active.scored + options_.limits.scored_rows - plan_->scored - plan_->drafts;
   return scored < active.to_score ? scored - sequence.planned() : sequence.unplanned();
 }
 
-void Scheduler::AddRow(Sequence& sequence, int32_t count) {
+void Scheduler::AddRow(Sequence& sequence, int32_t count, RowKind kind) {
   ActiveRequest& active = *sequence.request;
   int32_t samples = 0;
   if (count == sequence.unplanned()) samples = active.forked ? 1 : active.request.samples;
+  if (kind == RowKind::kVerify) samples = count;
   const int32_t first = sequence.planned();
   const bool singly =
       options_.engine.repeat_output_singly && active.request.prompt_length - first <= 1;
   const int32_t scored = std::max(0, std::min(first + count, active.to_score) - active.scored);
-  PlanRow row = {&sequence, first, count, samples, active.scored, scored, singly};
+  PlanRow row = {&sequence, first, count, samples, active.scored, scored, kind, singly};
   row.in_state = std::exchange(sequence.in_state, false);
   if (!sequence.read_state.state().empty()) {
     row.read_state = sequence.read_state.state();
@@ -276,13 +281,24 @@ void Scheduler::AddRow(Sequence& sequence, int32_t count) {
 
 // Gives `sequence` the blocks for its next `count` tokens. A block that others use is copied first.
 // False when too few blocks are available.
+// Gives `sequence` blocks up to `blocks` blocks of tokens. False when too few are available.
+bool Scheduler::Grow(Sequence& sequence, int32_t blocks) {
+  const int32_t before = cache_.available();
+  if (!sequence.table.GrowTo(blocks)) return false;
+  if (slides()) return true;
+  const int32_t taken = std::min(before - cache_.available(), sequence.promised);
+  sequence.promised -= taken;
+  promised_ -= taken;
+  return true;
+}
+
 bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
   if (!MakeStateRoom(sequence)) return false;
   const int32_t need = cache_.BlocksFor(int64_t{sequence.computed} + count);
   const int32_t first = sequence.computed / cache_.block_tokens();
   if (sequence.table.HasRoom(need, first)) return true;
+  if (!Grow(sequence, need)) return false;
   const int32_t before = cache_.available();
-  if (!sequence.table.GrowTo(need)) return false;
   const size_t copies = plan_->copies.size();
   if (!sequence.table.MakeExclusive(first, plan_->copies)) return false;
   for (const BlockCopy& copy : std::span(plan_->copies).subspan(copies)) {

@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/cluster/request.h"
+#include "common/engine/lookup_drafter.h"
 #include "common/engine/ordering.h"
 #include "common/grammar/grammar.h"
 #include "common/kvcache/block_hash.h"
@@ -44,6 +45,7 @@ struct Sequence {
   SequenceState state = SequenceState::kWaiting;
   Rank rank;
   std::vector<TokenId> tokens;  // prompt and output
+  int32_t drafts = 0;           // of these at the end, guesses that a step under way verifies
   int32_t computed = 0;         // tokens whose KV is in `table`
   int32_t under_way = 0;        // tokens after these that the steps under way compute
   Lease table;
@@ -66,8 +68,10 @@ struct Sequence {
   CacheEntryId chain = kRootEntry;
   bool chain_broken = false;
 
+  LookupDrafter drafter;  // of `tokens`
+
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
-  int32_t remaining() const { return length() - computed; }
+  int32_t remaining() const { return length() - drafts - computed; }
   // The tokens that are computed when the steps under way have ended, and those after them.
   int32_t planned() const { return computed + under_way; }
   int32_t unplanned() const { return length() - planned(); }

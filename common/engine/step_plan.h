@@ -12,9 +12,16 @@
 
 namespace baton {
 
+enum class RowKind : uint8_t {
+  kPrompt,  // a chunk of a prompt, or of tokens that are computed again
+  kDecode,  // the newest token
+  kVerify,  // the newest token, and drafts behind it
+};
+
 // Tokens [first, first + count) of one sequence, which this step computes. `samples` tokens are
 // then chosen from the logits of the last token: 0 inside a prompt; one for each sample at the end
-// of the prompt, before the fork; 1 otherwise. Before them, the next token of the prompt gets its
+// of the prompt, before the fork; 1 otherwise. Of a kVerify row, one is chosen from the logits of
+// each token. Before them, the next token of the prompt gets its
 // logprob at `scored` positions from `first_scored` on.
 struct PlanRow {
   Sequence* sequence = nullptr;
@@ -23,6 +30,7 @@ struct PlanRow {
   int32_t samples = 0;
   int32_t first_scored = 0;
   int32_t scored = 0;
+  RowKind kind = RowKind::kPrompt;
   // Each token is computed as if the others of the row were not in the step
   // (EngineOptions::repeat_output_singly).
   bool singly = false;
@@ -38,6 +46,8 @@ struct StepPlan {
   std::vector<BlockCopy> copies;
   std::vector<Outcomes::Chunk> chunks;  // KV that is final after the step; leased to the hand-offs
   size_t decode_rows = 0;               // the first rows, which decode
+  int32_t decode_tokens = 0;            // their tokens
+  int32_t drafts = 0;                   // total of all rows
   int32_t tokens = 0;                   // total of all rows
   int32_t logit_rows = 0;               // total samples and scored positions of all rows
   int32_t scored = 0;                   // total of all rows
@@ -52,7 +62,7 @@ struct StepPlan {
     copies.clear();
     chunks.clear();
     decode_rows = 0;
-    tokens = logit_rows = scored = preempted = 0;
+    tokens = logit_rows = scored = preempted = decode_tokens = drafts = 0;
     work = {};
     foreseen = false;
   }

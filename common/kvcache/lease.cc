@@ -143,6 +143,16 @@ void Lease::ReleaseBefore(int32_t group, int32_t index) {
   table.Put(table.first, table.blocks[table.first]);
 }
 
+void Lease::Truncate(int32_t size) {
+  for (Table& table : tables_) {
+    while (std::cmp_greater(table.blocks.size(), size)) {
+      BATON_CHECK(std::cmp_greater(table.blocks.size(), table.first), "no block is held");
+      cache_->pool_.Release(table.blocks.back());
+      table.blocks.pop_back();
+    }
+  }
+}
+
 void Lease::Table::Add(BlockId block) {
   blocks.push_back(block);
   if (std::cmp_equal(blocks.size(), first + 1)) Put(first, block);

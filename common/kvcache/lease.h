@@ -70,11 +70,14 @@ class Lease final {
   void TakeState(std::span<const BlockId> blocks);
   // The same with new blocks. False, and nothing is changed, when too few are available.
   bool TakeNewState();
+  void SwapState(Lease& other) { state_.swap(other.state_); }
   // Moves the state into a lease of its own.
   Lease SplitState();
   // Releases the blocks of a group before `index`, which must exist. The indices of all other
   // blocks stay.
   void ReleaseBefore(int32_t group, int32_t index);
+  // Releases the blocks of each group from `size` on. No group may begin after it.
+  void Truncate(int32_t size);
   // Releases the block at `index` and takes `block`, which has users or is cached, in its place.
   void Replace(int32_t group, int32_t index, BlockId block);
   // Whether each table has `size` entries, and this lease is the only user of the blocks at

@@ -141,6 +141,7 @@ EngineOptions EngineOptionsOf(const config::WorkerConfig& config, WorkerKind kin
                      ? AdmissionPolicy::kGuaranteedNoEvict
                      : AdmissionPolicy::kMaxUtilization;
   to.prefix_cache = from.prefix_cache();
+  to.lookup_drafts = from.lookup_drafts();
   to.state_checkpoint_tokens = from.state_checkpoint_tokens();
   to.repeat_output_singly = OnGpu(from) && IsDeterministic(from, kind);
   to.mask_threads = from.mask_threads();

@@ -33,6 +33,10 @@ WorkerProbe::WorkerProbe(MetricsRegistry& metrics)
       cached_tokens_(metrics.AddCounter("baton_prompt_tokens_cached_total",
                                         "Prompt tokens found in the prefix cache.")),
       output_tokens_(metrics.AddCounter("baton_output_tokens_total", "Tokens generated.")),
+      drafts_(metrics.AddCounter("baton_drafts_total",
+                                 "Guessed tokens that steps verified (engine.lookup_drafts).")),
+      accepted_drafts_(
+          metrics.AddCounter("baton_drafts_accepted_total", "Guessed tokens that became output.")),
       preemptions_(metrics.AddCounter("baton_preemptions_total",
                                       "Sequences preempted because KV blocks ran out.")),
       bubble_(metrics.AddCounter("baton_engine_pipeline_bubble_seconds_total",
@@ -101,6 +105,8 @@ void WorkerProbe::Update(const EngineStats& stats) {
   prompt_tokens_.RaiseTo(static_cast<double>(stats.prompt_tokens));
   cached_tokens_.RaiseTo(static_cast<double>(stats.cached_tokens));
   output_tokens_.RaiseTo(static_cast<double>(stats.output_tokens));
+  drafts_.RaiseTo(static_cast<double>(stats.drafts));
+  accepted_drafts_.RaiseTo(static_cast<double>(stats.accepted_drafts));
   preemptions_.RaiseTo(static_cast<double>(stats.preemptions));
   bubble_.RaiseTo(stats.bubble_seconds);
   for (size_t rank = 0; rank < stats.ranks.size(); ++rank) UpdateRank(rank, stats.ranks[rank]);

@@ -68,6 +68,8 @@ class WorkerProbe final {
   Counter prompt_tokens_;
   Counter cached_tokens_;
   Counter output_tokens_;
+  Counter drafts_;
+  Counter accepted_drafts_;
   Counter preemptions_;
   Counter bubble_;
   OutcomeCounter requests_;

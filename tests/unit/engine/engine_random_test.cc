@@ -32,6 +32,7 @@ HarnessOptions RandomOptions(Random& random, GrammarCompiler* grammars) {
   options.full_step_tokens = static_cast<int32_t>(1 + random() % 40);
   options.repeat_output_singly = random() % 2 == 0;
   options.state_checkpoint_tokens = static_cast<int32_t>(random() % 3 * 8);
+  options.lookup_drafts = static_cast<int32_t>(random() % 2 * (random() % 7));
   return options;
 }
 
@@ -65,6 +66,17 @@ Request RandomRequest(Random& random, uint64_t id, Time now) {
   return request;
 }
 
+// The same for a model of few tokens, whose output repeats itself by chance, so that some drafts
+// are right.
+void ReduceVocabulary(Request& request, Random& random, int32_t vocabulary) {
+  EditTokens(request, [&](std::vector<TokenId>& tokens) {
+    for (TokenId& token : tokens) token %= vocabulary;
+  });
+  request.stop_tokens.clear();
+  if (random() % 3 == 0) request.stop_tokens = {vocabulary - 1};
+  request.grammar.clear();
+}
+
 // What the arena of `harness` holds.
 KvRoom RoomOf(EngineHarness& harness, const HarnessOptions& options) {
   return {harness.model().kv_layout(),
@@ -83,12 +95,16 @@ FakeExecutor::Shape ShapeFor(uint64_t seed) {
     if (seed % 3 == 0) hybrid.state_layers.push_back(2);
     hybrid.state_dim = static_cast<int32_t>(4 + seed % 28);
     hybrid.queues_steps = seed % 2 == 0;
+    hybrid.vocabulary = seed % 7 < 3 ? 3 : 1000;
     return hybrid;
   }
   std::vector<int32_t> windows = {seed % 3 == 0 ? 0 : static_cast<int32_t>(2 + seed % 29)};
   if (seed % 4 == 1) windows.push_back(static_cast<int32_t>(2 + seed % 11));
   if (seed % 8 == 1) windows.push_back(seed % 16 == 1 ? 0 : static_cast<int32_t>(2 + seed % 17));
-  return {.max_logit_rows = 16, .windows = windows, .queues_steps = seed % 2 == 0};
+  return {.vocabulary = seed % 7 < 3 ? 3 : 1000,
+          .max_logit_rows = 16,
+          .windows = windows,
+          .queues_steps = seed % 2 == 0};
 }
 
 struct Sent {
@@ -129,11 +145,16 @@ class RandomWorkload {
   }
   int64_t completed() const { return completed_; }
   int64_t scored() const { return scored_; }
+  int64_t accepted_drafts() {
+    return prefill_.engine().Stats().accepted_drafts + decode_.engine().Stats().accepted_drafts;
+  }
   int64_t steps_behind() { return decode_.model().steps_behind(); }
 
  private:
   void Submit() {
     Sent sent{RandomRequest(random_, sent_.size() + 1, prefill_.clock().Now())};
+    const int32_t vocabulary = decode_.model().traits().vocabulary;
+    if (vocabulary < 1000) ReduceVocabulary(sent.request, random_, vocabulary);
     sent.handoff = random_() % 2 == 0;
     if (sent.handoff) {
       driver_.Start(sent.request);
@@ -271,6 +292,7 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
   int64_t completed = 0;
   int64_t steps_behind = 0;
   int64_t scored = 0;
+  int64_t accepted_drafts = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     RandomWorkload workload(seed, ShapeFor(seed));
@@ -280,11 +302,13 @@ TEST(EngineRandomTest, EveryRequestEndsWithItsTokensAndNothingLeaks) {
     completed += workload.completed();
     steps_behind += workload.steps_behind();
     scored += workload.scored();
+    accepted_drafts += workload.accepted_drafts();
   }
   // The test is useful only while the workload covers all of this.
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(completed, 700);
   EXPECT_GT(scored, 100);
+  EXPECT_GT(accepted_drafts, 500);
   EXPECT_GT(steps_behind, 100);
 }
 
@@ -293,6 +317,7 @@ TEST(EngineRandomTest, APipelineGivesTheSameTokens) {
   int64_t completed = 0;
   int64_t steps_behind = 0;
   int64_t scored = 0;
+  int64_t accepted_drafts = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     FakeExecutor::Shape shape = ShapeFor(seed);
@@ -306,10 +331,12 @@ TEST(EngineRandomTest, APipelineGivesTheSameTokens) {
     completed += workload.completed();
     steps_behind += workload.steps_behind();
     scored += workload.scored();
+    accepted_drafts += workload.accepted_drafts();
   }
   EXPECT_GT(preemptions, 50);
   EXPECT_GT(completed, 700);
   EXPECT_GT(scored, 100);
+  EXPECT_GT(accepted_drafts, 500);
   EXPECT_GT(steps_behind, 2000);
 }
 

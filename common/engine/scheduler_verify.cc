@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/engine/scheduler.h"
+
+// Guessed tokens (drafts), which a step verifies: it computes them behind the next token of their
+// sequence, and chooses a token after each of them. Drafts that equal the chosen tokens are part of
+// the output; the sequence goes back to the first one that does not. Because the choice of a token
+// depends on the tokens before it, on the seed and on its position alone, the output is the same as
+// without drafts.
+namespace baton {
+
+// How many drafts this step may verify: it has room for each decoding sequence, and half of the
+// rest is for prompts.
+void Scheduler::SetDraftBudget() {
+  draft_budget_ = 0;
+  if (options_.engine.lookup_drafts == 0) return;
+  const auto decodes = std::ranges::count_if(
+      running_, [](const Sequence* sequence) { return sequence->remaining() == 1; });
+  const int64_t rest = (share_.tokens - decodes) / 2;
+  draft_budget_ = static_cast<int32_t>(std::clamp<int64_t>(rest, 0, options_.limits.scored_rows));
+}
+
+// Adds the row of a decoding sequence, which has room for its next token.
+void Scheduler::AddDecode(Sequence& sequence) {
+  const int32_t drafts = AppendDrafts(sequence);
+  draft_budget_ -= drafts;
+  plan_->drafts += drafts;
+  AddRow(sequence, 1 + drafts, drafts > 0 ? RowKind::kVerify : RowKind::kDecode);
+}
+
+// Appends drafts to a sequence that has blocks for them, at most one more of each cache group.
+// Returns how many.
+int32_t Scheduler::AppendDrafts(Sequence& sequence) {
+  const ActiveRequest& active = *sequence.request;
+  if (draft_budget_ == 0 || !active.forked || sequence.tokens.back() < 0) return 0;
+  if (active.grammar != nullptr) return 0;  // its tokens wait for masks
+  const int32_t in_blocks = TokensInBlocks(sequence);
+  const int32_t most = std::min({options_.engine.lookup_drafts,
+                                 draft_budget_,
+                                 active.longest - 1 - sequence.length(),
+                                 in_blocks - sequence.length()});
+  const std::span<const TokenId> found = sequence.drafter.Draft(sequence.tokens, most);
+  if (found.empty() || Spare() < cache_.groups() + cache_.state_blocks()) return 0;
+  const std::vector<TokenId> drafts(found.begin(), found.end());
+  const auto count = static_cast<int32_t>(drafts.size());
+  if (!Grow(sequence, cache_.BlocksFor(sequence.length() + count))) return 0;
+  // The state before the row, to which the sequence may go back.
+  if (has_states() && sequence.read_state.state().empty()) {
+    sequence.read_state = sequence.table.SplitState();
+    BATON_CHECK(sequence.table.TakeNewState(), "{} blocks are available", cache_.available());
+  }
+  sequence.tokens.insert(sequence.tokens.end(), drafts.begin(), drafts.end());
+  sequence.drafts = count;
+  return count;
+}
+
+// The most tokens that a sequence may have in its blocks and one more of each cache group.
+int32_t Scheduler::TokensInBlocks(const Sequence& sequence) const {
+  const int32_t blocks = cache_.BlocksFor(sequence.length());
+  const int64_t held = sequence.table.held() + cache_.groups();
+  const bool promised = !never_evicts() || !slides() || held <= sequence.promised;
+  return (blocks + (promised ? 1 : 0)) * cache_.block_tokens();
+}
+
+// Takes the tokens that a step chose after each token of a row, up to the first one that is not the
+// next draft.
+void Scheduler::TakeVerified(Sequence& sequence,
+                             const PlanRow& row,
+                             std::span<SampledToken> tokens,
+                             std::span<Lease> read_states) {
+  const std::vector<TokenId> drafts(sequence.tokens.end() - std::exchange(sequence.drafts, 0),
+                                    sequence.tokens.end());
+  totals_.drafts += std::ssize(drafts);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    sequence.computed = row.first + static_cast<int32_t>(i) + 1;
+    // Its state has the other drafts, too.
+    sequence.in_state = has_states() && i < drafts.size();
+    const TokenId token = tokens[i].token;
+    if (token == kNoToken) return FailWithoutToken(sequence);
+    TakeToken(sequence, sequence.computed, std::move(tokens[i]), /*emit=*/true);
+    if (sequence.state != SequenceState::kRunning) return;
+    if (i == drafts.size()) return;  // all drafts were right
+    if (token != drafts[i]) break;
+    ++totals_.accepted_drafts;
+  }
+  Rewind(sequence, row, read_states);
+}
+
+// Takes a sequence back to its last token that is part of the output. A state goes back to that
+// before the row, and the next row computes the tokens after it again.
+void Scheduler::Rewind(Sequence& sequence, const PlanRow& row, std::span<Lease> read_states) {
+  if (has_states()) {
+    const auto before = std::ranges::find_if(read_states, [&](const Lease& lease) {
+      return lease.state().data() == row.read_state.data();
+    });
+    sequence.table.SwapState(*before);
+    // The next row needs another state again.
+    if (never_evicts() && !sequence.table.HasOwnState()) {
+      sequence.promised += cache_.state_blocks();
+      promised_ += cache_.state_blocks();
+    }
+    sequence.in_state = false;
+    sequence.computed = row.first;
+  }
+  const int64_t held = sequence.table.held();
+  sequence.table.Truncate(cache_.BlocksFor(sequence.length()));
+  if (!never_evicts() || slides()) return;
+  const auto released = static_cast<int32_t>(held - sequence.table.held());
+  sequence.promised += released;
+  promised_ += released;
+}
+
+}  // namespace baton
