@@ -63,7 +63,7 @@ void Batch::AddRow(const PlanRow& row) {
            return static_cast<int32_t>(block.value());
          }).out;
   }
-  AddStates(row, first_sequence);
+  if (!sequence.table.state().empty()) AddStates(row, first_sequence);
   for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
     logit_rows_.push_back(first_row + at - row.first);
   }
@@ -78,7 +78,6 @@ void Batch::AddRow(const PlanRow& row) {
 // reads the state that the one before writes.
 void Batch::AddStates(const PlanRow& row, size_t first_sequence) {
   const std::span<const BlockId> written = row.sequence->table.state();
-  if (written.empty()) return;
   state_blocks_ = static_cast<int32_t>(written.size());
   const auto first = static_cast<int32_t>(block_tables_.size());
   const auto add = [this](std::span<const BlockId> blocks) {
@@ -86,7 +85,7 @@ void Batch::AddStates(const PlanRow& row, size_t first_sequence) {
       block_tables_.push_back(static_cast<int32_t>(block.value()));
     }
   };
-  add(row.read_state.empty() ? written : row.read_state);
+  add(row.reads_state ? row.sequence->read_state->state() : written);
   add(written);
   const auto added = std::span(sequences_).subspan(first_sequence);
   if (added.size() > 1) add(written);
@@ -110,13 +109,12 @@ void Batch::AddSampling(const PlanRow& row) {
   }
   const bool verifies = row.kind == RowKind::kVerify;
   for (int32_t i = 0; i < row.samples; ++i) {
-    // The tokens before the one that is chosen.
-    const size_t length = verifies ? static_cast<size_t>(row.first) + i + 1 : all.size();
-    const size_t drafts_after = all.size() - length;
-    const auto before = runs ? output.first(output.size() - drafts_after) : output;
+    // The tokens before the one that is chosen, without the drafts behind them.
+    const size_t behind = verifies ? row.samples - 1 - i : 0;
+    const auto before = output.first(output.size() - std::min(behind, output.size()));
     const bool may_stop = std::cmp_greater_equal(before.size(), request.min_tokens);
     sampling_.push_back({.params = &sequence.request->sampling[sequence.index + (verifies ? 0 : i)],
-                         .position = length,
+                         .position = all.size() - behind,
                          .prompt = prompt,
                          .output = before,
                          .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens,

@@ -273,8 +273,9 @@ void Scheduler::Drop(Sequence& sequence) {
   if (sequence.state == SequenceState::kAwaitingKv) std::erase(awaiting_kv_, &sequence);
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);
-  sequence.read_state.Clear();
+  const std::unique_ptr<Lease> read_state = std::move(sequence.read_state);
   if (!steps_.empty()) {
+    if (read_state != nullptr) steps_.newest().ended_leases.push_back(std::move(*read_state));
     steps_.newest().ended_leases.push_back(std::exchange(sequence.table, Lease(cache_)));
   } else {
     sequence.table.Clear();

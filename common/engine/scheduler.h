@@ -184,14 +184,10 @@ class Scheduler final {
 
   // scheduler_verify.cc: tokens that are guessed.
   void SetDraftBudget();
-  void AddDecode(Sequence& sequence);
   int32_t AppendDrafts(Sequence& sequence);
   int32_t TokensInBlocks(const Sequence& sequence) const;
-  void TakeVerified(Sequence& sequence,
-                    const PlanRow& row,
-                    std::span<SampledToken> tokens,
-                    std::span<Lease> read_states);
-  void Rewind(Sequence& sequence, const PlanRow& row, std::span<Lease> read_states);
+  void TakeVerified(Sequence& sequence, const PlanRow& row, std::span<SampledToken> tokens);
+  void Rewind(Sequence& sequence, const PlanRow& row, Lease* read_state);
 
   // scheduler_commit.cc: the results of a step.
   void StoreFullBlocks(Sequence& sequence);

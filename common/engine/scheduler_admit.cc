@@ -135,7 +135,7 @@ bool Scheduler::Admit(Sequence& sequence, const PrefixHit& hit, Time now) {
   const std::vector<int32_t> sizes = FirstSizes(sequence, hits);
   if (!TakeStates(sequence, hit) || !sequence.table.GrowTo(sizes)) {
     sequence.table.Clear();
-    sequence.read_state.Clear();
+    sequence.read_state.reset();
     return false;
   }
   sequence.stored = hits;

@@ -18,7 +18,6 @@ void Scheduler::VisitOtherLeases(const Visit& visit) const {
   for (const auto& [key, lease] : handoffs_) visit(lease);
   for (size_t i = 0; i < steps_.size(); ++i) {
     visit(steps_[i].copied.lease());
-    for (const Lease& lease : steps_[i].read_states) visit(lease);
     for (const Lease& lease : steps_[i].ended_leases) visit(lease);
   }
 }
@@ -28,7 +27,7 @@ std::vector<const Lease*> Scheduler::AllLeases() const {
   for (const auto& [key, active] : active_) {
     for (const Sequence& sequence : active->sequences) {
       leases.push_back(&sequence.table);
-      leases.push_back(&sequence.read_state);
+      if (sequence.read_state != nullptr) leases.push_back(sequence.read_state.get());
     }
   }
   VisitOtherLeases([&](const Lease& lease) { leases.push_back(&lease); });
@@ -38,7 +37,8 @@ std::vector<const Lease*> Scheduler::AllLeases() const {
 int32_t Scheduler::LeakedBlocks() const {
   int64_t held = 0;
   for (const Sequence* sequence : running_) {
-    held += sequence->table.held() + sequence->read_state.held();
+    held += sequence->table.held();
+    if (sequence->read_state != nullptr) held += sequence->read_state->held();
   }
   for (const Sequence* sequence : awaiting_kv_) held += sequence->table.held();
   VisitOtherLeases([&](const Lease& lease) { held += lease.held(); });
@@ -49,8 +49,8 @@ Status Scheduler::CheckSequence(const Sequence& sequence) const {
   const RequestId id = sequence.request->request.id;
   const bool holds =
       sequence.state == SequenceState::kRunning || sequence.state == SequenceState::kAwaitingKv;
-  if (!holds && (sequence.table.held() + sequence.read_state.held() != 0 || sequence.slots != 0 ||
-                 sequence.promised != 0)) {
+  if (!holds && (sequence.table.held() != 0 || sequence.read_state != nullptr ||
+                 sequence.slots != 0 || sequence.promised != 0)) {
     return Broken("request {}: a {} sequence has {} blocks and {} slots",
                   id,
                   Name(sequence.state),

@@ -21,6 +21,11 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     Sequence& sequence = *row.sequence;
     ActiveRequest& active = *sequence.request;
     if (!plan.foreseen) sequence.under_way -= row.count;
+    const bool verifies = row.kind == RowKind::kVerify;
+    if (row.reads_state) {
+      sequence.reading = false;
+      if (!verifies) sequence.read_state.reset();
+    }
     const auto scores = sampled.subspan(used, row.scored);
     const auto tokens = sampled.subspan(used + row.scored, row.samples);
     used += row.scored + row.samples;
@@ -33,7 +38,6 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
       sequence.in_state = has_states();
       continue;
     }
-    const bool verifies = row.kind == RowKind::kVerify;
     if (!plan.foreseen && !verifies) sequence.computed += row.count;
     const int32_t in_prompt = active.request.prompt_length - row.first;
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
@@ -51,7 +55,7 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
       continue;
     }
     if (verifies) {
-      TakeVerified(sequence, row, tokens, step.read_states);
+      TakeVerified(sequence, row, tokens);
     } else if (!tokens.empty()) {
       TakeToken(sequence, row.first + row.count, std::move(tokens[0]), /*emit=*/true);
     }

@@ -146,7 +146,9 @@ void Scheduler::PlanDecodes() {
     const bool fits = MakeRoomOrPreempt(rank);
     if (sequence.state != SequenceState::kRunning) next = rank;  // another one has its rank now
     if (short_of_blocks_ && !steps_.empty() && !fits) break;
-    if (fits && decodes) AddDecode(sequence);
+    if (!fits || !decodes) continue;
+    const int32_t drafts = draft_budget_ > 0 ? AppendDrafts(sequence) : 0;
+    AddRow(sequence, 1 + drafts, drafts > 0 ? RowKind::kVerify : RowKind::kDecode);
   }
   plan_->decode_rows = plan_->rows.size();
   plan_->decode_tokens = plan_->tokens;
@@ -260,13 +262,14 @@ void Scheduler::AddRow(Sequence& sequence, int32_t count, RowKind kind) {
   const bool singly =
       options_.engine.repeat_output_singly && active.request.prompt_length - first <= 1;
   const int32_t scored = std::max(0, std::min(first + count, active.to_score) - active.scored);
-  PlanRow row = {&sequence, first, count, samples, active.scored, scored, kind, singly};
-  row.in_state = std::exchange(sequence.in_state, false);
-  if (!sequence.read_state.state().empty()) {
-    row.read_state = sequence.read_state.state();
-    steps_.prepared().read_states.push_back(std::move(sequence.read_state));
+  plan_->rows.push_back({&sequence, first, count, samples, active.scored, scored, kind, singly});
+  if (has_states()) {
+    PlanRow& row = plan_->rows.back();
+    row.in_state = std::exchange(sequence.in_state, false);
+    // Rows after this one, which is under way, read what it writes.
+    row.reads_state = sequence.read_state != nullptr && !sequence.reading;
+    sequence.reading |= row.reads_state;
   }
-  plan_->rows.push_back(row);
   active.scored += scored;
   sequence.under_way += count;
   plan_->tokens += count;
@@ -293,7 +296,7 @@ bool Scheduler::Grow(Sequence& sequence, int32_t blocks) {
 }
 
 bool Scheduler::MakeRoom(Sequence& sequence, int32_t count) {
-  if (!MakeStateRoom(sequence)) return false;
+  if (has_states() && !MakeStateRoom(sequence)) return false;
   const int32_t need = cache_.BlocksFor(int64_t{sequence.computed} + count);
   const int32_t first = sequence.computed / cache_.block_tokens();
   if (sequence.table.HasRoom(need, first)) return true;
@@ -326,7 +329,8 @@ void Scheduler::PreemptFrom(size_t rank) {
   slots_ -= std::exchange(sequence.slots, 0);
   promised_ -= std::exchange(sequence.promised, 0);
   sequence.table.Clear();
-  sequence.read_state.Clear();
+  sequence.read_state.reset();
+  sequence.reading = false;
   sequence.in_state = false;
   sequence.computed = 0;
   sequence.MoveTo(SequenceState::kWaiting);

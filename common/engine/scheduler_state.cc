@@ -20,8 +20,8 @@ bool Scheduler::TakeStates(Sequence& sequence, const PrefixHit& hit) {
     return true;
   }
   if (hit.count > 0) {
-    sequence.read_state = Lease(cache_);
-    sequence.read_state.TakeState(hit.state);
+    sequence.read_state = std::make_unique<Lease>(cache_);
+    sequence.read_state->TakeState(hit.state);
   }
   return sequence.table.TakeNewState();
 }
@@ -37,8 +37,7 @@ int32_t Scheduler::NewStateBlocks(const Sequence& sequence, const PrefixHit& hit
 // overwrites it. False when too few blocks are available.
 bool Scheduler::MakeStateRoom(Sequence& sequence) {
   const bool first = sequence.planned() == 0;
-  if (!has_states() || first || sequence.in_state) return true;
-  if (!sequence.read_state.state().empty()) return true;
+  if (!has_states() || first || sequence.in_state || sequence.read_state != nullptr) return true;
   if (sequence.table.HasOwnState()) {
     const bool keep = cache_.IsCached(sequence.table.state()) || IsCheckpointDue(sequence);
     if (!keep) return true;
@@ -54,7 +53,7 @@ bool Scheduler::MakeStateRoom(Sequence& sequence) {
     sequence.promised -= taken;
     promised_ -= taken;
   }
-  sequence.read_state = sequence.table.SplitState();
+  sequence.read_state = std::make_unique<Lease>(sequence.table.SplitState());
   return sequence.table.TakeNewState();
 }
 

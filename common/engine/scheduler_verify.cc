@@ -23,37 +23,32 @@ void Scheduler::SetDraftBudget() {
   draft_budget_ = static_cast<int32_t>(std::clamp<int64_t>(rest, 0, options_.limits.scored_rows));
 }
 
-// Adds the row of a decoding sequence, which has room for its next token.
-void Scheduler::AddDecode(Sequence& sequence) {
-  const int32_t drafts = AppendDrafts(sequence);
-  draft_budget_ -= drafts;
-  plan_->drafts += drafts;
-  AddRow(sequence, 1 + drafts, drafts > 0 ? RowKind::kVerify : RowKind::kDecode);
-}
-
 // Appends drafts to a sequence that has blocks for them, at most one more of each cache group.
 // Returns how many.
 int32_t Scheduler::AppendDrafts(Sequence& sequence) {
   const ActiveRequest& active = *sequence.request;
-  if (draft_budget_ == 0 || !active.forked || sequence.tokens.back() < 0) return 0;
+  if (!active.forked || sequence.tokens.back() < 0) return 0;
   if (active.grammar != nullptr) return 0;  // its tokens wait for masks
   const int32_t in_blocks = TokensInBlocks(sequence);
   const int32_t most = std::min({options_.engine.lookup_drafts,
                                  draft_budget_,
                                  active.longest - 1 - sequence.length(),
                                  in_blocks - sequence.length()});
-  const std::span<const TokenId> found = sequence.drafter.Draft(sequence.tokens, most);
+  if (sequence.drafter == nullptr) sequence.drafter = std::make_unique<LookupDrafter>();
+  const std::span<const TokenId> found = sequence.drafter->Draft(sequence.tokens, most);
   if (found.empty() || Spare() < cache_.groups() + cache_.state_blocks()) return 0;
   const std::vector<TokenId> drafts(found.begin(), found.end());
   const auto count = static_cast<int32_t>(drafts.size());
   if (!Grow(sequence, cache_.BlocksFor(sequence.length() + count))) return 0;
   // The state before the row, to which the sequence may go back.
-  if (has_states() && sequence.read_state.state().empty()) {
-    sequence.read_state = sequence.table.SplitState();
+  if (has_states() && sequence.read_state == nullptr) {
+    sequence.read_state = std::make_unique<Lease>(sequence.table.SplitState());
     BATON_CHECK(sequence.table.TakeNewState(), "{} blocks are available", cache_.available());
   }
   sequence.tokens.insert(sequence.tokens.end(), drafts.begin(), drafts.end());
   sequence.drafts = count;
+  draft_budget_ -= count;
+  plan_->drafts += count;
   return count;
 }
 
@@ -69,8 +64,8 @@ int32_t Scheduler::TokensInBlocks(const Sequence& sequence) const {
 // next draft.
 void Scheduler::TakeVerified(Sequence& sequence,
                              const PlanRow& row,
-                             std::span<SampledToken> tokens,
-                             std::span<Lease> read_states) {
+                             std::span<SampledToken> tokens) {
+  const std::unique_ptr<Lease> read_state = std::move(sequence.read_state);
   const std::vector<TokenId> drafts(sequence.tokens.end() - std::exchange(sequence.drafts, 0),
                                     sequence.tokens.end());
   totals_.drafts += std::ssize(drafts);
@@ -86,17 +81,14 @@ void Scheduler::TakeVerified(Sequence& sequence,
     if (token != drafts[i]) break;
     ++totals_.accepted_drafts;
   }
-  Rewind(sequence, row, read_states);
+  Rewind(sequence, row, read_state.get());
 }
 
 // Takes a sequence back to its last token that is part of the output. A state goes back to that
 // before the row, and the next row computes the tokens after it again.
-void Scheduler::Rewind(Sequence& sequence, const PlanRow& row, std::span<Lease> read_states) {
+void Scheduler::Rewind(Sequence& sequence, const PlanRow& row, Lease* read_state) {
   if (has_states()) {
-    const auto before = std::ranges::find_if(read_states, [&](const Lease& lease) {
-      return lease.state().data() == row.read_state.data();
-    });
-    sequence.table.SwapState(*before);
+    sequence.table.SwapState(*read_state);
     // The next row needs another state again.
     if (never_evicts() && !sequence.table.HasOwnState()) {
       sequence.promised += cache_.state_blocks();

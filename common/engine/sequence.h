@@ -48,11 +48,10 @@ struct Sequence {
   int32_t drafts = 0;           // of these at the end, guesses that a step under way verifies
   int32_t computed = 0;         // tokens whose KV is in `table`
   int32_t under_way = 0;        // tokens after these that the steps under way compute
-  Lease table;
-  // The state that its next row reads, if it is not the one that it writes, that of `table`.
-  Lease read_state;
   // The state has the next row already, because the step before could not choose the row's token.
   bool in_state = false;
+  bool reading = false;  // a row under way reads `read_state`
+  Lease table;
   int32_t slots = 0;  // its share of the sequence limit; before the fork, one slot per sample
   // kGuaranteedNoEvict: the blocks that it may still take. With a sliding window: the most blocks
   // that it may hold at a time.
@@ -68,7 +67,11 @@ struct Sequence {
   CacheEntryId chain = kRootEntry;
   bool chain_broken = false;
 
-  LookupDrafter drafter;  // of `tokens`
+  // The state that its next row reads, or that a row under way reads, if it is not the one that the
+  // row writes, that of `table`. Null: they are the same.
+  std::unique_ptr<Lease> read_state;
+
+  std::unique_ptr<LookupDrafter> drafter;  // of `tokens`; null before the first draft
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
   int32_t remaining() const { return length() - drafts - computed; }

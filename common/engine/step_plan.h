@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "common/engine/outcomes.h"
@@ -34,10 +33,8 @@ struct PlanRow {
   // Each token is computed as if the others of the row were not in the step
   // (EngineOptions::repeat_output_singly).
   bool singly = false;
-  // The blocks of the state that the row reads (QueuedStep::read_states); none: of the one that it
-  // writes.
-  std::span<const BlockId> read_state = {};
-  bool in_state = false;  // SequenceRows::in_state
+  bool reads_state = false;  // Sequence::read_state
+  bool in_state = false;     // SequenceRows::in_state
 };
 
 // The work of one step: first `copies`, in order, then `rows`.

@@ -19,8 +19,7 @@ namespace baton {
 // A step from its plan to its end.
 struct QueuedStep {
   StepPlan plan;
-  CopySources copied;              // by the plan's copies
-  std::vector<Lease> read_states;  // of PlanRow::read_state
+  CopySources copied;  // by the plan's copies
   // The requests and leases that ended while this step was the newest one under way. They are kept
   // until the step ends, because its rows point to the requests and the device may still write the
   // blocks.
@@ -39,7 +38,6 @@ struct QueuedStep {
   void Clear() {
     plan.Clear();
     copied.Clear();
-    read_states.clear();
     ended_requests.clear();
     ended_leases.clear();
     sampled.clear();
