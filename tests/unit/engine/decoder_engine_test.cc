@@ -105,29 +105,6 @@ class DecoderEngineTest : public ::testing::TestWithParam<std::string> {
   std::map<RequestId, RequestLog> logs_;
 };
 
-// A row that verifies drafts computes each token with the bits of a row of its own.
-TEST_P(DecoderEngineTest, DraftsChangeNoToken) {
-  Request request = requests_[0];
-  // Greedy answers of a small model repeat themselves.
-  request.max_tokens = 400;
-  HarnessOptions options = Options();
-  EngineHarness plain(options, Open({.kv = options.kv}));
-  options.lookup_drafts = 5;
-  EngineHarness drafting(options, Open({.kv = options.kv}));
-  for (EngineHarness* harness : {&plain, &drafting}) {
-    harness->Submit(request);
-    ASSERT_TRUE(harness->RunUntilIdle());
-  }
-  EXPECT_GT(drafting.engine().Stats().accepted_drafts, 0);
-  const std::vector<TokenOutput>& want = plain.log(request).samples[0];
-  const std::vector<TokenOutput>& got = drafting.log(request).samples[0];
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_EQ(got[i].token.token, want[i].token.token) << i;
-    ASSERT_EQ(got[i].token.logprob, want[i].token.logprob) << i;
-  }
-}
-
 TEST_P(DecoderEngineTest, GreedyTokensEqualTheReference) {
   std::ifstream file(path_ + "/golden.json");
   const nlohmann::json golden = nlohmann::json::parse(file);
