@@ -49,6 +49,8 @@ TEST_P(PoolSimulation, EveryRequestIsAnswered) {
                                         << static_cast<int>(admission) << ", seed " << seed);
         PoolOptions options = Options(GetParam(), policy);
         options.engine.admission = admission;
+        options.state_blocks = seed % 3 == 0 ? 4 : 0;  // beside the longest prompt
+        options.engine.lookup_drafts = seed % 2 == 0 ? 3 : 0;
         PoolWorld world(seed, options);
         AddLongPrompts(world, 40);
         world.Run(kLong);
@@ -84,9 +86,13 @@ TEST(PoolSimulationTest, DISABLED_RandomWorldsAnswerEveryRequest) {
     options.engine.admission =
         below(2) == 0 ? AdmissionPolicy::kMaxUtilization : AdmissionPolicy::kGuaranteedNoEvict;
     options.engine.max_reservation_wait = milliseconds(1 + below(4'000));
+    if (below(3) == 0) options.state_blocks = static_cast<int32_t>(below(options.blocks / 4));
+    options.engine.lookup_drafts = static_cast<int32_t>(below(2) * below(6));
     PoolWorld world(seed, options);
-    // A prompt and its output fit into one arena, as routers check it, with the blocks of a step.
-    const uint64_t arena = static_cast<uint64_t>(options.blocks - 2) * 16;
+    // A prompt and its output fit into one arena, as routers check it, with the blocks of a step,
+    // and those of a state and of another one that a row reads.
+    const int32_t blocks = options.blocks - 2 - 2 * options.state_blocks;
+    const uint64_t arena = static_cast<uint64_t>(blocks) * 16;
     const size_t count = 2 + below(60);
     for (size_t i = 0; i < count; ++i) {
       const uint64_t prompt = 1 + below(arena * 3 / 4);

@@ -31,7 +31,12 @@ PoolWorker::PoolWorker(size_t index,
       events_(events),
       transfer_(transfer),
       world_(world),
-      cache_(options.blocks, 16, true),
+      cache_(options.blocks,
+             16,
+             true,
+             options.state_blocks > 0 ? std::vector<int32_t>{0, kStateWindow}
+                                      : std::vector<int32_t>{0},
+             options.state_blocks),
       scheduler_(SchedulerOptions(options), cache_),
       prefill_({}),
       decode_({}) {
@@ -124,9 +129,14 @@ void PoolWorker::Deliver() {
   if (!outcomes.empty()) scheduler_.StoreBlocks();
   for (const RequestKey& key : outcomes.started) prefill_.OnStarted(key, events_.now());
   for (const Outcomes::Chunk& chunk : outcomes.chunks) {
-    prefill_.OnChunk(
-        {chunk.id, chunk.epoch, chunk.first_index, chunk.groups, chunk.blocks, chunk.last},
-        events_.now());
+    prefill_.OnChunk({.id = chunk.id,
+                      .epoch = chunk.epoch,
+                      .first_index = chunk.first_index,
+                      .groups = chunk.groups,
+                      .blocks = chunk.blocks,
+                      .state = chunk.state,
+                      .last = chunk.last},
+                     events_.now());
   }
   for (const KvReservation& reservation : outcomes.reservations) {
     world_.Progress();

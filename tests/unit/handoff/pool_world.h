@@ -24,8 +24,9 @@ enum class PoolOrder : uint8_t {
 };
 
 struct PoolOptions {
-  std::string workers;  // a letter for each: p (prefill), d (decode), u (both)
-  int32_t blocks = 60;  // of each arena
+  std::string workers;       // a letter for each: p (prefill), d (decode), u (both)
+  int32_t blocks = 60;       // of each arena
+  int32_t state_blocks = 0;  // that the state of a sequence takes; 0: no layer has one
   EngineOptions engine;
   PoolOrder order = PoolOrder::kOfCluster;
 };
