@@ -44,7 +44,10 @@ uint64_t KvSender::Impl::GrantedBytes(const Session& session) const {
   const std::vector<std::vector<BlockId>>& granted = session.machine.grant().blocks;
   uint64_t bytes = 0;
   for (size_t group = 0; group < granted.size(); ++group) {
-    bytes += granted[group].size() * block_bytes_[group];
+    const bool state = core_.options().layout.groups[group].state;
+    const size_t pieces =
+        state ? std::min<size_t>(1, granted[group].size()) : granted[group].size();
+    bytes += pieces * block_bytes_[group];
   }
   return bytes;
 }

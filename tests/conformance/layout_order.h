@@ -104,7 +104,7 @@ inline KvLayout HybridLayout(int32_t layers, int32_t heads, int32_t dim, int32_t
   kv.state.planes = {
       {.name = "conv", .heads = heads, .dim = 3 * dim, .dtype = DType::kF16},
       {.name = "memory", .heads = heads, .dim = dim * dim + 1, .dtype = DType::kF32},
-      {.name = "shared", .heads = 1, .dim = dim, .dtype = DType::kF16, .sharded = false}};
+      {.name = "shared", .heads = 1, .dim = dim * dim, .dtype = DType::kF16, .sharded = false}};
   KvLayout layout = DenseLayout(kv);
   layout.layer_group_ends = {1, layers - 1, layers};
   return layout;

@@ -244,7 +244,7 @@ void World::Compute() {
   if (!sender_ || computed_ == kBlocks * kLinks) return;
   const BlockId block(computed_ / kLinks);
   const uint32_t groups = computed_ % kLinks + 1;
-  if (sender_->AddBlocks(block.value(), {&block, 1}, groups, now_).ok()) ++computed_;
+  if (sender_->AddBlocks({block.value(), {&block, 1}, groups}, now_).ok()) ++computed_;
   ActSender();
 }
 
