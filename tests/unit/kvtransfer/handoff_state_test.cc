@@ -173,6 +173,25 @@ TEST_P(StateHandoffTest, FirstLayersOfTheStateGoBeforeTheRestIsComputed) {
   EXPECT_TRUE(pair.SameState(state, pair.granted_state(kId)));
 }
 
+// One layer of the state is larger than a staging buffer.
+TEST_P(StateHandoffTest, MovesLargeStates) {
+  HandoffPair::Options options = Options(kTwoTensor, kWhole);
+  options.layout = HybridLayout(kLayers, 4, 128, 16);
+  std::vector<KvPlane>& planes = options.layout.groups.back().planes;
+  planes[1].dim = (1 << 19) + 1;
+  options.layout.groups.back().layers = {0, 1};
+  options.layout.groups.front().layers = {2, 3, 4, 5};
+  ASSERT_GT(planes[1].heads * planes[1].head_bytes(1), size_t{4} << 20);
+  options.blocks = TargetStateBlocks(options) + 20;
+  HandoffPair pair(options);
+  const std::vector<BlockId> state = SourceState(options);
+  pair.Send(kId, Blocks(1, kTokenBlocks), 2, "x", state);
+  ASSERT_TRUE(pair.received().WaitEnd(kId));
+  ASSERT_TRUE(pair.sent().WaitEnd(kId));
+  EXPECT_TRUE(pair.received().Get(kId).committed) << pair.received().Get(kId).status;
+  EXPECT_TRUE(pair.SameState(state, pair.granted_state(kId)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports,
                          StateHandoffTest,
                          testing::Values(Way{"shm"},
@@ -269,6 +288,30 @@ TEST(DamagedStateTest, IsSentAgain) {
   EXPECT_TRUE(pair.SameState(state, pair.granted_state(kId)));
   EXPECT_EQ(pair.sent().Get(kId).stats.resent_blocks, 1u);
   EXPECT_EQ(pair.sent().Get(kId).stats.bytes, 2 * (BlockBytes(options) + StateBytes(options)));
+}
+
+// Of both sides, as long as the copies hang.
+TEST(QuarantinedStateTest, ItsBlocksCount) {
+  FakeGpu gpu;
+  HandoffPair::Options options = Hybrid(kTwoTensor, kWhole);
+  options.transport = "cuda_ipc";
+  options.device = &gpu;
+  options.dma = &gpu;
+  options.times = HandoffPair::Impatient();
+  HandoffPair pair(options);
+  gpu.Hold();
+  pair.Offer(kId, kTokenBlocks * 4);
+  pair.sender().ChunkReady(kId, Epoch(1), 0, Blocks(1, kTokenBlocks), SourceState(options));
+  ASSERT_TRUE(pair.sent().Wait(kId, [](const SessionLog& log) { return log.granted; }));
+  WaitUntil([&] { return gpu.waiting() > 0; });
+  pair.sender().Abort(kId, Epoch(1), MakeStatus(StatusCode::kCancelled, "the user left"));
+  WaitUntil([&] { return pair.sender().Stats().quarantined == 1; });
+  EXPECT_EQ(pair.sender().Stats().quarantined_blocks, kTokenBlocks + SourceState(options).size());
+  WaitUntil([&] { return pair.receiver().Stats().quarantined == 1; });
+  EXPECT_EQ(pair.receiver().Stats().quarantined_blocks, kTokenBlocks + TargetStateBlocks(options));
+  gpu.Release();
+  WaitUntil([&] { return pair.sender().Stats().quarantined == 0; });
+  EXPECT_EQ(pair.sender().Stats().quarantined_blocks, 0u);
 }
 
 // A transport that applies writes late, out of order, twice, damaged or never.
