@@ -56,8 +56,12 @@ void KvSender::Impl::GiveUpLate(Peer& peer, std::span<const SessionKey> waiting,
   std::vector<LinkWatch::Waiting> hand_offs;
   for (const SessionKey& key : waiting) {
     const Session& session = *sessions_.Find(key);
+    // A part of the pieces is less than that part of the bytes where states are left, and
+    // replicated planes are written more often than they were granted.
+    const uint64_t granted = GrantedBytes(session);
     const double bytes =
-        session.machine.unwritten_part() * static_cast<double>(GrantedBytes(session));
+        std::max(session.machine.unwritten_part() * static_cast<double>(granted),
+                 static_cast<double>(granted) - static_cast<double>(session.machine.bytes()));
     // A hand-off without patience for another way also goes on when its time does not suffice.
     const Duration patience = session.patience == Duration::max()
                                   ? session.patience

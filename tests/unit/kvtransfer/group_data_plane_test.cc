@@ -84,6 +84,11 @@ TEST(GroupDataPlaneTest, MovesTheStateBetweenAllShapes) {
         EXPECT_TRUE(pair.SameState(state, pair.granted_state(id)));
         EXPECT_EQ(pair.sent().Get(id).stats.bytes, pair.received().Get(id).stats.bytes);
       }
+      // No piece is outstanding.
+      pair.DisconnectSender();
+      WaitUntil([&] { return pair.sender().Stats().peers == 0; });
+      const auto peers = pair.sender().Stats().by_peer;
+      EXPECT_EQ(peers.at(WorkerId(HandoffPair::kReceiverName)).fences, 0u);
     }
   }
 }
