@@ -137,8 +137,11 @@ void DecodeRole::Do(const GrantOffer& action) {
   const auto& [session, epoch] = action.session;
   const KvReservation& reservation = action.reservation;
   BoundReceiving();  // a sender that paces takes the rate from its grant
-  receiver_->Grant(
-      session, epoch, static_cast<uint32_t>(reservation.cached_blocks), reservation.blocks);
+  receiver_->Grant(session,
+                   epoch,
+                   static_cast<uint32_t>(reservation.cached_blocks),
+                   reservation.blocks,
+                   reservation.state);
 }
 
 void DecodeRole::Do(const RefuseOffer& action) {

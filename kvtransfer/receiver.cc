@@ -37,12 +37,14 @@ Status KvReceiver::OnMessage(const WorkerId& peer, Envelope envelope) {
 void KvReceiver::Grant(SessionId session,
                        Epoch epoch,
                        uint32_t cached_blocks,
-                       std::span<const BlockId> blocks) {
+                       std::span<const BlockId> blocks,
+                       std::span<const BlockId> state) {
   impl_->loop().PostAlways([impl = impl_.get(),
                             key = SessionKey(session, epoch),
                             cached_blocks,
-                            copy = std::vector<BlockId>(blocks.begin(), blocks.end())] {
-    impl->DoGrant(key, cached_blocks, copy);
+                            copy = std::vector<BlockId>(blocks.begin(), blocks.end()),
+                            state_copy = std::vector<BlockId>(state.begin(), state.end())] {
+    impl->DoGrant(key, cached_blocks, copy, state_copy);
   });
 }
 

@@ -70,13 +70,15 @@ class KvReceiver final {
   Status OnMessage(const WorkerId& peer, Envelope envelope);
 
   // Accepts an offer. `blocks` is the block table of the prompt, with one entry per block of tokens
-  // and cache group: blocks[i · cache groups + g]. Entries of blocks that are not owed (OwedBlocks)
-  // are not read. The first `cached_blocks` blocks of tokens already hold their KV and are not
-  // written.
+  // and cache group of blocks of tokens: blocks[i · groups + g]. Entries of blocks that are not
+  // owed (OwedBlocks) are not read. The first `cached_blocks` blocks of tokens already hold their
+  // KV and are not written. `state` are the blocks of the state after the prompt (StateBlocks); it
+  // may be empty if all blocks are cached.
   void Grant(SessionId session,
              Epoch epoch,
              uint32_t cached_blocks,
-             std::span<const BlockId> blocks);
+             std::span<const BlockId> blocks,
+             std::span<const BlockId> state = {});
   void Refuse(SessionId session, Epoch epoch, Status reason);
   // Replaces TransportOptions::receive_bytes_per_second from now on. Over transports whose sender
   // paces, the rate holds for later grants.

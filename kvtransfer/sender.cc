@@ -42,20 +42,23 @@ void KvSender::Offer(OfferRequest request) {
 void KvSender::ChunkReady(SessionId session,
                           Epoch epoch,
                           uint32_t first_index,
-                          std::span<const BlockId> blocks) {
-  LayersReady(session, epoch, first_index, blocks, impl_->layers());
+                          std::span<const BlockId> blocks,
+                          std::span<const BlockId> state) {
+  LayersReady(session, epoch, first_index, blocks, impl_->layers(), state);
 }
 
 void KvSender::LayersReady(SessionId session,
                            Epoch epoch,
                            uint32_t first_index,
                            std::span<const BlockId> blocks,
-                           int32_t layers) {
+                           int32_t layers,
+                           std::span<const BlockId> state) {
   impl_->loop().PostAlways([impl = impl_.get(),
                             key = SessionKey(session, epoch),
                             first_index,
                             copy = std::vector<BlockId>(blocks.begin(), blocks.end()),
-                            layers] { impl->DoChunk(key, first_index, copy, layers); });
+                            state_copy = std::vector<BlockId>(state.begin(), state.end()),
+                            layers] { impl->DoChunk(key, first_index, copy, state_copy, layers); });
 }
 
 void KvSender::Seal(SessionId session, Epoch epoch, std::string payload, Duration patience) {

@@ -78,20 +78,25 @@ class KvSender final {
   // for a session that is under way.
   void Offer(OfferRequest request);
   // Blocks first_index, first_index + 1, … of the prompt are final and may be sent. `blocks` has
-  // one entry per block of tokens and cache group of the layout, cache group by cache group for
-  // each block of tokens. Entries of blocks that are not owed (OwedBlocks) are not read. Calls may
-  // come in any order, before or after the grant.
+  // one entry per block of tokens and cache group of blocks of tokens, cache group by cache group
+  // for each block of tokens. Entries of blocks that are not owed (OwedBlocks) are not read.
+  // `state` are the blocks of the state after the prompt (StateBlocks). They must come with the
+  // last block of the prompt if the layout has states; else `state` is empty. Calls may come in any
+  // order, before or after the grant.
   void ChunkReady(SessionId session,
                   Epoch epoch,
                   uint32_t first_index,
-                  std::span<const BlockId> blocks);
-  // As ChunkReady, but only layers [0, layers) are final. ChunkReady must follow for the same
-  // blocks. The first layers of a long chunk are thereby sent while its last layers are computed.
+                  std::span<const BlockId> blocks,
+                  std::span<const BlockId> state = {});
+  // As ChunkReady, but only layers [0, layers) are final, also of the state. ChunkReady must follow
+  // for the same blocks. The first layers of a long chunk are thereby sent while its last layers
+  // are computed.
   void LayersReady(SessionId session,
                    Epoch epoch,
                    uint32_t first_index,
                    std::span<const BlockId> blocks,
-                   int32_t layers);
+                   int32_t layers,
+                   std::span<const BlockId> state = {});
   // Completes the prompt: every block must have been passed to ChunkReady. `payload` is delivered
   // to the receiver's OnCommitted. The hand-off is given up with Unavailable when its outstanding
   // writes are expected to take longer than `patience` (LinkWatch), or than its time-out allows.

@@ -70,7 +70,8 @@ void PrefillHandoffs::Offer(Handoff& handoff, Time now) {
   offer.timeout = std::max<Duration>(std::chrono::milliseconds(1), handoff.deadline - now);
   actions_.emplace_back(OfferKv{std::move(offer)});
   if (!handoff.blocks.empty()) {
-    actions_.emplace_back(SendBlocks{handoff.session, 0, handoff.blocks, std::nullopt});
+    actions_.emplace_back(
+        SendBlocks{handoff.session, 0, handoff.blocks, std::nullopt, handoff.state});
   }
   if (const auto* computed = std::get_if<Computed>(&handoff.engine_state)) {
     Seal(handoff, computed->first_tokens);
@@ -92,7 +93,8 @@ void PrefillHandoffs::Send(const Handoff& handoff,
   actions_.emplace_back(SendBlocks{handoff.session,
                                    static_cast<uint32_t>(chunk.first_index),
                                    {chunk.blocks.begin(), chunk.blocks.end()},
-                                   layers});
+                                   layers,
+                                   {chunk.state.begin(), chunk.state.end()}});
 }
 
 void PrefillHandoffs::OnStarted(const RequestKey& key, Time now) {
@@ -132,6 +134,7 @@ void PrefillHandoffs::OnChunk(const KvChunk& chunk, Time now) {
   const size_t end = static_cast<size_t>(begin) + chunk.blocks.size();
   if (blocks.size() < end) blocks.resize(end);
   std::ranges::copy(chunk.blocks, blocks.begin() + begin);
+  if (chunk.last) handoff->state.assign(chunk.state.begin(), chunk.state.end());
   Send(*handoff, chunk, std::nullopt);
 }
 

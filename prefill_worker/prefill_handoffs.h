@@ -30,6 +30,7 @@ struct SendBlocks {  // these blocks are final in layers [0, layers), or in all 
   uint32_t first_index = 0;
   std::vector<BlockId> blocks;
   std::optional<int32_t> layers;
+  std::vector<BlockId> state = {};  // KvChunk::state
 };
 struct SealKv {
   SessionKey session;
@@ -141,6 +142,7 @@ class PrefillHandoffs final {
     int32_t aborted_sessions = 0;  // that the sender has not finished
     EngineState engine_state;
     std::vector<BlockId> blocks{};  // final ones, by index in the prompt
+    std::vector<BlockId> state{};   // of the last chunk, if layers have states
     Time started_at{};
     Time last_chunk{};
     bool leased = false;  // the engine holds a lease on the blocks until ReleaseKv

@@ -137,9 +137,10 @@ void PrefillRole::Do(const ConnectPeer& action) {
 void PrefillRole::Do(const SendBlocks& action) {
   const auto& [session, epoch] = action.session;
   if (action.layers.has_value()) {
-    sender_->LayersReady(session, epoch, action.first_index, action.blocks, *action.layers);
+    sender_->LayersReady(
+        session, epoch, action.first_index, action.blocks, *action.layers, action.state);
   } else {
-    sender_->ChunkReady(session, epoch, action.first_index, action.blocks);
+    sender_->ChunkReady(session, epoch, action.first_index, action.blocks, action.state);
   }
 }
 

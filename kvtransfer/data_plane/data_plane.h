@@ -20,7 +20,8 @@
 // thread of the sender or receiver.
 namespace baton {
 
-// Receives the progress of a session's writes, counted in pieces: one block on one link.
+// Receives the progress of a session's writes, counted in pieces: one block, or one state, on one
+// link.
 class WriteListener {
  public:
   virtual ~WriteListener() = default;
@@ -59,12 +60,12 @@ class PeerWriter {
     uint64_t bytes_per_second = 0;  // Grant::bytes_per_second
   };
   // One block to write: its index among the granted blocks of its cache group, its source and its
-  // destination.
+  // destination. The blocks of a state (PairsOfState) all have index 0.
   struct Block {
     uint32_t index = 0;
     BlockPair pair;
   };
-  // Queues writes of `blocks`, whose indices must ascend.
+  // Queues writes of `blocks`, whose indices must not descend. Blocks of one index are one piece.
   virtual void Enqueue(const SessionKey& session,
                        const Terms& terms,
                        std::span<const Block> blocks) = 0;

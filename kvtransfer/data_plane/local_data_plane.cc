@@ -161,20 +161,27 @@ Status LocalDataPlane::CheckPlacement(const WindowGrant& grant,
   }
   const KvLink& link = links[piece.link];
   const std::vector<BlockId>& blocks = grant.blocks[link.cache_group];
+  const bool state = options_.layout.groups[link.cache_group].state;
+  const size_t granted = state ? std::min<size_t>(1, blocks.size()) : blocks.size();
   const uint64_t block_bytes = LinkBlockBytes(options_.layout, link);
   const uint64_t count = arrival.bytes / block_bytes;
-  if (count * block_bytes != arrival.bytes || piece.first > blocks.size() ||
-      count > blocks.size() - piece.first) {
+  if (count * block_bytes != arrival.bytes || piece.first > granted ||
+      count > granted - piece.first) {
     return InvalidArgument(
         "a write of {} bytes from block {} of {} on link {} does not fit the granted blocks",
         arrival.bytes,
         piece.first,
-        blocks.size(),
+        granted,
         piece.link);
   }
   std::vector<BlockPair> pairs;
-  for (uint64_t i = 0; i < count; ++i) {
-    pairs.push_back({BlockId(static_cast<uint32_t>(i)), blocks[piece.first + i]});
+  if (state && count > 0) {
+    const auto sent = static_cast<size_t>(StateBlocks(options_.layout, grant.peer->sources));
+    pairs = PairsOfState(std::vector<BlockId>(sent), blocks);
+  } else {
+    for (uint64_t i = 0; i < count; ++i) {
+      pairs.push_back({BlockId(static_cast<uint32_t>(i)), blocks[piece.first + i]});
+    }
   }
   const std::vector<WriteRun> runs = PlanRuns(
       options_.layout, grant.peer->sources[link.source], shards_[shard].shard, link, pairs);

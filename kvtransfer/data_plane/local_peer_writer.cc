@@ -57,7 +57,12 @@ size_t LocalPeerWriter::ShardOf(const LinkRoute& route) {
   return shards_.size() - 1;
 }
 
+bool LocalPeerWriter::HasStates(const Link& link) const {
+  return options_.layout.groups[link.link.cache_group].state;
+}
+
 size_t LocalPeerWriter::BlocksPerOp(const Link& link) const {
+  if (HasStates(link)) return 1;
   const ShardChannel& shard = shards_[link.shard];
   const TransportCaps caps = transports_[shard.route.transport].transport->caps();
   const BlockPair any{BlockId(0), BlockId(0)};
@@ -93,7 +98,9 @@ Duration LocalPeerWriter::GroupTime() const {
     const double rate = shard.channel ? shard.channel->bytes_per_second() : 0;
     if (rate == 0) return {};
     uint64_t block_bytes = 0;
-    for (const Link& link : links_) block_bytes += link.shard == i ? link.block_bytes : 0;
+    for (const Link& link : links_) {
+      if (link.shard == i && !HasStates(link)) block_bytes += link.block_bytes;
+    }
     longest = std::max(longest, static_cast<double>(block_bytes) / rate);
   }
   return FromSeconds(longest / options_.layout.layer_groups());
@@ -165,12 +172,15 @@ void LocalPeerWriter::EnqueueOn(uint32_t link_index,
   for (const Block& block : blocks) {
     if (open) {
       Job& last = waiting.back();
-      if (block.index == last.first + last.pairs.size() && last.pairs.size() < link.blocks_per_op) {
+      const bool next = block.index == last.first + last.pieces && last.pieces < link.blocks_per_op;
+      const bool same = block.index == last.first + last.pieces - 1;
+      if (next || same) {
+        last.pieces += next ? 1 : 0;
         last.pairs.push_back(block.pair);
         continue;
       }
     }
-    waiting.push_back({session, terms, link_index, block.index, {block.pair}});
+    waiting.push_back({session, terms, link_index, block.index, 1, {block.pair}});
     open = true;
   }
 }
@@ -188,15 +198,14 @@ StatusOr<uint64_t> LocalPeerWriter::PostJob(ShardChannel& shard,
   op.tag = PieceTag(job.link, job.first);
   op.granule = job.terms.checksums ? link.block_bytes : 0;
   op.held = job.terms.held && shard.held < kMaxHeld;
-  const uint64_t bytes = link.block_bytes * job.pairs.size();
+  const uint64_t bytes = link.block_bytes * job.pieces;
   BATON_ASSIGN_OR_RETURN(const OpId id, shard.channel->PostWrite(op));
   ++ops_;
-  const auto pieces = static_cast<uint32_t>(job.pairs.size());
-  const InFlightWrite write = {job.session, job.link, job.first, pieces, bytes, op.held};
+  const InFlightWrite write = {job.session, job.link, job.first, job.pieces, bytes, op.held};
   shard.in_flight[id.value()] = write;
   shard.CountIn(write);
   if (!job.terms.checksums) {
-    listener.OnPosted(job.session, job.link, job.first, std::vector<uint64_t>(pieces), bytes);
+    listener.OnPosted(job.session, job.link, job.first, std::vector<uint64_t>(job.pieces), bytes);
   }
   return op.held ? 0 : bytes;
 }
@@ -237,11 +246,11 @@ bool LocalPeerWriter::Post(ShardChannel& shard, Time now, WriteListener& listene
       return false;
     }
     if (!moving.ok()) {
-      listener.OnWriteLost(job.session, static_cast<uint32_t>(job.pairs.size()), moving.status());
+      listener.OnWriteLost(job.session, job.pieces, moving.status());
       continue;
     }
     pacer.Spend(*moving);
-    posted += links_[job.link].block_bytes * job.pairs.size();
+    posted += links_[job.link].block_bytes * job.pieces;
   }
   return false;
 }
@@ -317,7 +326,7 @@ void LocalPeerWriter::Stop(const SessionKey& session, WriteListener& listener) {
     uint32_t dropped = 0;
     for (Job& job : shard.waiting) {
       if (job.session == session) {
-        dropped += static_cast<uint32_t>(job.pairs.size());
+        dropped += job.pieces;
       } else {
         keep.push_back(std::move(job));
       }

@@ -53,12 +53,13 @@ class LocalPeerWriter final : public PeerWriter {
  private:
   static constexpr size_t kElsewhere = SIZE_MAX;  // the link begins at a shard on another host
 
-  // Consecutive blocks of one session on one link; they become one write.
+  // Consecutive blocks, or the state, of one session on one link; they become one write.
   struct Job {
     SessionKey session;
     Terms terms;
     uint32_t link = 0;
     uint32_t first = 0;
+    uint32_t pieces = 1;
     std::vector<BlockPair> pairs;
   };
   struct InFlightWrite {
@@ -73,7 +74,7 @@ class LocalPeerWriter final : public PeerWriter {
     KvLink link;
     KvShard source;
     KvShard destination;
-    uint64_t block_bytes = 0;
+    uint64_t block_bytes = 0;  // LinkBlockBytes
     size_t blocks_per_op = 1;
     size_t shard = kElsewhere;
   };
@@ -117,6 +118,8 @@ class LocalPeerWriter final : public PeerWriter {
   StatusOr<uint64_t> PostJob(ShardChannel& shard, const Job& job, WriteListener& listener);
   // Returns how many operations ended.
   size_t TakeEvents(ShardChannel& shard, Time now, WriteListener& listener);
+  // Whether the link's cache group has states.
+  bool HasStates(const Link& link) const;
   // The number of blocks of the link in one operation.
   size_t BlocksPerOp(const Link& link) const;
 

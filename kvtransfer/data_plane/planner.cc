@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "common/base/check.h"
 #include "kvtransfer/wire/byte_ranges.h"
 
 namespace baton {
@@ -114,6 +115,45 @@ Range HeadsIn(const KvPlane& plane, const KvPart& part) {
   return {0, part.replicated ? plane.heads : 0};
 }
 
+// Appends the links that carry the state of `link`, which has one layer group.
+void AppendState(const KvLayout& layout, const KvLink& link, std::vector<KvLink>& links) {
+  const std::vector<int32_t>& layers = layout.groups[link.cache_group].layers;
+  const int32_t first = LayersBefore(layout.groups[link.cache_group], link.part.first_layer);
+  const int32_t end =
+      LayersBefore(layout.groups[link.cache_group], link.part.first_layer + link.part.layer_count);
+  if (first == end) return;
+  KvLink one_layer = link;
+  one_layer.part.first_layer = layers[first];
+  one_layer.part.layer_count = 1;
+  const size_t layer_bytes = LinkBlockBytes(layout, one_layer);
+  if (layer_bytes == 0) return;
+  KvLink one_head = one_layer;
+  one_head.part.head_count = 1;
+  one_head.part.replicated = false;
+  const size_t head_bytes = LinkBlockBytes(layout, one_head);
+  const auto layers_at_once =
+      static_cast<int32_t>(std::clamp<size_t>(kMaxStateLinkBytes / layer_bytes, 1, layers.size()));
+  int32_t heads_at_once = link.part.head_count;
+  if (layer_bytes > kMaxStateLinkBytes && head_bytes > 0) {
+    heads_at_once = static_cast<int32_t>(std::clamp<size_t>(
+        kMaxStateLinkBytes / head_bytes, 1, static_cast<size_t>(std::max(1, heads_at_once))));
+  }
+  for (int32_t slot = first; slot < end; slot += layers_at_once) {
+    KvLink part = link;
+    part.part.first_layer = layers[slot];
+    part.part.layer_count =
+        layers[std::min(slot + layers_at_once, end) - 1] + 1 - part.part.first_layer;
+    int32_t head = 0;
+    do {  // once if there are replicated planes alone
+      part.part.first_head = link.part.first_head + head;
+      part.part.head_count = std::min(heads_at_once, link.part.head_count - head);
+      part.part.replicated = link.part.replicated && head == 0;
+      links.push_back(part);
+      head += heads_at_once;
+    } while (head < link.part.head_count);
+  }
+}
+
 // Splits `link` at the borders of layer groups and by cache groups.
 void AppendSplit(const KvLayout& layout, const KvLink& link, std::vector<KvLink>& links) {
   int32_t first = 0;
@@ -128,7 +168,11 @@ void AppendSplit(const KvLayout& layout, const KvLink& link, std::vector<KvLink>
     split.part.layer_count = layers.count;
     for (uint32_t cache_group = 0; cache_group < layout.groups.size(); ++cache_group) {
       split.cache_group = cache_group;
-      if (LinkBlockBytes(layout, split) > 0) links.push_back(split);
+      if (layout.groups[cache_group].state) {
+        AppendState(layout, split, links);
+      } else if (LinkBlockBytes(layout, split) > 0) {
+        links.push_back(split);
+      }
     }
   }
 }
@@ -145,25 +189,22 @@ void Append(std::vector<WriteRun>& runs, const WriteRun& run) {
   runs.push_back(run);
 }
 
-// Where the layers and planes of one cache group lie in a block of one shard.
+// Where the layers and planes of one cache group lie in a block, or in a state, of one shard.
 struct BlockMap {
   BlockMap(const KvLayout& layout, const KvCacheGroup& group, const KvShard& shard)
       : first_head(shard.first_head), layers_before(LayersBefore(group, shard.first_layer)) {
     for (const KvPlane& plane : group.planes) {
       planes.push_back(layer_bytes);
       const int32_t heads = plane.sharded ? shard.head_count : plane.heads;
-      layer_bytes += heads * plane.head_bytes(layout.block_tokens);
+      layer_bytes += heads * plane.head_bytes(layout.plane_tokens(group));
     }
   }
   // Head `head` of the model in plane `plane` of the group's layer `slot`.
-  uint64_t Offset(const KvCacheGroup& group,
-                  int32_t block_tokens,
-                  int32_t slot,
-                  size_t plane,
-                  int32_t head) const {
+  uint64_t Offset(
+      const KvCacheGroup& group, int32_t tokens, int32_t slot, size_t plane, int32_t head) const {
     const int32_t row = head - (group.planes[plane].sharded ? first_head : 0);
     return (slot - layers_before) * layer_bytes + planes[plane] +
-           row * group.planes[plane].head_bytes(block_tokens);
+           row * group.planes[plane].head_bytes(tokens);
   }
 
   const int32_t first_head;
@@ -172,7 +213,7 @@ struct BlockMap {
   std::vector<uint64_t> planes;  // offsets in a layer
 };
 
-// The runs of one block, with offsets from the block's beginning on each side.
+// The runs of one block, or of one state, with offsets from its beginning on each side.
 std::vector<WriteRun> RunsInBlock(const KvLayout& layout,
                                   const KvShard& source,
                                   const KvShard& destination,
@@ -181,6 +222,7 @@ std::vector<WriteRun> RunsInBlock(const KvLayout& layout,
   const BlockMap from(layout, group, source);
   const BlockMap to(layout, group, destination);
   const KvPart& part = link.part;
+  const int32_t tokens = layout.plane_tokens(group);
   std::vector<WriteRun> runs;
   const int32_t end = LayersBefore(group, part.first_layer + part.layer_count);
   for (int32_t slot = LayersBefore(group, part.first_layer); slot < end; ++slot) {
@@ -188,12 +230,52 @@ std::vector<WriteRun> RunsInBlock(const KvLayout& layout,
       const Range heads = HeadsIn(group.planes[plane], part);
       if (heads.count <= 0) continue;
       Append(runs,
-             {from.Offset(group, layout.block_tokens, slot, plane, heads.first),
-              to.Offset(group, layout.block_tokens, slot, plane, heads.first),
-              heads.count * group.planes[plane].head_bytes(layout.block_tokens)});
+             {from.Offset(group, tokens, slot, plane, heads.first),
+              to.Offset(group, tokens, slot, plane, heads.first),
+              heads.count * group.planes[plane].head_bytes(tokens)});
     }
   }
   return runs;
+}
+
+// A state on one side: byte i is in block i / block_bytes of its list.
+struct StatePlace {
+  uint64_t block_bytes = 0;
+  uint64_t stride = 0;  // from one block of the arena to the next
+
+  StatePlace(const KvLayout& layout, const KvShard& shard)
+      : block_bytes(StateBlockBytes(layout, shard)), stride(ShardBlockBytes(layout, shard)) {}
+  size_t BlockOf(uint64_t byte) const { return byte / block_bytes; }
+  uint64_t LeftInBlock(uint64_t byte) const { return block_bytes - byte % block_bytes; }
+  uint64_t InArena(BlockId block, uint64_t byte) const {
+    return block.value() * stride + byte % block_bytes;
+  }
+};
+
+// `runs` (RunsInBlock) of a state in `blocks`, with offsets into the arenas.
+std::vector<WriteRun> RunsInArenas(std::span<const WriteRun> runs,
+                                   const StatePlace& from,
+                                   const StatePlace& to,
+                                   std::span<const BlockPair> blocks) {
+  std::vector<WriteRun> split;
+  for (WriteRun left : runs) {
+    while (left.bytes > 0) {
+      const size_t source = from.BlockOf(left.source);
+      const size_t destination = to.BlockOf(left.destination);
+      BATON_CHECK(std::max(source, destination) < blocks.size(),
+                  "block {} of a state of {} blocks",
+                  std::max(source, destination),
+                  blocks.size());
+      const uint64_t bytes =
+          std::min({left.bytes, from.LeftInBlock(left.source), to.LeftInBlock(left.destination)});
+      Append(split,
+             {from.InArena(blocks[source].source, left.source),
+              to.InArena(blocks[destination].destination, left.destination),
+              bytes});
+      left = {left.source + bytes, left.destination + bytes, left.bytes - bytes};
+    }
+  }
+  return split;
 }
 
 }  // namespace
@@ -233,7 +315,7 @@ size_t LinkBlockBytes(const KvLayout& layout, const KvLink& link) {
                          LayersBefore(group, part.first_layer);
   size_t layer_bytes = 0;
   for (const KvPlane& plane : group.planes) {
-    layer_bytes += HeadsIn(plane, part).count * plane.head_bytes(layout.block_tokens);
+    layer_bytes += HeadsIn(plane, part).count * plane.head_bytes(layout.plane_tokens(group));
   }
   return layers * layer_bytes;
 }
@@ -244,6 +326,10 @@ std::vector<WriteRun> PlanRuns(const KvLayout& layout,
                                const KvLink& link,
                                std::span<const BlockPair> blocks) {
   const std::vector<WriteRun> in_block = RunsInBlock(layout, source, destination, link);
+  if (layout.groups[link.cache_group].state) {
+    return RunsInArenas(
+        in_block, StatePlace(layout, source), StatePlace(layout, destination), blocks);
+  }
   const uint64_t source_block = ShardBlockBytes(layout, source);
   const uint64_t destination_block = ShardBlockBytes(layout, destination);
   std::vector<WriteRun> runs;
@@ -260,6 +346,14 @@ std::vector<WriteRun> PlanRuns(const KvLayout& layout,
     for (const WriteRun& run : std::span(in_block).subspan(1)) runs.push_back(at(run));
   }
   return runs;
+}
+
+std::vector<BlockPair> PairsOfState(std::span<const BlockId> source,
+                                    std::span<const BlockId> destination) {
+  std::vector<BlockPair> pairs(std::max(source.size(), destination.size()), {kNoBlock, kNoBlock});
+  for (size_t i = 0; i < source.size(); ++i) pairs[i].source = source[i];
+  for (size_t i = 0; i < destination.size(); ++i) pairs[i].destination = destination[i];
+  return pairs;
 }
 
 std::vector<ByteRange> BlockRanges(size_t block_bytes, std::span<const BlockId> blocks) {

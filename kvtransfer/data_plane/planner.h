@@ -9,8 +9,9 @@
 #include "common/kvcache/layout.h"
 #include "kvtransfer/transport.h"
 
-// Plans which bytes go from which rank to which rank. Pure functions. The unit that is never split
-// is one head of one plane in one layer of one block (KvPlane::head_bytes).
+// Plans which bytes go from which rank to which rank. Pure functions. In a block of tokens, the
+// unit that is never split is one head of one plane in one layer (KvPlane::head_bytes). A state is
+// split wherever a block of either side ends.
 namespace baton {
 
 // The part of the KV that one sender shard contributes to one receiver shard: heads of the sharded
@@ -25,7 +26,8 @@ struct KvPart {
   bool operator==(const KvPart&) const = default;
 };
 
-// One sender shard, one receiver shard, one layer group, one cache group.
+// One sender shard, one receiver shard, one layer group, one cache group. Several links share a
+// state of more than kMaxStateLinkBytes.
 struct KvLink {
   uint32_t source = 0;       // index of the sender's shard
   uint32_t destination = 0;  // index of the receiver's shard
@@ -49,6 +51,13 @@ struct BlockPair {
   BlockId destination;
 };
 
+// The other side's half of a BlockPair where one side has more blocks of a state. It is not read.
+inline constexpr BlockId kNoBlock(UINT32_MAX);
+
+// The most bytes of a state on one link, unless one head has more. A piece is one write, which must
+// fit the staging buffers of every transport, and writes of about this size overlap well.
+inline constexpr size_t kMaxStateLinkBytes = size_t{2} << 20;
+
 // The links that fill every receiver shard exactly once. If several sender shards hold the same
 // heads (more ranks than heads, replicated planes), the links are spread over these sender shards.
 // Both sides compute the same list from the two HELLOs. InvalidArgument if a receiver shard cannot
@@ -57,32 +66,38 @@ StatusOr<std::vector<KvLink>> PlanLinks(const KvLayout& layout,
                                         std::span<const KvShard> sources,
                                         std::span<const KvShard> destinations);
 
-// The bytes of one block on `link`.
+// The bytes of one block, or of one state, on `link`: the bytes of a piece.
 size_t LinkBlockBytes(const KvLayout& layout, const KvLink& link);
 
 // The writes of `blocks`, which belong to the link's cache group: block after block, each block in
-// the order of its destination bytes. Bytes that are contiguous on both sides form one run. Offsets
-// are into the two arenas.
+// the order of its destination bytes. If the group has states, `blocks` are the blocks of one state
+// (PairsOfState). Bytes that are contiguous on both sides form one run. Offsets are into the two
+// arenas.
 std::vector<WriteRun> PlanRuns(const KvLayout& layout,
                                const KvShard& source,
                                const KvShard& destination,
                                const KvLink& link,
                                std::span<const BlockPair> blocks);
 
+// The blocks of a state on both sides, each list in its order. The shorter list is continued with
+// kNoBlock.
+std::vector<BlockPair> PairsOfState(std::span<const BlockId> source,
+                                    std::span<const BlockId> destination);
+
 // The tag of a write: the link, and the index of the first block among those that were granted in
-// the link's cache group.
+// the link's cache group; 0 for a state.
 inline uint64_t PieceTag(uint32_t link, uint32_t first) {
   return static_cast<uint64_t>(link) << 32 | first;
 }
 
 // Pieces of one link that have landed: blocks first … first + count - 1 of those that were granted
-// in the link's cache group.
+// in the link's cache group, or the one piece of a state.
 struct PieceArrival {
   uint32_t link = 0;
   uint32_t first = 0;
   uint32_t count = 0;
   uint64_t bytes = 0;
-  std::span<const uint64_t> checksums;  // one per block, if the grant wants checksums
+  std::span<const uint64_t> checksums;  // one per piece, if the grant wants checksums
 };
 
 // The byte ranges that `blocks` occupy in an arena with blocks of `block_bytes` bytes, ascending

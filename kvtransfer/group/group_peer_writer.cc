@@ -13,6 +13,15 @@ void Add(std::string& to, std::string_view separator, const std::string& text) {
   to += fmt::format("{}{}", to.empty() ? "" : separator, text);
 }
 
+// Blocks of one index are one piece.
+uint64_t PiecesIn(std::span<const PeerWriter::Block> blocks) {
+  uint64_t pieces = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    pieces += i == 0 || blocks[i].index != blocks[i - 1].index ? 1 : 0;
+  }
+  return pieces;
+}
+
 }  // namespace
 
 GroupPeerWriter::GroupPeerWriter(ShardCalls& calls,
@@ -64,7 +73,7 @@ void GroupPeerWriter::Enqueue(const SessionKey& session,
            link.layer_group < terms.end_group;
   });
   if (links == 0) return;
-  outstanding_ += static_cast<uint64_t>(links) * blocks.size();
+  outstanding_ += static_cast<uint64_t>(links) * PiecesIn(blocks);
   ShardCommand command = Command(ShardCommand::Kind::kEnqueue);
   command.session = session;
   command.terms = terms;

@@ -123,9 +123,12 @@ Status KvReceiver::Impl::CheckBlocks(std::span<const BlockId> blocks) const {
 }
 
 StatusOr<ReceiverSession::Reservation> KvReceiver::Impl::Reserve(
-    const Session& session, uint32_t cached_blocks, std::span<const BlockId> table) const {
+    const Session& session,
+    uint32_t cached_blocks,
+    std::span<const BlockId> table,
+    std::span<const BlockId> state) const {
   const OwedBlocks& owed = session.machine.owed();
-  const size_t cache_groups = owed.first.size();
+  const size_t cache_groups = owed.block_groups();
   if (table.size() != owed.count * cache_groups || cached_blocks > owed.count) {
     return InvalidArgument(
         "{} blocks are granted, with {} cached; the prompt has {} in each of {} cache groups",
@@ -134,7 +137,12 @@ StatusOr<ReceiverSession::Reservation> KvReceiver::Impl::Reserve(
         owed.count,
         cache_groups);
   }
-  std::vector<BlockId> held;
+  const bool all_cached = cached_blocks == owed.count;
+  if (state.size() != core_.state_blocks() && !(all_cached && state.empty())) {
+    return InvalidArgument(
+        "{} blocks of a state are granted; it has {}", state.size(), core_.state_blocks());
+  }
+  std::vector<BlockId> held(state.begin(), state.end());
   ReceiverSession::Reservation reservation;
   reservation.grant = {.window_key = RandomId(),
                        .cached_blocks = cached_blocks,
@@ -149,6 +157,11 @@ StatusOr<ReceiverSession::Reservation> KvReceiver::Impl::Reserve(
       if (block >= cached_blocks) granted.push_back(held.back());
     }
   }
+  if (owed.state) {
+    std::vector<BlockId>& granted = reservation.grant.blocks.emplace_back();
+    if (!all_cached) granted.assign(state.begin(), state.end());
+  }
+  reservation.state_blocks = core_.state_blocks();
   BATON_RETURN_IF_ERROR(CheckBlocks(held));
   for (const KvLink& link : session.links->links) {
     reservation.links.push_back({GroupsOf(link), LinkBlockBytes(core_.options().layout, link)});
@@ -158,7 +171,8 @@ StatusOr<ReceiverSession::Reservation> KvReceiver::Impl::Reserve(
 
 void KvReceiver::Impl::DoGrant(const SessionKey& key,
                                uint32_t cached_blocks,
-                               std::span<const BlockId> blocks) {
+                               std::span<const BlockId> blocks,
+                               std::span<const BlockId> state) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) {
     return listener_.OnReleased(
@@ -170,7 +184,8 @@ void KvReceiver::Impl::DoGrant(const SessionKey& key,
                     key.first,
                     key.second));
   }
-  StatusOr<ReceiverSession::Reservation> reservation = Reserve(*session, cached_blocks, blocks);
+  StatusOr<ReceiverSession::Reservation> reservation =
+      Reserve(*session, cached_blocks, blocks, state);
   Status status = reservation.status();
   if (status.ok()) status = session->machine.Grant(*std::move(reservation), core_.Now());
   if (!status.ok()) {

@@ -32,7 +32,10 @@ class KvReceiver::Impl final : public WindowListener {
   EventLoop& loop() { return core_.loop(); }
   KvTransferStats Stats() const { return core_.Stats(); }
 
-  void DoGrant(const SessionKey& key, uint32_t cached_blocks, std::span<const BlockId> blocks);
+  void DoGrant(const SessionKey& key,
+               uint32_t cached_blocks,
+               std::span<const BlockId> blocks,
+               std::span<const BlockId> state);
   void DoRefuse(const SessionKey& key, Status reason);
   void DoSetReceiveRate(uint64_t bytes_per_second);
   void DoAbort(const SessionKey& key, Status reason);
@@ -68,10 +71,12 @@ class KvReceiver::Impl final : public WindowListener {
   void DoOffer(const WorkerId& peer, const SessionKey& key, const Offer& offer);
   void AnswerUnknown(const WorkerId& peer, const Envelope& envelope);
   Status CheckBlocks(std::span<const BlockId> blocks) const;
-  // The grant of the owed blocks in `table` (KvReceiver::Grant), but for the cached ones.
+  // The grant of the owed blocks in `table` and `state` (KvReceiver::Grant), but for the cached
+  // ones.
   StatusOr<ReceiverSession::Reservation> Reserve(const Session& session,
                                                  uint32_t cached_blocks,
-                                                 std::span<const BlockId> table) const;
+                                                 std::span<const BlockId> table,
+                                                 std::span<const BlockId> state) const;
   // Passes a note to the session's machine. InvalidArgument if the note is not the session's SEAL.
   Status TakeNote(const SessionKey& key, Session& session, std::string_view note);
   // Carries out the actions of the session's machine, and counts the blocks that it found damaged.

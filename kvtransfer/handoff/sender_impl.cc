@@ -73,7 +73,11 @@ Status KvSender::Impl::AddPeer(const WorkerId& peer, ControlStream* out, const H
   auto writer = std::make_shared<std::unique_ptr<PeerWriter>>(std::move(added));
   core_.loop().PostAlways([this, peer, theirs, writer] {
     const uint64_t op_bytes = (*writer)->op_bytes();
-    DoAddPeer(peer, {std::move(*writer), LinkWatch(op_bytes), 0, theirs.shards, false});
+    DoAddPeer(peer,
+              {.writer = std::move(*writer),
+               .link = LinkWatch(op_bytes),
+               .shards = theirs.shards,
+               .state_blocks = StateBlocksOf(theirs)});
   });
   return OkStatus();
 }
@@ -149,6 +153,7 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
     params.owed = OwedBlocksOf(core_.options().layout, request.total_tokens);
     params.timeout = request.timeout;
     params.layer_groups = static_cast<uint32_t>(core_.options().layout.layer_groups());
+    params.state_blocks = core_.state_blocks();
     session = &sessions_.Add(key, params, core_.options().times, core_.Now());
   } else {
     session->machine.OfferAgain(request.timeout, core_.Now());
@@ -170,17 +175,21 @@ void KvSender::Impl::DoOffer(OfferRequest request) {
 void KvSender::Impl::DoChunk(const SessionKey& key,
                              uint32_t first,
                              const std::vector<BlockId>& blocks,
+                             const std::vector<BlockId>& state,
                              int32_t layers) {
   Session* session = sessions_.Find(key);
   if (session == nullptr) return;
-  if (const Status known = core_.CheckBlocks(blocks); !known.ok()) return DoAbort(key, known);
-  const size_t prompt_blocks = blocks.size() / core_.options().layout.groups.size();
+  Status known = core_.CheckBlocks(blocks);
+  known.Update(core_.CheckBlocks(state));
+  if (!known.ok()) return DoAbort(key, known);
+  const size_t prompt_blocks =
+      blocks.size() / static_cast<size_t>(core_.options().layout.block_groups());
   compute_.OnLayers(key, first, prompt_blocks, layers, core_.Now());
   layers = LayersToSend(*session, prompt_blocks, layers);
   const auto groups = std::ranges::count_if(core_.options().layout.layer_group_ends,
                                             [&](int32_t end) { return end <= layers; });
-  const Status added =
-      session->machine.AddBlocks(first, blocks, static_cast<uint32_t>(groups), core_.Now());
+  const Status added = session->machine.AddBlocks(
+      {first, blocks, static_cast<uint32_t>(groups), state}, core_.Now());
   if (!added.ok()) session->machine.Abort(added, core_.Now());
   Act(key);
 }
@@ -254,7 +263,7 @@ void KvSender::Impl::DoGrant(const SessionKey& key, Session& session, const Enve
   std::vector<LinkGroups> link_groups = writer.link_groups();
   const Status fits = CheckGrant(grant, peer->second.shards, link_groups.size());
   if (!fits.ok()) return session.machine.Abort(fits, core_.Now());
-  session.machine.SetLinks(std::move(link_groups));
+  session.machine.SetLinks(std::move(link_groups), peer->second.state_blocks);
   session.machine.SetGroupTime(writer.prefers_bursts() ? writer.GroupTime() : Duration{});
   session.machine.OnMessage(envelope.message, core_.Now());
 }
@@ -311,7 +320,7 @@ void KvSender::Impl::Act(const SessionKey& key, Session& session, SenderAction& 
                     key.first,
                     key.second,
                     session.peer,
-                    session.machine.block_count()));
+                    session.machine.source_blocks()));
   } else if (auto* end = std::get_if<ReportEnd>(&action)) {
     Finish(key, end->status);
   }
@@ -325,10 +334,18 @@ void KvSender::Impl::Post(const SessionKey& key, Session& session, const PostBlo
         post.pieces, MakeStatus(StatusCode::kUnavailable, "the peer is gone"), core_.Now());
   }
   if (!post.held) NoteStart(session);
-  std::vector<PeerWriter::Block> blocks(post.blocks.size());
-  std::ranges::transform(post.blocks, blocks.begin(), [&](uint32_t index) {
-    return PeerWriter::Block{index, session.machine.pair(index, post.cache_group)};
-  });
+  std::vector<PeerWriter::Block> blocks;
+  if (core_.options().layout.groups[post.cache_group].state) {
+    for (const BlockPair& pair :
+         PairsOfState(session.machine.state_blocks(), grant.blocks[post.cache_group])) {
+      blocks.push_back({0, pair});
+    }
+  } else {
+    blocks.resize(post.blocks.size());
+    std::ranges::transform(post.blocks, blocks.begin(), [&](uint32_t index) {
+      return PeerWriter::Block{index, session.machine.pair(index, post.cache_group)};
+    });
+  }
   writer->Enqueue(key,
                   {.window_key = grant.window_key,
                    .checksums = grant.checksums,
@@ -463,8 +480,8 @@ void KvSender::Impl::PublishStats() {
     peer.oldest = std::max(peer.oldest, now - session.offered);
     if (state == SenderState::kQuarantined) {
       ++stats.quarantined;
-      stats.quarantined_blocks += session.machine.block_count();
-      peer.quarantined_blocks += session.machine.block_count();
+      stats.quarantined_blocks += session.machine.source_blocks();
+      peer.quarantined_blocks += session.machine.source_blocks();
     } else if (state >= SenderState::kDraining) {
       ++stats.draining;
     } else if (state >= SenderState::kStreaming) {

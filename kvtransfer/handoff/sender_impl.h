@@ -33,10 +33,11 @@ class KvSender::Impl final : public WriteListener {
   KvTransferStats Stats() const { return core_.Stats(); }
 
   void DoOffer(OfferRequest request);
-  // The first `layers` layers of the blocks are final.
+  // The first `layers` layers of the blocks, and of the state, are final.
   void DoChunk(const SessionKey& key,
                uint32_t first,
                const std::vector<BlockId>& blocks,
+               const std::vector<BlockId>& state,
                int32_t layers);
   void DoSeal(const SessionKey& key, std::string payload, Duration patience);
   void DoAbort(const SessionKey& key, Status reason);
@@ -68,6 +69,7 @@ class KvSender::Impl final : public WriteListener {
     LinkWatch link;
     uint32_t moving = 0;              // sessions whose writes may move
     std::vector<KvShardInfo> shards;  // of its HELLO
+    uint32_t state_blocks = 0;        // StateBlocksOf its HELLO
     bool leaving = false;
   };
 
@@ -107,7 +109,7 @@ class KvSender::Impl final : public WriteListener {
   SessionTable<Session> sessions_;
   KvTransferStats counters_;
   ComputeMeter compute_;
-  // Of a block of tokens on all links, by cache group.
+  // Of a block of tokens, or of a state, on all links, by cache group.
   const std::vector<uint64_t> block_bytes_;
 };
 

@@ -44,7 +44,10 @@ uint64_t KvSender::Impl::GrantedBytes(const Session& session) const {
   const std::vector<std::vector<BlockId>>& granted = session.machine.grant().blocks;
   uint64_t bytes = 0;
   for (size_t group = 0; group < granted.size(); ++group) {
-    bytes += granted[group].size() * block_bytes_[group];
+    const bool state = core_.options().layout.groups[group].state;
+    const size_t pieces =
+        state ? std::min<size_t>(1, granted[group].size()) : granted[group].size();
+    bytes += pieces * block_bytes_[group];
   }
   return bytes;
 }
@@ -53,8 +56,12 @@ void KvSender::Impl::GiveUpLate(Peer& peer, std::span<const SessionKey> waiting,
   std::vector<LinkWatch::Waiting> hand_offs;
   for (const SessionKey& key : waiting) {
     const Session& session = *sessions_.Find(key);
+    // A part of the pieces is less than that part of the bytes where states are left, and
+    // replicated planes are written more often than they were granted.
+    const uint64_t granted = GrantedBytes(session);
     const double bytes =
-        session.machine.unwritten_part() * static_cast<double>(GrantedBytes(session));
+        std::max(session.machine.unwritten_part() * static_cast<double>(granted),
+                 static_cast<double>(granted) - static_cast<double>(session.machine.bytes()));
     // A hand-off without patience for another way also goes on when its time does not suffice.
     const Duration patience = session.patience == Duration::max()
                                   ? session.patience

@@ -18,6 +18,9 @@ constexpr Duration kLongestToSeal = std::chrono::milliseconds(10);
 Status TransferCore::Start(const std::string& thread_name,
                            bool listen,
                            EventLoop::Iteration iteration) {
+  for (const LocalShard& shard : options_.shards) {
+    BATON_RETURN_IF_ERROR(Annotate(CheckStates(options_.layout, shard.shard), "KV transfer"));
+  }
   if (options_.make_data_plane) {
     BATON_ASSIGN_OR_RETURN(data_plane_, options_.make_data_plane(options_, listen));
   } else {
@@ -29,6 +32,7 @@ Status TransferCore::Start(const std::string& thread_name,
   hello_.weights = options_.weights;
   hello_.layout = options_.layout;
   hello_.shards = data_plane_->shards();
+  state_blocks_ = StateBlocksOf(hello_);
   BATON_ASSIGN_OR_RETURN(loop_, EventLoop::Create(kMaxPosted));
   for (const int fd : data_plane_->wait_fds()) BATON_RETURN_IF_ERROR(loop_->Watch(fd));
   loop_->Start(thread_name, std::move(iteration));

@@ -25,7 +25,7 @@ class TransferCore final {
   explicit TransferCore(KvTransferOptions options) : options_(std::move(options)) {}
 
   // Creates the data plane (KvTransferOptions::make_data_plane), which listens if `listen`; then
-  // starts the thread. Errors: those of the data plane's creation.
+  // starts the thread. Errors: those of CheckStates and of the data plane's creation.
   Status Start(const std::string& thread_name, bool listen, EventLoop::Iteration iteration);
   // As EventLoop::Stop. Does nothing if Start failed.
   void Stop();
@@ -33,6 +33,8 @@ class TransferCore final {
   const KvTransferOptions& options() const { return options_; }
   DataPlane& data_plane() { return *data_plane_; }
   const Hello& hello() const { return hello_; }
+  // The arena blocks of a state on this worker.
+  uint32_t state_blocks() const { return state_blocks_; }
   PeerStreams& streams() { return streams_; }
   EventLoop& loop() { return *loop_; }
   Time Now() const { return clock_.Now(); }
@@ -63,6 +65,7 @@ class TransferCore final {
   const SteadyClock clock_;
   std::unique_ptr<DataPlane> data_plane_;
   Hello hello_;
+  uint32_t state_blocks_ = 0;
   PeerStreams streams_;
   Time next_tick_{};
   Time seal_due_{};

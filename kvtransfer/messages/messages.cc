@@ -5,6 +5,9 @@
 namespace baton {
 namespace {
 
+// StateBlockBytes is a multiple of this.
+constexpr size_t kLeastStateBlock = 16;
+
 Status CheckShards(const Hello& hello) {
   if (hello.shards.empty()) {
     return InvalidArgument("worker {} announces no KV shard; it needs at least one", hello.worker);
@@ -12,6 +15,8 @@ Status CheckShards(const Hello& hello) {
   for (const KvShardInfo& info : hello.shards) {
     BATON_RETURN_IF_ERROR(
         Annotate(ValidateShard(hello.layout, info.shard), fmt::format("worker {}", hello.worker)));
+    BATON_RETURN_IF_ERROR(
+        Annotate(CheckStates(hello.layout, info.shard), fmt::format("worker {}", hello.worker)));
     if (info.block_count == 0) {
       return InvalidArgument("worker {} announces a KV shard of 0 blocks", hello.worker);
     }
@@ -28,16 +33,22 @@ std::vector<KvShard> ShardsOf(const Hello& hello) {
   return shards;
 }
 
+uint32_t StateBlocksOf(const Hello& hello) {
+  return static_cast<uint32_t>(StateBlocks(hello.layout, ShardsOf(hello)));
+}
+
 OwedBlocks OwedBlocksOf(const KvLayout& layout, uint32_t prompt_tokens) {
-  OwedBlocks owed = {.count = PromptBlocks(prompt_tokens, layout.block_tokens), .first = {}};
+  OwedBlocks owed = {.count = PromptBlocks(prompt_tokens, layout.block_tokens),
+                     .first = {},
+                     .state = layout.has_state()};
   for (const KvCacheGroup& group : layout.groups) {
-    const int32_t kept = FirstBlockKept(prompt_tokens, group.sliding_window, layout.block_tokens);
+    const int32_t kept = FirstBlockKept(prompt_tokens, group.window(), layout.block_tokens);
     owed.first.push_back(static_cast<uint32_t>(kept));
   }
   return owed;
 }
 
-Status CheckOwed(const Grant& grant, const OwedBlocks& owed) {
+Status CheckOwed(const Grant& grant, const OwedBlocks& owed, uint32_t state_blocks) {
   if (grant.cached_blocks > owed.count) {
     return InvalidArgument(
         "GRANT has {} cached blocks for a prompt of {}", grant.cached_blocks, owed.count);
@@ -48,14 +59,29 @@ Status CheckOwed(const Grant& grant, const OwedBlocks& owed) {
                            owed.first.size());
   }
   for (uint32_t group = 0; group < grant.blocks.size(); ++group) {
-    const uint32_t count = owed.count - owed.from(group, grant.cached_blocks);
+    uint32_t count = owed.count - owed.from(group, grant.cached_blocks);
+    if (owed.is_state(group)) count *= state_blocks;
     if (grant.blocks[group].size() == count) continue;
+    return InvalidArgument("GRANT has {} blocks of {} {} besides {} cached ones; {} are owed",
+                           grant.blocks[group].size(),
+                           owed.is_state(group) ? "the state in cache group" : "cache group",
+                           group,
+                           grant.cached_blocks,
+                           count);
+  }
+  return OkStatus();
+}
+
+Status CheckStates(const KvLayout& layout, const KvShard& shard) {
+  if (!layout.has_state()) return OkStatus();
+  if (layout.block_groups() == 0) {
     return InvalidArgument(
-        "GRANT has {} blocks of cache group {} besides {} cached ones; {} are owed",
-        grant.blocks[group].size(),
-        group,
-        grant.cached_blocks,
-        count);
+        "every layer has a state; a hand-off needs a layer that has KV of every token");
+  }
+  if (ShardStateBytes(layout, shard) > 0 && ShardBlockBytes(layout, shard) < kLeastStateBlock) {
+    return InvalidArgument("blocks of {} bytes hold no part of a state, which has at least {}",
+                           ShardBlockBytes(layout, shard),
+                           kLeastStateBlock);
   }
   return OkStatus();
 }

@@ -18,7 +18,7 @@
 // encoding; README.md describes who sends which message when.
 namespace baton {
 
-constexpr uint32_t kKvProtocolVersion = 12;
+constexpr uint32_t kKvProtocolVersion = 13;
 
 // How one transport reaches a shard. The format of the descriptor is the transport's own.
 struct KvEndpoint {
@@ -50,6 +50,8 @@ struct Hello {
 
 // The KV shards of a HELLO.
 std::vector<KvShard> ShardsOf(const Hello& hello);
+// The arena blocks of a state on the worker of a HELLO (StateBlocks).
+uint32_t StateBlocksOf(const Hello& hello);
 
 // Sender → receiver: the KV of a prompt of `total_tokens` tokens will follow.
 struct Offer {
@@ -60,7 +62,8 @@ struct Offer {
 
 // Receiver → sender: write the owed blocks of the prompt (OwedBlocks) into `blocks`, except the
 // first `cached_blocks` blocks of tokens: blocks[g] are the last blocks of the prompt in cache
-// group g.
+// group g. If group g has states, blocks[g] are the arena blocks of the state after the prompt, in
+// order; none if all blocks are cached.
 struct Grant {
   uint64_t window_key = 0;  // unguessable; writes into receiver shard i carry window_key + i
   uint32_t cached_blocks = 0;
@@ -82,16 +85,17 @@ struct Refuse {
 
 // Sender → receiver: everything is written. `checksums` (kernels/granule_checksum.h) has one entry
 // per link and granted block of the link's cache group, over the block's bytes on that link:
-// link-major, in block order.
+// link-major, in block order. A link of states has one entry, over the bytes of the state.
 struct Seal {
-  uint32_t blocks = 0;  // of all cache groups
+  uint32_t blocks = 0;  // of all cache groups; those of a state are counted, too
   uint64_t bytes = 0;
   std::vector<uint64_t> checksums;
   std::string payload;  // opaque data of the workers: first tokens, sampler state
   bool operator==(const Seal&) const = default;
 };
 
-// Receiver → sender: these blocks arrived damaged; write them again and repeat SEAL.
+// Receiver → sender: these blocks arrived damaged; write them again and repeat SEAL. The last block
+// of the prompt stands also for the state.
 struct Resend {
   uint32_t attempt = 0;
   std::vector<uint32_t> blocks;  // blocks of tokens of the prompt, ascending
@@ -159,10 +163,17 @@ Status CheckCompatible(const Hello& ours, const Hello& theirs);
 
 // The blocks of a prompt that a hand-off owes to the receiver: those that a token after the prompt
 // reads. In a cache group with a sliding window, these are the last ones alone. Both sides compute
-// them from the length of the prompt and the layout.
+// them from the length of the prompt and the layout. Of states it is the one after the last block
+// of tokens, which counts as this block.
 struct OwedBlocks {
   uint32_t count = 0;                 // blocks of tokens of the prompt
   std::vector<uint32_t> first = {0};  // by cache group: the first block that is owed
+  bool state = false;                 // the last cache group has states
+
+  // The number of cache groups of blocks of tokens, which come first.
+  uint32_t block_groups() const { return static_cast<uint32_t>(first.size()) - (state ? 1 : 0); }
+  // Whether `cache_group` has states.
+  bool is_state(uint32_t cache_group) const { return state && cache_group + 1 == first.size(); }
 
   // The first block to write in a cache group when the receiver has the first `cached` blocks of
   // tokens.
@@ -173,8 +184,12 @@ struct OwedBlocks {
 
 OwedBlocks OwedBlocksOf(const KvLayout& layout, uint32_t prompt_tokens);
 
-// InvalidArgument, with both numbers, when `grant` has other blocks than are owed.
-Status CheckOwed(const Grant& grant, const OwedBlocks& owed);
+// InvalidArgument, with both numbers, when `grant` has other blocks than are owed. `state_blocks`
+// are the arena blocks of a state of the receiver.
+Status CheckOwed(const Grant& grant, const OwedBlocks& owed, uint32_t state_blocks = 0);
+// InvalidArgument when states of `layout` cannot be handed off from or to `shard`: there is nothing
+// beside them that counts the blocks of a prompt, or blocks of the shard are too small for a part.
+Status CheckStates(const KvLayout& layout, const KvShard& shard);
 // The blocks of all cache groups.
 uint32_t BlocksIn(const Grant& grant);
 

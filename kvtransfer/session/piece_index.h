@@ -11,7 +11,8 @@
 namespace baton {
 
 // Numbers the pieces of a granted hand-off, a piece being one block of tokens on one link:
-// link-major, in block order. A link has the blocks that are owed in its cache group.
+// link-major, in block order. A link has the blocks that are owed in its cache group. A state is
+// the last block of tokens on the links of its cache group.
 class PieceIndex final {
  public:
   PieceIndex() = default;

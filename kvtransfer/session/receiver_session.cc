@@ -50,7 +50,7 @@ Status ReceiverSession::Grant(Reservation reservation, Time now) {
   if (state_ != ReceiverState::kPending) {
     return MakeStatus(StatusCode::kFailedPrecondition, "the offer is {}", Name(state_));
   }
-  BATON_RETURN_IF_ERROR(CheckOwed(reservation.grant, owed_));
+  BATON_RETURN_IF_ERROR(CheckOwed(reservation.grant, owed_, reservation.state_blocks));
   if (reservation.links.size() != reservation.grant.links) {
     return InvalidArgument("GRANT expects {} links; there are {} from this peer",
                            reservation.grant.links,

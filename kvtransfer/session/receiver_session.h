@@ -70,10 +70,11 @@ class ReceiverSession final {
     // A link to this worker.
     struct Link {
       LinkGroups groups;
-      uint64_t block_bytes = 0;  // of one block of tokens
+      uint64_t block_bytes = 0;  // of one block of tokens, or of one state
     };
     baton::Grant grant;
-    std::vector<Link> links;  // size is grant.links
+    std::vector<Link> links;    // size is grant.links
+    uint32_t state_blocks = 0;  // the local arena blocks of a state
   };
 
   ReceiverSession(Offer offer, OwedBlocks owed, const SessionTimes& times, Time now);

@@ -48,7 +48,7 @@ std::optional<ControlMessage> AnswerWithoutSender(const ControlMessage& message)
 SenderSession::SenderSession(const Params& params, const SessionTimes& times, Time now)
     : params_(params),
       times_(times),
-      sources_(params_.owed.count * cache_groups()),
+      sources_(size_t{params_.owed.count} * params_.owed.block_groups()),
       ready_(params_.owed.count),
       last_heard_(now),
       last_sent_(now) {
@@ -66,31 +66,49 @@ void SenderSession::OfferAgain(Duration timeout, Time now) {
   SendOffer(now);
 }
 
-Status SenderSession::AddBlocks(uint32_t first_index,
-                                std::span<const BlockId> blocks,
-                                uint32_t groups,
-                                Time now) {
-  const size_t per_block = cache_groups();
-  const size_t count = blocks.size() / per_block;
-  if (blocks.size() % per_block != 0) {
+Status SenderSession::CheckChunk(const Chunk& chunk) const {
+  const size_t per_block = params_.owed.block_groups();
+  if (chunk.blocks.size() % per_block != 0) {
     return InvalidArgument(
         "{} block ids were added; their number must be a multiple of {}, the number of cache "
-        "groups",
-        blocks.size(),
+        "groups of blocks of tokens",
+        chunk.blocks.size(),
         per_block);
   }
-  if (first_index > block_count() || count > block_count() - first_index) {
+  const size_t count = chunk.blocks.size() / per_block;
+  if (chunk.first_index > block_count() || count > block_count() - chunk.first_index) {
     return InvalidArgument(
-        "blocks {}+{} are outside a prompt of {} blocks", first_index, count, block_count());
+        "blocks {}+{} are outside a prompt of {} blocks", chunk.first_index, count, block_count());
   }
-  if (seal_wanted_) return InvalidArgument("blocks {}+{} came after Seal", first_index, count);
-  groups = std::min(groups, params_.layer_groups);
+  if (seal_wanted_) {
+    return InvalidArgument("blocks {}+{} came after Seal", chunk.first_index, count);
+  }
+  const bool last = count > 0 && chunk.first_index + count == block_count();
+  const uint32_t state_blocks = last ? params_.state_blocks : 0;
+  if (chunk.state.size() != state_blocks) {
+    return InvalidArgument("blocks {}+{} of {} were added with {} blocks of the state; it has {}",
+                           chunk.first_index,
+                           count,
+                           block_count(),
+                           chunk.state.size(),
+                           state_blocks);
+  }
+  return OkStatus();
+}
+
+Status SenderSession::AddBlocks(const Chunk& chunk, Time now) {
+  BATON_RETURN_IF_ERROR(CheckChunk(chunk));
+  const size_t per_block = params_.owed.block_groups();
+  const size_t count = chunk.blocks.size() / per_block;
+  const uint32_t groups = std::min(chunk.layer_groups, params_.layer_groups);
+  if (!chunk.state.empty()) state_sources_.assign(chunk.state.begin(), chunk.state.end());
   uint64_t added = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    uint32_t& ready = ready_[first_index + i];
+    const uint32_t index = chunk.first_index + i;
+    uint32_t& ready = ready_[index];
     if (groups <= ready) continue;
-    std::ranges::copy(blocks.subspan(i * per_block, per_block),
-                      sources_.begin() + static_cast<ptrdiff_t>((first_index + i) * per_block));
+    std::ranges::copy(chunk.blocks.subspan(i * per_block, per_block),
+                      sources_.begin() + static_cast<ptrdiff_t>(index * per_block));
     added += groups - ready;
     ready = groups;
     if (ready == params_.layer_groups) ++ready_count_;
@@ -107,7 +125,7 @@ Status SenderSession::AddBlocks(uint32_t first_index,
     holds_back_ = false;
     actions_.emplace_back(StartWrites{});
   }
-  PostReady(first_index, first_index + static_cast<uint32_t>(count));
+  PostReady(chunk.first_index, chunk.first_index + static_cast<uint32_t>(count));
   return OkStatus();
 }
 
@@ -172,7 +190,8 @@ void SenderSession::OnGrant(const Grant& grant, Time now) {
     return Abort(MakeStatus(StatusCode::kFailedPrecondition, "a second, different GRANT came"),
                  now);
   }
-  if (const Status fits = CheckOwed(grant, params_.owed); !fits.ok()) return Abort(fits, now);
+  const Status fits = CheckOwed(grant, params_.owed, peer_state_blocks_);
+  if (!fits.ok()) return Abort(fits, now);
   grant_ = grant;
   state_ = SenderState::kStreaming;
   // Links without a known layer group are written when every layer is ready.
@@ -375,11 +394,22 @@ Time SenderSession::wake_time() const {
 
 uint32_t SenderSession::posted_blocks() const {
   uint32_t count = 0;
-  for (uint32_t group = 0; group < cache_groups(); ++group) {
+  for (uint32_t group = 0; group < params_.owed.block_groups(); ++group) {
     for (size_t block = params_.owed.from(group, grant_.cached_blocks); block < posted_.size();
          ++block) {
       count += posted_[block] == params_.layer_groups ? 1 : 0;
     }
+  }
+  if (params_.owed.state && !posted_.empty() && posted_.back() == params_.layer_groups) {
+    count += static_cast<uint32_t>(grant_.blocks.back().size());
+  }
+  return count;
+}
+
+uint32_t SenderSession::source_blocks() const {
+  auto count = static_cast<uint32_t>(state_sources_.size());
+  for (uint32_t group = 0; group < params_.owed.block_groups(); ++group) {
+    count += block_count() - params_.owed.from(group, 0);
   }
   return count;
 }

@@ -20,8 +20,9 @@ namespace baton {
 struct SendControl {
   ControlMessage message;
 };
-// Write these blocks (indices of the granted blocks of a cache group) on every link of the cache
-// group and of the layer groups [first_group, end_group). Each (block, link) pair is one *piece*.
+// Write these blocks (indices of the granted blocks of a cache group; 0 is the state if the group
+// has states) on every link of the cache group and of the layer groups [first_group, end_group).
+// Each (block, link) pair is one *piece*.
 // Each piece must be reported by OnPosted, and by either OnWritten or OnWriteLost. If `held`, no
 // byte of the pieces may move yet. If `urgent`, the prompt is computed, so that its client waits
 // for these blocks.
@@ -81,26 +82,36 @@ class SenderSession final {
     OwedBlocks owed;
     Duration timeout{};
     uint32_t layer_groups = 1;
+    uint32_t state_blocks = 0;  // the local arena blocks of a state
+  };
+  // Blocks first_index, first_index + 1, … of the prompt.
+  struct Chunk {
+    uint32_t first_index = 0;
+    // One entry per block of tokens and cache group of blocks of tokens: blocks[i · groups + g].
+    // Entries of blocks that are not owed are not read.
+    std::span<const BlockId> blocks;
+    uint32_t layer_groups = 1;  // the number of layer groups that are final, from the first one on
+    // The blocks of the state after the prompt. Only with the last block of the prompt, if the
+    // layout has states.
+    std::span<const BlockId> state = {};
   };
 
   SenderSession(const Params& params, const SessionTimes& times, Time now);
 
   // From the worker. After a refusal: sends the offer again, with a new time-out.
   void OfferAgain(Duration timeout, Time now);
-  // The first `groups` layer groups of blocks first_index, first_index + 1, … are final. `blocks`
-  // has one entry per block of tokens and cache group: blocks[i · cache groups + g]. Entries of
-  // blocks that are not owed are not read. May be called again for the same blocks with more
-  // groups. InvalidArgument if the blocks are outside the prompt or come after Seal.
-  Status AddBlocks(uint32_t first_index,
-                   std::span<const BlockId> blocks,
-                   uint32_t groups,
-                   Time now);
+  // May be called again for the same blocks with more layer groups. InvalidArgument if the blocks
+  // are outside the prompt, come after Seal, or lack the state.
+  Status AddBlocks(const Chunk& chunk, Time now);
   void Seal(std::string payload, Time now);
   void Abort(Status reason, Time now);
 
-  // Sets the groups of each link to the peer. To be called before a GRANT for as many links is
-  // passed to OnMessage.
-  void SetLinks(std::vector<LinkGroups> groups) { link_groups_ = std::move(groups); }
+  // Sets the groups of each link to the peer, and the peer's arena blocks of a state. To be called
+  // before a GRANT for as many links is passed to OnMessage.
+  void SetLinks(std::vector<LinkGroups> groups, uint32_t state_blocks = 0) {
+    link_groups_ = std::move(groups);
+    peer_state_blocks_ = state_blocks;
+  }
   // Also before a GRANT. `group_time` is the time to send one layer group of one block. If it is
   // not zero, writes are held while there is time (TransportCaps::prefers_bursts).
   void SetGroupTime(Duration group_time) { group_time_ = group_time; }
@@ -125,10 +136,16 @@ class SenderSession final {
   const Grant& grant() const { return grant_; }
   // Blocks of tokens of the prompt.
   uint32_t block_count() const { return params_.owed.count; }
-  // The local and the granted block of index `block` among those granted in a cache group.
+  // The local blocks of the state; none before they were added.
+  std::span<const BlockId> state_blocks() const { return state_sources_; }
+  // The number of local arena blocks that may be read: those of all cache groups and of the state.
+  uint32_t source_blocks() const;
+  // The local and the granted block of index `block` among those granted in a cache group of blocks
+  // of tokens.
   BlockPair pair(uint32_t block, uint32_t cache_group) const {
     const size_t in_prompt = params_.owed.from(cache_group, grant_.cached_blocks) + block;
-    return {sources_[in_prompt * cache_groups() + cache_group], grant_.blocks[cache_group][block]};
+    return {sources_[in_prompt * params_.owed.block_groups() + cache_group],
+            grant_.blocks[cache_group][block]};
   }
   uint32_t outstanding() const { return outstanding_; }
   // Every piece is written, and Seal has not been called.
@@ -150,6 +167,7 @@ class SenderSession final {
  private:
   void Send(ControlMessage message, Time now);
   void SendOffer(Time now);
+  Status CheckChunk(const Chunk& chunk) const;
   void OnGrant(const Grant& grant, Time now);
   void OnAck(const Ack& ack, Time now);
   void OnResend(const Resend& resend, Time now);
@@ -172,10 +190,12 @@ class SenderSession final {
   const SessionTimes times_;
   SenderState state_ = SenderState::kOffered;
   std::vector<SenderAction> actions_;
-  std::vector<BlockId> sources_;  // by block of tokens and cache group
+  std::vector<BlockId> sources_;  // by block of tokens and cache group of blocks of tokens
+  std::vector<BlockId> state_sources_;
   std::vector<uint32_t> ready_;   // layer groups, by block of tokens
   std::vector<uint32_t> posted_;  // layer groups, by block of tokens
   std::vector<LinkGroups> link_groups_;
+  uint32_t peer_state_blocks_ = 0;
   PieceIndex pieces_;
   Duration group_time_{};
   bool holds_back_ = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "kernels/cpu/cpu_device.h"
@@ -67,18 +68,17 @@ class HandoffPair::ReceiverSide final : public KvReceiverListener {
     pair_.received_.Change(id, [](SessionLog& log) { ++log.offers; });
     if (pair_.on_offer) return pair_.on_offer(id, epoch, offer);
     std::vector<BlockId> blocks;
+    std::vector<BlockId> state;
     {
       std::lock_guard lock(pair_.mutex_);
       const KvLayout& layout = pair_.options_.layout;
-      const size_t count =
-          PromptBlocks(offer.total_tokens, layout.block_tokens) * layout.groups.size();
-      for (size_t i = 0; i < count; ++i) {
-        blocks.push_back(BlockId(pair_.next_block_++ % pair_.options_.blocks));
-      }
-      std::reverse(blocks.begin(), blocks.end());
+      blocks = Take(PromptBlocks(offer.total_tokens, layout.block_tokens) *
+                    static_cast<uint32_t>(layout.block_groups()));
+      state = Take(static_cast<uint32_t>(StateBlocks(layout, pair_.options_.receiver_shards)));
       pair_.granted_[id] = blocks;
+      pair_.granted_states_[id] = state;
     }
-    pair_.receiver_->Grant(id, epoch, 0, blocks);
+    pair_.receiver_->Grant(id, epoch, 0, blocks, state);
   }
   void OnWithdrawn(SessionId id, Epoch, const Status& status) override {
     pair_.received_.Change(id, [&](SessionLog& log) {
@@ -106,6 +106,15 @@ class HandoffPair::ReceiverSide final : public KvReceiverListener {
   }
 
  private:
+  std::vector<BlockId> Take(uint32_t count) {
+    std::vector<BlockId> blocks;
+    for (uint32_t i = 0; i < count; ++i) {
+      blocks.push_back(BlockId(pair_.next_block_++ % pair_.options_.blocks));
+    }
+    std::reverse(blocks.begin(), blocks.end());
+    return blocks;
+  }
+
   HandoffPair& pair_;
 };
 
@@ -208,13 +217,19 @@ void HandoffPair::Offer(SessionId id, uint32_t tokens, Duration timeout, Epoch e
 void HandoffPair::Send(SessionId id,
                        std::span<const BlockId> source,
                        uint32_t chunk,
-                       std::string payload) {
-  const size_t groups = options_.layout.groups.size();
+                       std::string payload,
+                       std::span<const BlockId> state) {
+  const auto groups = static_cast<size_t>(options_.layout.block_groups());
   const auto blocks = static_cast<uint32_t>(source.size() / groups);
   Offer(id, blocks * options_.layout.block_tokens, options_.offer_timeout);
   for (uint32_t first = 0; first < blocks; first += chunk) {
     const size_t count = std::min(chunk, blocks - first);
-    sender_->ChunkReady(id, Epoch(1), first, source.subspan(first * groups, count * groups));
+    const bool last = first + count == blocks;
+    sender_->ChunkReady(id,
+                        Epoch(1),
+                        first,
+                        source.subspan(first * groups, count * groups),
+                        last ? state : std::span<const BlockId>());
   }
   sender_->Seal(id, Epoch(1), std::move(payload));
 }
@@ -224,14 +239,24 @@ std::vector<BlockId> HandoffPair::granted(SessionId id) const {
   return granted_.at(id);
 }
 
+std::vector<BlockId> HandoffPair::granted_state(SessionId id) const {
+  std::lock_guard lock(mutex_);
+  return granted_states_.at(id);
+}
+
 HandoffPair::Heads HandoffPair::ReadHeads(const std::vector<KvShard>& shards,
                                           const Arenas& arenas,
-                                          BlockId block,
+                                          std::span<const BlockId> blocks,
                                           size_t cache_group) const {
   Heads heads;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const size_t block_bytes = arenas[i]->size() / options_.blocks;
-    const std::vector<std::byte> content = arenas[i]->Get(block.value() * block_bytes, block_bytes);
+    const size_t stride = arenas[i]->size() / options_.blocks;
+    const bool state = options_.layout.groups[cache_group].state;
+    const size_t bytes = state ? StateBlockBytes(options_.layout, shards[i]) : stride;
+    std::vector<std::byte> content;
+    for (const BlockId block : blocks) {
+      std::ranges::copy(arenas[i]->Get(block.value() * stride, bytes), std::back_inserter(content));
+    }
     for (const HeadInBlock& head : HeadsInBlock(options_.layout, cache_group, shards[i])) {
       const auto begin = content.begin() + static_cast<std::ptrdiff_t>(head.offset);
       heads[{head.layer, head.plane, head.head}].emplace_back(
@@ -244,18 +269,31 @@ HandoffPair::Heads HandoffPair::ReadHeads(const std::vector<KvShard>& shards,
 bool HandoffPair::SameContent(std::span<const BlockId> source,
                               std::span<const BlockId> destination) const {
   const KvLayout& layout = options_.layout;
-  const auto blocks = static_cast<uint32_t>(source.size() / layout.groups.size());
+  const auto groups = static_cast<size_t>(layout.block_groups());
+  const auto blocks = static_cast<uint32_t>(source.size() / groups);
   const OwedBlocks owed = OwedBlocksOf(layout, blocks * static_cast<uint32_t>(layout.block_tokens));
   for (size_t i = 0; i < source.size(); ++i) {
-    const size_t group = i % layout.groups.size();
-    if (i / layout.groups.size() < owed.first[group]) continue;
-    Heads sent = ReadHeads(options_.sender_shards, sender_arenas_, source[i], group);
-    for (const auto& [head, copies] :
-         ReadHeads(options_.receiver_shards, receiver_arenas_, destination[i], group)) {
-      // Shards of the sender that hold the same head have different content here.
-      for (const std::vector<std::byte>& copy : copies) {
-        if (std::ranges::count(sent[head], copy) == 0) return false;
-      }
+    const size_t group = i % groups;
+    if (i / groups < owed.first[group]) continue;
+    if (!SameHeads({&source[i], 1}, {&destination[i], 1}, group)) return false;
+  }
+  return true;
+}
+
+bool HandoffPair::SameState(std::span<const BlockId> source,
+                            std::span<const BlockId> destination) const {
+  return SameHeads(source, destination, options_.layout.groups.size() - 1);
+}
+
+bool HandoffPair::SameHeads(std::span<const BlockId> source,
+                            std::span<const BlockId> destination,
+                            size_t cache_group) const {
+  Heads sent = ReadHeads(options_.sender_shards, sender_arenas_, source, cache_group);
+  for (const auto& [head, copies] :
+       ReadHeads(options_.receiver_shards, receiver_arenas_, destination, cache_group)) {
+    // Shards of the sender that hold the same head have different content here.
+    for (const std::vector<std::byte>& copy : copies) {
+      if (std::ranges::count(sent[head], copy) == 0) return false;
     }
   }
   return true;

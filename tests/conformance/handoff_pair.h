@@ -113,14 +113,21 @@ class HandoffPair final {
              uint32_t tokens,
              Duration timeout = std::chrono::seconds(10),
              Epoch epoch = Epoch(1));
-  // Offers blocks `source` (as of ChunkReady), passes them to ChunkReady in chunks of `chunk`
-  // blocks of the prompt, and seals with `payload`.
-  void Send(SessionId id, std::span<const BlockId> source, uint32_t chunk, std::string payload);
+  // Offers blocks `source` and `state` (as of ChunkReady), passes them to ChunkReady in chunks of
+  // `chunk` blocks of the prompt, and seals with `payload`.
+  void Send(SessionId id,
+            std::span<const BlockId> source,
+            uint32_t chunk,
+            std::string payload,
+            std::span<const BlockId> state = {});
   // The blocks granted for `id`, in order.
   std::vector<BlockId> granted(SessionId id) const;
+  std::vector<BlockId> granted_state(SessionId id) const;
   // Whether blocks `destination` of the receiver's arenas equal blocks `source` of the sender's
   // arenas.
   bool SameContent(std::span<const BlockId> source, std::span<const BlockId> destination) const;
+  // The same of the state in these blocks.
+  bool SameState(std::span<const BlockId> source, std::span<const BlockId> destination) const;
 
   // Waits until the receiver has `expected` bytes or more, and returns the number.
   uint64_t AwaitBytes(uint64_t expected);
@@ -150,10 +157,15 @@ class HandoffPair final {
                                 const Arenas& arenas);
   // By (layer, plane, head): one copy for each shard that holds the head.
   using Heads = std::map<std::tuple<int32_t, size_t, int32_t>, std::vector<std::vector<std::byte>>>;
+  // Of one block, or of a state in `blocks`.
   Heads ReadHeads(const std::vector<KvShard>& shards,
                   const Arenas& arenas,
-                  BlockId block,
+                  std::span<const BlockId> blocks,
                   size_t cache_group) const;
+  // Whether the receiver's heads equal those of a sender's shard.
+  bool SameHeads(std::span<const BlockId> source,
+                 std::span<const BlockId> destination,
+                 size_t cache_group) const;
 
   Options options_;
   Arenas sender_arenas_;
@@ -162,6 +174,7 @@ class HandoffPair final {
   SessionLogs received_;
   mutable std::mutex mutex_;
   std::map<SessionId, std::vector<BlockId>> granted_;
+  std::map<SessionId, std::vector<BlockId>> granted_states_;
   uint32_t next_block_ = 0;
   std::unique_ptr<SenderSide> sender_side_;
   std::unique_ptr<ReceiverSide> receiver_side_;

@@ -7,16 +7,17 @@
 
 namespace baton {
 
-// One head of one plane in one layer of a block.
+// One head of one plane in one layer of a block, or of a state.
 struct HeadInBlock {
   int32_t layer = 0;  // of the model
   size_t plane = 0;   // of the cache group
   int32_t head = 0;   // of the model
-  size_t offset = 0;  // in the block
+  size_t offset = 0;  // in the block or state
   size_t bytes = 0;
 };
 
-// The content of a block of `shard` in cache group `group`, in the order that layout.h documents.
+// The content of a block of `shard`, or of its state, in cache group `group`, in the order that
+// layout.h documents.
 inline std::vector<HeadInBlock> HeadsInBlock(const KvLayout& layout,
                                              size_t group,
                                              const KvShard& shard) {
@@ -28,8 +29,8 @@ inline std::vector<HeadInBlock> HeadsInBlock(const KvLayout& layout,
       const KvPlane& plane = layout.groups[group].planes[p];
       const int32_t first = plane.sharded ? shard.first_head : 0;
       const int32_t count = plane.sharded ? shard.head_count : plane.heads;
-      const size_t bytes =
-          static_cast<size_t>(layout.block_tokens) * plane.dim * ShapeOf(plane.dtype).bytes;
+      const size_t tokens = layout.groups[group].state ? 1 : layout.block_tokens;
+      const size_t bytes = tokens * plane.dim * ShapeOf(plane.dtype).bytes;
       for (int32_t head = first; head < first + count; ++head) {
         heads.push_back({layer, p, head, offset, bytes});
         offset += bytes;
@@ -85,6 +86,26 @@ inline KvLayout MixedLayout(int32_t layers, int32_t heads, int32_t dim) {
   shared.sharded = false;
   windowed.planes.push_back(shared);
   layout.groups.push_back(windowed);
+  layout.layer_group_ends = {1, layers - 1, layers};
+  return layout;
+}
+
+// Every fourth layer has KV. The others have states, whose planes and heads are no multiples of a
+// block, with a plane of one head for all ranks.
+inline KvLayout HybridLayout(int32_t layers, int32_t heads, int32_t dim, int32_t block_tokens) {
+  DenseKv kv = {.layers = layers,
+                .kv_heads = heads,
+                .head_dim = dim,
+                .block_tokens = block_tokens,
+                .dtype = DType::kF16};
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    if (layer % 4 != 3) kv.state.layers.push_back(layer);
+  }
+  kv.state.planes = {
+      {.name = "conv", .heads = heads, .dim = 3 * dim, .dtype = DType::kF16},
+      {.name = "memory", .heads = heads, .dim = dim * dim + 1, .dtype = DType::kF32},
+      {.name = "shared", .heads = 1, .dim = dim * dim, .dtype = DType::kF16, .sharded = false}};
+  KvLayout layout = DenseLayout(kv);
   layout.layer_group_ends = {1, layers - 1, layers};
   return layout;
 }

@@ -13,10 +13,19 @@ namespace baton {
 namespace {
 
 constexpr uint32_t kArenaBlocks = 64;
-constexpr uint32_t kBlocks = 24;
-// Blocks of 64 KiB: large enough that some of them are on their way for a while.
+// The blocks of the prompt, and behind them those of its state.
+constexpr uint32_t kTokenBlocks = 20;
+constexpr uint32_t kBlocks = kTokenBlocks + 4;
+// Blocks of 64 KiB: large enough that some of them are on their way for a while. The state fills
+// four.
 const KvLayout kLayout = DenseLayout(
-    {.layers = 4, .kv_heads = 4, .head_dim = 128, .block_tokens = 8, .dtype = DType::kBF16});
+    {.layers = 5,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .block_tokens = 8,
+     .dtype = DType::kBF16,
+     .state = {.layers = {2},
+               .planes = {{.name = "memory", .heads = 4, .dim = 1 << 14, .dtype = DType::kF32}}}});
 constexpr Epoch kEpoch(1);
 constexpr uint64_t kSeed = 11;
 constexpr std::byte kEmpty{0x77};
@@ -78,7 +87,9 @@ class StatePeer::Receiving final : public KvReceiverListener {
       receiver_->Refuse(id, epoch, MakeStatus(StatusCode::kResourceExhausted, "no blocks"));
       return End(id, MakeStatus(StatusCode::kResourceExhausted, "refused"), false);
     }
-    receiver_->Grant(id, epoch, 0, BlocksOf(/*is_sender=*/false));
+    const std::vector<BlockId> blocks = BlocksOf(/*is_sender=*/false);
+    const std::span<const BlockId> all(blocks);
+    receiver_->Grant(id, epoch, 0, all.first(kTokenBlocks), all.subspan(kTokenBlocks));
   }
   void OnWithdrawn(SessionId id, Epoch, const Status& status) override {
     peer_.logs_.Change(id, [](SessionLog& log) { log.withdrawn = true; });
@@ -172,14 +183,16 @@ void StatePeer::Offer(SessionId session) {
   sender.Offer({session,
                 kEpoch,
                 kPeer,
-                kBlocks * static_cast<uint32_t>(kLayout.block_tokens),
+                kTokenBlocks * static_cast<uint32_t>(kLayout.block_tokens),
                 std::chrono::seconds(10)});
   if (setup_.course == HandoffCourse::kIsWithdrawn) {
     return sender.Abort(session, kEpoch, MakeStatus(StatusCode::kCancelled, "withdrawn"));
   }
   const bool hangs = setup_.course == HandoffCourse::kHangs;
   if (hangs) device_.fake()->Hold();
-  sender.ChunkReady(session, kEpoch, 0, BlocksOf(/*is_sender=*/true));
+  const std::vector<BlockId> blocks = BlocksOf(/*is_sender=*/true);
+  const std::span<const BlockId> all(blocks);
+  sender.ChunkReady(session, kEpoch, 0, all.first(kTokenBlocks), all.subspan(kTokenBlocks));
   if (!hangs && setup_.course != HandoffCourse::kIsAborted) {
     return sender.Seal(session, kEpoch, "payload");
   }

@@ -91,22 +91,39 @@ TEST(Explorer, EveryScheduleOfTwoRequestsWhoseDecodeWorkerTakesItsBlocksFirst) {
   (void)RunAndReport("decode first, random", 2, [&] { return ExploreRandom(world, 1, 50'000); });
 }
 
-// Of a cache group with a window only the last block of the prompt moves.
-TEST(Explorer, EveryScheduleOfTwoCacheGroups) {
-  const auto world = [](uint32_t requests, HandoffWorld::Fence fence) {
-    return HandoffWorld(
-        requests, fence, HandoffWorld::Order::kPrefillFirst, HandoffWorld::Groups::kTwo);
-  };
-  const HandoffWorld one = world(1, HandoffWorld::Fence::kRight);
-  const HandoffWorld two = world(2, HandoffWorld::Fence::kRight);
-  const Exploration plain = RunAndReport("two groups", 2, [&] { return ExploreAll(two, 0); });
+HandoffWorld WorldOf(HandoffWorld::Groups groups, uint32_t requests, HandoffWorld::Fence fence) {
+  return HandoffWorld(requests, fence, HandoffWorld::Order::kPrefillFirst, groups);
+}
+
+void ExploreGroups(std::string_view what, HandoffWorld::Groups groups) {
+  const HandoffWorld one = WorldOf(groups, 1, HandoffWorld::Fence::kRight);
+  const HandoffWorld two = WorldOf(groups, 2, HandoffWorld::Fence::kRight);
+  const Exploration plain = RunAndReport(what, 2, [&] { return ExploreAll(two, 0); });
   EXPECT_EQ(plain.committed, 2u);
-  (void)RunAndReport("two groups, 1 deviation", 2, [&] { return ExploreAll(two, 1); });
-  (void)RunAndReport("two groups, 2 deviations of the data path", 1, [&] {
+  (void)RunAndReport(fmt::format("{}, 1 deviation", what), 2, [&] { return ExploreAll(two, 1); });
+  (void)RunAndReport(fmt::format("{}, 2 deviations of the data path", what), 1, [&] {
     return ExploreAll(one, 2, Scope::kDataPath);
   });
-  (void)RunAndReport("two groups, random", 2, [&] { return ExploreRandom(two, 1, 50'000); });
-  EXPECT_NE(ExploreAll(world(2, HandoffWorld::Fence::kMissing), 2).violation, "");
+  (void)RunAndReport(
+      fmt::format("{}, random", what), 2, [&] { return ExploreRandom(two, 1, 50'000); });
+}
+
+// Of a cache group with a window only the last block of the prompt moves.
+TEST(Explorer, EveryScheduleOfTwoCacheGroups) {
+  ExploreGroups("two groups", HandoffWorld::Groups::kTwo);
+  const auto unfenced = WorldOf(HandoffWorld::Groups::kTwo, 2, HandoffWorld::Fence::kMissing);
+  EXPECT_NE(ExploreAll(unfenced, 2).violation, "");
+}
+
+// Beside the blocks the state after the prompt moves.
+TEST(Explorer, EveryScheduleOfAState) {
+  ExploreGroups("states", HandoffWorld::Groups::kState);
+  const auto unfenced =
+      WorldOf(HandoffWorld::Groups::kState, 2, HandoffWorld::Fence::kMissingForStates);
+  EXPECT_THAT(ExploreAll(unfenced, 2).violation,
+              testing::HasSubstr("in a block that its session does not hold"));
+  const auto hasty = WorldOf(HandoffWorld::Groups::kState, 2, HandoffWorld::Fence::kHastyForStates);
+  EXPECT_THAT(ExploreAll(hasty, 1).violation, testing::HasSubstr("the bytes of another writer"));
 }
 
 TEST(Explorer, HandoffsInCrossedOrdersWaitForEachOther) {

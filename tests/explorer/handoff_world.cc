@@ -53,7 +53,8 @@ std::optional<Deviation> DeviationOf(std::string_view name) {
 
 HandoffWorld::HandoffWorld(uint32_t requests, Fence fence, Order order, Groups groups)
     : fence_(fence), order_(order), owed_{.count = kBlocks, .first = {0}}, clients_(requests) {
-  if (groups == Groups::kTwo) owed_.first.push_back(kBlocks - 1);
+  if (groups != Groups::kOne) owed_.first.push_back(kBlocks - 1);
+  owed_.state = groups == Groups::kState;
   source_.resize(OwedEntries().size() + kMoreBlocks);
   target_.resize(source_.size());
   CrashPrefill();

@@ -57,17 +57,18 @@ std::optional<Deviation> DeviationOf(std::string_view name);
 class HandoffWorld final {
  public:
   static constexpr uint32_t kRequests = 2;
-  // A right transport keeps the contract of transport.h. A wrong one lets bytes land after the
-  // close of their window, so that an exploration must find a violation.
-  enum class Fence : uint8_t { kRight, kMissing };
+  // A right transport keeps the contract of transport.h. With a wrong one an exploration must find
+  // a violation. kMissing, kMissingForStates: bytes, or those of states alone, land after the close
+  // of their window. kHastyForStates: a state is reported as arrived before it is written.
+  enum class Fence : uint8_t { kRight, kMissing, kMissingForStates, kHastyForStates };
   // Which worker of each hand-off takes its blocks first. kCrossed: the prefill worker for the
   // first request and the decode worker for the second one, so that an exploration must find that
   // they wait for each other.
   enum class Order : uint8_t { kPrefillFirst, kDecodeFirst, kCrossed };
 
   // The cache groups of the model. kTwo: one without a window, and one that owes the last block of
-  // the prompt alone.
-  enum class Groups : uint8_t { kOne, kTwo };
+  // the prompt alone. kState: one without a window, and one of states, which take one block.
+  enum class Groups : uint8_t { kOne, kTwo, kState };
 
   // `requests` of kRequests are sent.
   explicit HandoffWorld(uint32_t requests,
@@ -227,6 +228,7 @@ class HandoffWorld final {
     BlockId target;
     uint64_t value = 0;
     bool half_landed = false;
+    bool reported = false;    // too early (Fence::kHastyForStates)
     bool in_network = false;  // its sender's process has ended
   };
   struct Client {
@@ -254,7 +256,9 @@ class HandoffWorld final {
   void CheckEnd();
   bool DecodeFirst(uint32_t request) const;
   uint32_t groups() const { return static_cast<uint32_t>(owed_.first.size()); }
-  // The entries of a block table that are owed: one for each block of tokens and cache group.
+  uint32_t state_blocks() const { return owed_.state ? 1 : 0; }
+  // The entries of a job's blocks that are owed: one for each block of tokens and cache group. A
+  // state has the entry of the last block.
   std::vector<uint32_t> OwedEntries() const;
   void CheckCircle();
   static bool IsOrdered(Kind kind) { return kind >= Kind::kStart; }
@@ -293,6 +297,8 @@ class HandoffWorld final {
   // The data path.
   void OnWrite(const Event& event, Deviation deviation);
   void Land(const Event& event, Write& write, Deviation deviation);
+  void ReportArrival(const Write& write, uint64_t checksum);
+  KvReservation ReservationOf(const RequestKey& key, const Job& job) const;
   void EndWrite(uint64_t id, bool done);
   void EndWritesOf(const SessionKey& session);
 

@@ -28,7 +28,9 @@ void HandoffWorld::OnWrite(const Event& event, Deviation deviation) {
   if (!write.in_network && source_[write.source.value()].value != write.value) {
     return Violate("a source was read after it was released");
   }
-  const bool open = decode_->windows.contains(write.window_key) || fence_ == Fence::kMissing;
+  const bool state = owed_.is_state(write.link);
+  const bool open = decode_->windows.contains(write.window_key) || fence_ == Fence::kMissing ||
+                    (state && fence_ == Fence::kMissingForStates);
   if (!open || deviation == Deviation::kFail) {
     return EndWrite(event.number, false);
   }
@@ -36,6 +38,10 @@ void HandoffWorld::OnWrite(const Event& event, Deviation deviation) {
   if (!cell.owner.has_value() || cell.owner->first.value() != write.session.first.value() ||
       cell.owner->second != write.session.second || !cell.writable) {
     return Violate("a write landed in a block that its session does not hold");
+  }
+  if (state && fence_ == Fence::kHastyForStates && !std::exchange(write.reported, true)) {
+    ReportArrival(write, write.value);
+    return Requeue(event);
   }
   const uint64_t value = write.value + (deviation == Deviation::kDamage ? kDamaged : 0);
   cell.halves[write.half_landed ? 1 : 0] = value;
@@ -51,20 +57,25 @@ void HandoffWorld::Land(const Event& event, Write& write, Deviation deviation) {
   const TargetCell& cell = target_[write.target.value()];
   const uint64_t checksum =
       cell.halves[0] == cell.halves[1] ? cell.halves[0] : cell.halves[0] ^ ~cell.halves[1];
+  const Write landed = write;
+  // A write that happens twice ends when it has landed for the last time.
+  const bool again = deviation == Deviation::kTwice || deviation == Deviation::kTwiceLate;
+  if (!again) EndWrite(event.number, true);
+  ReportArrival(landed, checksum);
+}
+
+void HandoffWorld::ReportArrival(const Write& write, uint64_t checksum) {
+  const SessionKey key = write.session;
+  Receiving* session = decode_->sessions.Find(key);
+  if (session == nullptr) return;
   PieceArrival arrival;
   arrival.link = write.link;
   arrival.first = write.block;
   arrival.count = 1;
   arrival.bytes = kPieceBytes;
   arrival.checksums = {&checksum, 1};
-  const SessionKey key = write.session;
-  // A write that happens twice ends when it has landed for the last time.
-  const bool again = deviation == Deviation::kTwice || deviation == Deviation::kTwiceLate;
-  if (!again) EndWrite(event.number, true);
-  if (Receiving* session = decode_->sessions.Find(key)) {
-    session->machine.OnArrival(arrival, now_);
-    ActReceiver(key);
-  }
+  session->machine.OnArrival(arrival, now_);
+  ActReceiver(key);
 }
 
 void HandoffWorld::OnCloseWindow(const Event& event, Deviation deviation) {
@@ -143,11 +154,20 @@ void HandoffWorld::EndDecode(const RequestKey& key, const Status& status) {
         .status = status});
 }
 
+KvReservation HandoffWorld::ReservationOf(const RequestKey& key, const Job& job) const {
+  KvReservation reservation = {.id = key.first, .epoch = key.second, .blocks = {}};
+  for (uint32_t entry = 0; entry < job.blocks.size(); ++entry) {
+    const bool state = owed_.is_state(entry % groups());
+    if (!state) reservation.blocks.push_back(job.blocks[entry]);
+    if (state && job.blocks[entry] != kUnowed) reservation.state.push_back(job.blocks[entry]);
+  }
+  return reservation;
+}
+
 void HandoffWorld::OnDecodeEvent(const Event& event) {
-  const auto& [id, epoch] = event.request;
   Job& job = decode_->engine.jobs.at(event.request);
   if (event.number == kReserved) {
-    decode_->role.OnReserved({id, epoch, 0, job.blocks});
+    decode_->role.OnReserved(ReservationOf(event.request, job));
     return ActDecode();
   }
   job.in_book = false;
@@ -311,11 +331,16 @@ void HandoffWorld::GrantSession(const GrantOffer& action) {
     ReceiverSession::Reservation reservation;
     reservation.grant.window_key = next_key_++;
     reservation.grant.links = groups();
+    reservation.state_blocks = state_blocks();
     for (uint32_t group = 0; group < groups(); ++group) {
       reservation.links.push_back({{.cache_group = group}, kPieceBytes});
       std::vector<BlockId>& blocks = reservation.grant.blocks.emplace_back();
+      if (owed_.is_state(group)) {
+        blocks = action.reservation.state;
+        continue;
+      }
       for (uint32_t block = owed_.first[group]; block < owed_.count; ++block) {
-        blocks.push_back(action.reservation.blocks[block * groups() + group]);
+        blocks.push_back(action.reservation.blocks[block * owed_.block_groups() + group]);
       }
     }
     status = session->machine.Grant(std::move(reservation), now_);

@@ -106,13 +106,17 @@ void HandoffWorld::OnPrefillEvent(const Event& event) {
   Job& job = prefill_->engine.jobs.at(event.request);
   if (event.number >= kChunk) {
     const auto index = static_cast<uint32_t>(event.number - kChunk);
-    const std::span<const BlockId> blocks(job.blocks);
-    prefill_->role.OnChunk({id,
-                            epoch,
-                            static_cast<int32_t>(index),
-                            static_cast<int32_t>(groups()),
-                            blocks.subspan(size_t{index} * groups(), groups())},
-                           now_);
+    const bool last = index + 1 == kBlocks;
+    const auto entries = std::span<const BlockId>(job.blocks).subspan(size_t{index} * groups());
+    prefill_->role.OnChunk(
+        {.id = id,
+         .epoch = epoch,
+         .first_index = static_cast<int32_t>(index),
+         .groups = static_cast<int32_t>(owed_.block_groups()),
+         .blocks = entries.first(owed_.block_groups()),
+         .state = entries.subspan(owed_.block_groups(), last ? state_blocks() : 0),
+         .last = last},
+        now_);
     return ActPrefill();
   }
   if (event.number == kStarted) {
@@ -249,7 +253,8 @@ void HandoffWorld::OnSenderCall(const PrefillAction& action) {
   Sending* session = prefill_->sessions.Find(key);
   if (session == nullptr) return;
   if (const auto* send = std::get_if<SendBlocks>(&action)) {
-    const Status added = session->machine.AddBlocks(send->first_index, send->blocks, 1, now_);
+    const Status added =
+        session->machine.AddBlocks({send->first_index, send->blocks, 1, send->state}, now_);
     if (!added.ok()) Violate("blocks do not fit their session");
   } else if (const auto* seal = std::get_if<SealKv>(&action)) {
     session->machine.Seal(std::to_string(seal->first_tokens.at(0).token), now_);
@@ -267,6 +272,7 @@ void HandoffWorld::OfferSession(const OfferKv& action) {
     SenderSession::Params params;
     params.total_tokens = action.offer.total_tokens;
     params.owed = owed_;
+    params.state_blocks = state_blocks();
     params.timeout = action.offer.timeout;
     session = &prefill_->sessions.Add(key, params, kTimes, now_);
     session->peer = kDecodeName;
@@ -296,7 +302,7 @@ void HandoffWorld::OnSenderMessage(const Event& event) {
   if (std::holds_alternative<baton::Grant>(message)) {
     std::vector<LinkGroups> links;
     for (uint32_t group = 0; group < groups(); ++group) links.push_back({.cache_group = group});
-    session->machine.SetLinks(std::move(links));
+    session->machine.SetLinks(std::move(links), state_blocks());
   }
   session->machine.OnMessage(message, now_);
   ActSender(event.session);
@@ -354,7 +360,10 @@ void HandoffWorld::Act(const SessionKey& key, Sending& session, const SenderActi
 
 void HandoffWorld::Post(const SessionKey& key, SenderSession& machine, const PostBlocks& post) {
   for (const uint32_t block : post.blocks) {
-    const BlockPair pair = machine.pair(block, post.cache_group);
+    const BlockPair pair =
+        owed_.is_state(post.cache_group)
+            ? BlockPair{machine.state_blocks()[0], machine.grant().blocks[post.cache_group][0]}
+            : machine.pair(block, post.cache_group);
     if (pair.source == kUnowed) return Violate("a block is sent that is not owed");
     const SourceCell& cell = source_[pair.source.value()];
     if (!cell.owner.has_value() || cell.owner->first.value() != key.first.value()) {

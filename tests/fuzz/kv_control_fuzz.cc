@@ -22,7 +22,12 @@ namespace baton {
 namespace {
 
 constexpr uint32_t kBlocks = 4;
-constexpr uint32_t kLinks = 2;  // one link for each layer group
+constexpr uint32_t kLayerGroups = 2;
+constexpr uint32_t kStateGroup = 1;  // of two cache groups
+constexpr uint32_t kLinks = kLayerGroups * 2;
+// The arena blocks of a state at the sender and at the receiver.
+constexpr uint32_t kSourceState = 2;
+constexpr uint32_t kTargetState = 3;
 constexpr uint64_t kPieceBytes = 100;
 constexpr uint64_t kKey = 77;
 constexpr Duration kTurn = std::chrono::milliseconds(100);
@@ -57,6 +62,14 @@ enum class Event : uint8_t {
   kCount,
 };
 
+LinkGroups GroupsOf(uint32_t link) {
+  return {link / 2, link % 2};
+}
+
+OwedBlocks Owed() {
+  return {.count = kBlocks, .first = {0, kBlocks - 1}, .state = true};
+}
+
 // The content that a write of the session carries.
 uint64_t Content(uint32_t block, uint32_t link) {
   return 1000 + uint64_t{block} * kLinks + link;
@@ -69,9 +82,10 @@ class World {
   explicit World(std::string_view input) : input_(input) {
     SenderSession::Params params;
     params.total_tokens = kBlocks;
-    params.owed = {.count = kBlocks};
+    params.owed = Owed();
     params.timeout = std::chrono::seconds(10);
-    params.layer_groups = kLinks;
+    params.layer_groups = kLayerGroups;
+    params.state_blocks = kSourceState;
     sender_.emplace(params, times_, now_);
     ActSender();
   }
@@ -90,8 +104,9 @@ class World {
 
  private:
   struct Write {
-    uint32_t block = 0;
+    uint32_t block = 0;  // index among those granted in its cache group
     uint32_t link = 0;
+    uint64_t content = 0;
     bool granted_here = false;  // the destination is from the receiver's grant, not an outsider's
     bool held = false;
   };
@@ -143,7 +158,7 @@ class World {
   bool window_open_ = false;
   bool close_wanted_ = false;
   bool committed_ = false;
-  std::array<std::array<uint64_t, kLinks>, kBlocks> landed_{};  // by index of Grant::blocks
+  std::array<std::array<uint64_t, kLinks>, kBlocks> landed_{};  // by Write::block
 };
 
 void World::Do(Event event) {
@@ -212,7 +227,7 @@ void World::DoWorkers(Event event) {
 // One turn without faults: everything that can proceed does so.
 void World::GoOn() {
   Compute();
-  if (sender_ && computed_ == kBlocks * kLinks) sender_->Seal("first token", now_);
+  if (sender_ && computed_ == kBlocks * kLayerGroups) sender_->Seal("first token", now_);
   if (sender_ && sender_->state() == SenderState::kRefused) {
     sender_->Abort(MakeStatus(StatusCode::kUnavailable, "no other worker"), now_);
   }
@@ -241,10 +256,11 @@ void World::Outside() {
 }
 
 void World::Compute() {
-  if (!sender_ || computed_ == kBlocks * kLinks) return;
-  const BlockId block(computed_ / kLinks);
-  const uint32_t groups = computed_ % kLinks + 1;
-  if (sender_->AddBlocks(block.value(), {&block, 1}, groups, now_).ok()) ++computed_;
+  if (!sender_ || computed_ == kBlocks * kLayerGroups) return;
+  const BlockId block(computed_ / kLayerGroups);
+  const uint32_t groups = computed_ % kLayerGroups + 1;
+  const std::vector<BlockId> state(block.value() + 1 == kBlocks ? kSourceState : 0);
+  if (sender_->AddBlocks({block.value(), {&block, 1}, groups, state}, now_).ok()) ++computed_;
   ActSender();
 }
 
@@ -256,7 +272,12 @@ void World::GrantBlocks(uint32_t cached) {
   reservation.grant.links = kLinks;
   std::vector<BlockId>& blocks = reservation.grant.blocks.emplace_back();
   for (uint32_t block = cached; block < kBlocks; ++block) blocks.emplace_back(block);
-  for (uint32_t link = 0; link < kLinks; ++link) reservation.links.push_back({{link}, kPieceBytes});
+  std::vector<BlockId>& state = reservation.grant.blocks.emplace_back();
+  for (uint32_t i = 0; i < kTargetState && cached < kBlocks; ++i) state.emplace_back(kBlocks + i);
+  reservation.state_blocks = kTargetState;
+  for (uint32_t link = 0; link < kLinks; ++link) {
+    reservation.links.push_back({GroupsOf(link), kPieceBytes});
+  }
   (void)receiver_->Grant(std::move(reservation), now_);
   ActReceiver();
 }
@@ -268,8 +289,7 @@ void World::Land(bool damaged, bool stays) {
   if (write.held) return writes_.push_back(write);
   const bool lands = window_open_ && write.granted_here;
   if (lands) {
-    const uint32_t cached = receiver_->grant().cached_blocks;
-    const uint64_t content = Content(cached + write.block, write.link) + (damaged ? 1 : 0);
+    const uint64_t content = write.content + (damaged ? 1 : 0);
     landed_[write.block][write.link] = content;
     receiver_->OnArrival({.link = write.link,
                           .first = write.block,
@@ -324,7 +344,7 @@ void World::ToReceiver(const ControlMessage& message) {
     receiver_->OnMessage(message, now_);
   } else if (const auto* offer = std::get_if<Offer>(&message)) {
     if (offer->timeout <= Duration{} || offer->total_tokens != kBlocks) return;
-    receiver_.emplace(*offer, OwedBlocks{.count = kBlocks}, times_, now_);
+    receiver_.emplace(*offer, Owed(), times_, now_);
   } else if (std::holds_alternative<Seal>(message) || std::holds_alternative<Renew>(message)) {
     Send(to_sender_, Abort{MakeStatus(StatusCode::kNotFound, "unknown")});
   }
@@ -343,7 +363,9 @@ void World::ToSender(const ControlMessage& message) {
   }
   if (grant != nullptr) {
     if (grant->links != kLinks) return;
-    sender_->SetLinks({{0}, {1}});
+    std::vector<LinkGroups> links;
+    for (uint32_t link = 0; link < kLinks; ++link) links.push_back(GroupsOf(link));
+    sender_->SetLinks(std::move(links), kTargetState);
     // Odd keys stand for peers whose transport prefers bursts.
     sender_->SetGroupTime(grant->window_key % 2 == 0 ? Duration{} : std::chrono::milliseconds(50));
   }
@@ -380,13 +402,20 @@ void World::Act(SenderAction& action) {
 }
 
 void World::Post(const PostBlocks& post) {
+  const Grant& grant = sender_->grant();
+  const bool granted_here = grant.window_key == kKey && receiver_ && receiver_->grant() == grant;
+  const uint32_t first = Owed().from(post.cache_group, grant.cached_blocks);
   for (const uint32_t block : post.blocks) {
-    for (uint32_t link = post.first_group; link < post.end_group; ++link) {
-      const Grant& grant = sender_->grant();
-      const bool granted_here =
-          grant.window_key == kKey && receiver_ && receiver_->grant() == grant;
-      const uint64_t content = Content(grant.cached_blocks + block, link);
-      writes_.push_back({block, link, granted_here, post.held});
+    for (uint32_t link = 0; link < kLinks; ++link) {
+      const auto [layer_group, cache_group] = GroupsOf(link);
+      if (cache_group != post.cache_group || layer_group < post.first_group ||
+          layer_group >= post.end_group) {
+        continue;
+      }
+      BATON_CHECK(cache_group != kStateGroup || sender_->state_blocks().size() == kSourceState,
+                  "a state is sent that was not added");
+      const uint64_t content = Content(first + block, link);
+      writes_.push_back({block, link, content, granted_here, post.held});
       sender_->OnPosted(link, block, {&content, 1}, kPieceBytes, now_);
     }
   }
@@ -420,11 +449,13 @@ void World::Act(ReceiverAction& action) {
     const Grant& grant = receiver_->grant();
     // A SEAL from outside may contain the checksums of damaged writes, so this check needs a
     // session without messages from outside.
-    for (uint32_t block = 0; block < receiver_->granted_blocks() && !outsiders_; ++block) {
-      for (uint32_t link = 0; link < kLinks; ++link) {
-        BATON_CHECK(landed_[block][link] == Content(grant.cached_blocks + block, link),
-                    "block {} was committed with other bytes",
-                    block);
+    for (uint32_t link = 0; link < kLinks && !outsiders_; ++link) {
+      const uint32_t first = Owed().from(GroupsOf(link).cache_group, grant.cached_blocks);
+      for (uint32_t block = first; block < kBlocks; ++block) {
+        BATON_CHECK(landed_[block - first][link] == Content(block, link),
+                    "block {} was committed with other bytes on link {}",
+                    block,
+                    link);
       }
     }
   }

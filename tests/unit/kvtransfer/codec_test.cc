@@ -1,11 +1,16 @@
 #include "kvtransfer/messages/codec.h"
 
+#include <algorithm>
+#include <array>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "tests/conformance/layout_order.h"
 
 namespace baton {
 namespace {
@@ -91,6 +96,30 @@ TEST(CodecTest, OutOfRangeFieldsAreNamed) {
   EXPECT_NE(Message(kind.status()).find("kind is 127"), std::string::npos) << kind.status();
 }
 
+Hello HybridHello() {
+  Hello hello = SomeHello();
+  hello.layout = HybridLayout(30, 3, 64, 16);
+  return hello;
+}
+
+TEST(CodecTest, AHelloTellsWhichLayersHaveStates) {
+  const Envelope envelope{SessionId(1), Epoch(2), HybridHello()};
+  const auto decoded = DecodeEnvelope(EncodeEnvelope(envelope));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, envelope);
+  EXPECT_TRUE(std::get<Hello>(decoded->message).layout.has_state());
+  Hello wrong = HybridHello();
+  std::swap(wrong.layout.groups[0], wrong.layout.groups[1]);
+  const auto order = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(2), wrong}));
+  EXPECT_NE(Message(order.status()).find("only the last one may"), std::string::npos)
+      << order.status();
+  wrong = HybridHello();
+  wrong.layout.groups[1].planes[0].dim = kMaxStateDim + 1;
+  const auto dim = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(2), wrong}));
+  EXPECT_NE(Message(dim.status()).find("dim of plane conv is 16777217"), std::string::npos)
+      << dim.status();
+}
+
 TEST(CodecTest, HelloOfAnotherVersionIsReadAndRefused) {
   Hello theirs = SomeHello();
   theirs.version = kKvProtocolVersion + 1;
@@ -131,6 +160,70 @@ TEST(CompatibilityTest, PrintsBothSides) {
   theirs = SomeHello();
   theirs.shards.clear();
   EXPECT_FALSE(CheckCompatible(ours, theirs).ok());
+}
+
+TEST(CompatibilityTest, PrintsTheStatesOfBothSides) {
+  const Hello ours = HybridHello();
+  EXPECT_TRUE(CheckCompatible(ours, HybridHello()).ok());
+  Hello theirs = HybridHello();
+  theirs.layout.groups[1].state = false;
+  const Status group = CheckCompatible(ours, theirs);
+  EXPECT_NE(Message(group).find("of states of conv 3 × 192 f16"), std::string::npos) << group;
+  EXPECT_NE(Message(group).find("26,28-29 of conv 3 × 192 f16"), std::string::npos) << group;
+}
+
+// Blocks of tokens count a prompt, and a part of a state has 16 bytes.
+TEST(CompatibilityTest, RefusesStatesThatCannotBeHandedOff) {
+  Hello alone = HybridHello();
+  std::vector<int32_t>& layers = alone.layout.groups[1].layers;
+  layers.insert(
+      layers.end(), alone.layout.groups[0].layers.begin(), alone.layout.groups[0].layers.end());
+  std::ranges::sort(layers);
+  alone.layout.groups.erase(alone.layout.groups.begin());
+  const Status none = CheckCompatible(alone, alone);
+  EXPECT_NE(Message(none).find("every layer has a state"), std::string::npos) << none;
+  Hello small = HybridHello();
+  small.layout = HybridLayout(30, 3, 1, 1);
+  small.shards = {{{0, 16, 0, 1}, 512, {}}};
+  EXPECT_TRUE(CheckCompatible(small, small).ok()) << CheckCompatible(small, small);
+  small.shards = {{{0, 4, 0, 1}, 512, {}}};
+  const Status tiny = CheckCompatible(small, small);
+  EXPECT_NE(Message(tiny).find("blocks of 4 bytes hold no part of a state"), std::string::npos)
+      << tiny;
+}
+
+// Of states, exactly the last block of tokens is owed, and stands for the state.
+TEST(OwedBlocksTest, AStateIsOwedWithTheLastBlock) {
+  const KvLayout layout = HybridLayout(4, 2, 8, 16);
+  for (const uint32_t tokens : {1, 15, 16, 17, 32, 100}) {
+    const OwedBlocks owed = OwedBlocksOf(layout, tokens);
+    EXPECT_EQ(owed.count, (tokens + 15) / 16);
+    EXPECT_EQ(owed.first, (std::vector<uint32_t>{0, owed.count - 1})) << tokens;
+    EXPECT_TRUE(owed.state);
+    EXPECT_EQ(owed.block_groups(), 1u);
+  }
+}
+
+TEST(OwedBlocksTest, AGrantHasTheBlocksOfItsReceiversState) {
+  const OwedBlocks owed = OwedBlocksOf(HybridLayout(4, 2, 8, 16), 20);
+  const auto check = [&](uint32_t cached, size_t blocks, size_t state) {
+    Grant grant;
+    grant.cached_blocks = cached;
+    grant.blocks = {std::vector<BlockId>(blocks), std::vector<BlockId>(state)};
+    return CheckOwed(grant, owed, 3);
+  };
+  EXPECT_TRUE(check(0, 2, 3).ok());
+  EXPECT_TRUE(check(1, 1, 3).ok());
+  EXPECT_TRUE(check(2, 0, 0).ok());
+  for (const auto& [cached, blocks, state] :
+       {std::array{0, 2, 0}, {0, 2, 2}, {0, 2, 4}, {0, 3, 2}, {1, 1, 0}, {2, 0, 3}, {0, 2, 1}}) {
+    const Status wrong = check(static_cast<uint32_t>(cached), blocks, state);
+    EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument) << cached << blocks << state;
+  }
+  EXPECT_NE(Message(check(0, 2, 4)).find("GRANT has 4 blocks of the state"), std::string::npos);
+  EXPECT_NE(Message(check(0, 2, 4)).find("; 3 are owed"), std::string::npos) << check(0, 2, 4);
+  // Of one group under another's name: as many blocks in all.
+  EXPECT_NE(Message(check(0, 3, 2)).find("GRANT has 3 blocks of cache group 0"), std::string::npos);
 }
 
 }  // namespace

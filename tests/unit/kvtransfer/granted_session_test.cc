@@ -205,6 +205,103 @@ TEST(ReceiverGroupsTest, ASealMustCoverEachCacheGroup) {
   EXPECT_EQ(granted.state(), ReceiverState::kDraining);
 }
 
+// Two blocks of tokens, and a state of three arena blocks, which is one piece.
+TEST(ReceiverStateTest, ASealMustCoverTheState) {
+  const Time now{std::chrono::hours(1)};
+  ReceiverSession granted({.total_tokens = 2, .timeout = std::chrono::seconds(10)},
+                          {.count = 2, .first = {0, 1}, .state = true},
+                          {},
+                          now);
+  const auto reserve = [](std::vector<std::vector<BlockId>> blocks) {
+    ReceiverSession::Reservation reservation;
+    reservation.grant = {.links = 2, .blocks = std::move(blocks)};
+    reservation.links = {{{.cache_group = 0}, 100}, {{.cache_group = 1}, 1000}};
+    reservation.state_blocks = 3;
+    return reservation;
+  };
+  const std::vector<BlockId> two = {BlockId(0), BlockId(1)};
+  const std::vector<BlockId> three = {BlockId(7), BlockId(4), BlockId(5)};
+  EXPECT_FALSE(granted.Grant(reserve({two, {}}), now).ok());
+  EXPECT_FALSE(granted.Grant(reserve({two, two}), now).ok());
+  EXPECT_FALSE(granted.Grant(reserve({three, two}), now).ok());
+  ASSERT_TRUE(granted.Grant(reserve({two, three}), now).ok());
+  EXPECT_EQ(granted.bytes(), 1200u);
+  EXPECT_EQ(granted.granted_blocks(), 5u);
+  const std::vector<uint64_t> checksums = {1, 2, 3};
+  const Seal without_state = {2, 200, {1, 2}, "x"};
+  const Seal without_its_blocks = {3, 1200, checksums, "x"};
+  const Seal without_its_checksum = {5, 1200, {1, 2}, "x"};
+  const Seal of_another_state = {5, 1200, {1, 2, 4}, "x"};
+  const Seal whole = {5, 1200, checksums, "x"};
+  for (const Seal& seal :
+       {without_state, without_its_blocks, without_its_checksum, of_another_state, whole}) {
+    ReceiverSession receiver = granted;
+    receiver.OnArrival({0, 0, 2, 200, std::span(checksums).first(2)}, now);
+    (void)receiver.TakeActions();
+    receiver.OnMessage(seal, now);
+    const bool refused = seal != whole && seal != of_another_state;
+    EXPECT_EQ(receiver.state() == ReceiverState::kReceiving, !refused) << "the state is not there";
+    receiver.OnArrival({1, 0, 1, 1000, std::span(checksums).last(1)}, now);
+    const auto actions = receiver.TakeActions();
+    EXPECT_EQ(receiver.state() == ReceiverState::kClosing, seal == whole);
+    EXPECT_EQ(LastSent<Abort>(actions).has_value(), refused);
+    ASSERT_EQ(LastSent<Resend>(actions).has_value(), seal == of_another_state);
+    if (seal == of_another_state) {
+      EXPECT_EQ(LastSent<Resend>(actions)->blocks, std::vector<uint32_t>{1}) << "the last block";
+    }
+  }
+  // A second piece of the state.
+  granted.OnArrival({1, 1, 1, 1000, std::span(checksums).first(1)}, now);
+  EXPECT_EQ(granted.state(), ReceiverState::kDraining);
+}
+
+// Two layer groups; both groups have a link in each.
+TEST(SenderStateTest, TheStateGoesWithTheLayersOfTheLastBlock) {
+  const Time now{std::chrono::hours(1)};
+  const auto offered = [&] {
+    SenderSession sender({.total_tokens = 2,
+                          .owed = {.count = 2, .first = {0, 1}, .state = true},
+                          .timeout = std::chrono::seconds(10),
+                          .layer_groups = 2,
+                          .state_blocks = 2},
+                         {},
+                         now);
+    sender.SetLinks({{0, 0}, {0, 1}, {1, 0}, {1, 1}}, 3);
+    (void)sender.TakeActions();
+    return sender;
+  };
+  Grant grant = {.links = 4, .blocks = {{BlockId(0), BlockId(1)}, {BlockId(3)}}};
+  SenderSession wrong = offered();
+  wrong.OnMessage(grant, now);
+  EXPECT_TRUE(LastSent<Fail>(wrong.TakeActions()).has_value()) << "the peer's state has 3 blocks";
+  grant.blocks[1] = {BlockId(3), BlockId(4), BlockId(6)};
+  SenderSession sender = offered();
+  sender.OnMessage(grant, now);
+  (void)sender.TakeActions();
+  const std::vector<BlockId> blocks = {BlockId(10), BlockId(11)};
+  const std::vector<BlockId> state = {BlockId(20), BlockId(22)};
+  const auto posts = [&] {
+    std::vector<std::pair<uint32_t, uint32_t>> list;  // cache group, pieces
+    for (const SenderAction& action : sender.TakeActions()) {
+      const auto* post = std::get_if<PostBlocks>(&action);
+      if (post != nullptr) list.emplace_back(post->cache_group, post->pieces);
+    }
+    return list;
+  };
+  using Posts = std::vector<std::pair<uint32_t, uint32_t>>;
+  ASSERT_TRUE(sender.AddBlocks({0, std::span(blocks).first(1), 2}, now).ok());
+  EXPECT_EQ(posts(), (Posts{{0, 2}}));
+  EXPECT_FALSE(sender.AddBlocks({0, std::span(blocks).first(1), 2, state}, now).ok());
+  EXPECT_FALSE(sender.AddBlocks({1, std::span(blocks).last(1), 1}, now).ok());
+  ASSERT_TRUE(sender.AddBlocks({1, std::span(blocks).last(1), 1, state}, now).ok());
+  EXPECT_EQ(posts(), (Posts{{0, 1}, {1, 1}}));
+  ASSERT_TRUE(sender.AddBlocks({1, std::span(blocks).last(1), 2, state}, now).ok());
+  EXPECT_EQ(posts(), (Posts{{0, 1}, {1, 1}}));
+  EXPECT_EQ(sender.posted_blocks(), 5u);
+  EXPECT_EQ(sender.source_blocks(), 4u);
+  EXPECT_TRUE(std::ranges::equal(sender.state_blocks(), state));
+}
+
 class GrantedSenderTest : public testing::Test {
  protected:
   GrantedSenderTest()
@@ -219,7 +316,7 @@ class GrantedSenderTest : public testing::Test {
   // Computes, writes and seals both blocks.
   void FinishBoth() {
     const std::vector<BlockId> source = {BlockId(0), BlockId(1)};
-    ASSERT_TRUE(sender_.AddBlocks(0, source, 1, now_).ok());
+    ASSERT_TRUE(sender_.AddBlocks({0, source, 1}, now_).ok());
     sender_.OnPosted(0, 0, kTwoChecksums, kTwoBlocksBytes, now_);
     sender_.OnWritten(kTwoBlocks, kTwoBlocksBytes, now_);
     sender_.Seal("first", now_);
@@ -282,7 +379,7 @@ TEST(SenderSessionGrantTest, AGrantHasTheOwedBlocksOfEachCacheGroup) {
   (void)sender.TakeActions();
   std::vector<BlockId> sources(6);
   for (uint32_t i = 0; i < sources.size(); ++i) sources[i] = BlockId(10 + i);
-  ASSERT_TRUE(sender.AddBlocks(0, sources, 1, now).ok());
+  ASSERT_TRUE(sender.AddBlocks({0, sources, 1}, now).ok());
   std::vector<PostBlocks> posts;
   for (const SenderAction& action : sender.TakeActions()) {
     if (const auto* post = std::get_if<PostBlocks>(&action)) posts.push_back(*post);
@@ -315,9 +412,9 @@ TEST(UrgentSenderTest, BlocksAreUrgentOnceThePromptIsComputed) {
   sender.SetLinks({{}});
   sender.OnMessage(TwoBlocksGrant(), now);
   const std::vector<BlockId> blocks = {BlockId(0), BlockId(1)};
-  ASSERT_TRUE(sender.AddBlocks(0, std::span(blocks).first(1), 1, now).ok());
+  ASSERT_TRUE(sender.AddBlocks({0, std::span(blocks).first(1), 1}, now).ok());
   EXPECT_FALSE(LastOf<PostBlocks>(sender.TakeActions()).value().urgent);
-  ASSERT_TRUE(sender.AddBlocks(1, std::span(blocks).last(1), 1, now).ok());
+  ASSERT_TRUE(sender.AddBlocks({1, std::span(blocks).last(1), 1}, now).ok());
   EXPECT_TRUE(LastOf<PostBlocks>(sender.TakeActions()).value().urgent);
 }
 

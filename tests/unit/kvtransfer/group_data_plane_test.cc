@@ -12,6 +12,7 @@
 
 #include "tests/conformance/handoff_pair.h"
 #include "tests/conformance/host_buffer.h"
+#include "tests/conformance/layout_order.h"
 
 // Hand-offs between workers whose ranks are on several hosts: every shard but the first is behind
 // messages, and its bytes come from, or go to, a data plane of its own.
@@ -58,6 +59,36 @@ TEST(GroupDataPlaneTest, MovesEveryByteBetweenAllShapes) {
       HandoffPair pair(Between(from, to));
       ExpectHandoff(pair, SessionId(1));
       ExpectHandoff(pair, SessionId(2));
+    }
+  }
+}
+
+// Layers 0 and 1 have states. The blocks of a state have one number on all ranks.
+TEST(GroupDataPlaneTest, MovesTheStateBetweenAllShapes) {
+  const std::vector<std::vector<KvShard>> shapes = {
+      {{0, 4, 0, 1}, {0, 4, 1, 3}}, {{0, 2, 0, 4}, {2, 2, 0, 4}}, {{0, 4, 0, 2}, {0, 4, 2, 2}}};
+  for (const auto& from : shapes) {
+    for (const auto& to : shapes) {
+      HandoffPair::Options options = Between(from, to);
+      options.layout = HybridLayout(4, 4, 8, 4);
+      HandoffPair pair(options);
+      const std::vector<BlockId> source = Blocks(1, 5);
+      const std::vector<BlockId> state =
+          Blocks(9, static_cast<uint32_t>(StateBlocks(options.layout, from)));
+      for (const SessionId id : {SessionId(1), SessionId(2)}) {
+        pair.Send(id, source, 2, "x", state);
+        ASSERT_TRUE(pair.received().WaitEnd(id));
+        ASSERT_TRUE(pair.sent().WaitEnd(id));
+        EXPECT_TRUE(pair.received().Get(id).committed) << pair.received().Get(id).status;
+        EXPECT_TRUE(pair.SameContent(source, pair.granted(id)));
+        EXPECT_TRUE(pair.SameState(state, pair.granted_state(id)));
+        EXPECT_EQ(pair.sent().Get(id).stats.bytes, pair.received().Get(id).stats.bytes);
+      }
+      // No piece is outstanding.
+      pair.DisconnectSender();
+      WaitUntil([&] { return pair.sender().Stats().peers == 0; });
+      const auto peers = pair.sender().Stats().by_peer;
+      EXPECT_EQ(peers.at(WorkerId(HandoffPair::kReceiverName)).fences, 0u);
     }
   }
 }

@@ -54,6 +54,29 @@ TEST(SlowHandoffTest, EndsWhenItsTimeDoesNotSuffice) {
   EXPECT_EQ(pair.sent().Get(SessionId(0)).status.code(), StatusCode::kUnavailable);
 }
 
+// 8 KiB of KV in 16 pieces, and then a state of 24 KiB in 8 pieces: after 3 s a third of the
+// pieces, but two thirds of the bytes are left, which take 5 s.
+TEST(SlowHandoffTest, EndsWhenTheStateTakesTooLong) {
+  HandoffPair::Options options = Slow(4000);
+  options.layout = DenseLayout(
+      {.layers = 9,
+       .kv_heads = 4,
+       .head_dim = 8,
+       .block_tokens = 4,
+       .dtype = DType::kF16,
+       .state = {.layers = {0, 1, 2, 3, 4, 5, 6, 7},
+                 .planes = {{.name = "memory", .heads = 4, .dim = 192, .dtype = DType::kF32}}}});
+  options.layout.layer_group_ends = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  options.blocks = 80;
+  HandoffPair pair(options);
+  pair.Offer(SessionId(0), kBlocks * 4, seconds(25));
+  pair.sender().ChunkReady(SessionId(0), Epoch(1), 0, Blocks(0, kBlocks), Blocks(kBlocks, 48));
+  pair.sender().Seal(SessionId(0), Epoch(1), "x", std::chrono::milliseconds(3500));
+  ASSERT_TRUE(pair.sent().WaitEnd(SessionId(0)));
+  const Status status = pair.sent().Get(SessionId(0)).status;
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("the link is slow: 0.02 MB are left"));
+}
+
 TEST(SlowHandoffTest, GoesOnWithoutAnotherWay) {
   HandoffPair pair(Slow(3000));  // 5.5 s
   Send(pair, SessionId(0), Duration::max());

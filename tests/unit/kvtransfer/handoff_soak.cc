@@ -21,14 +21,15 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kvtransfer/receiver.h"
 #include "kvtransfer/sender.h"
+#include "tests/conformance/layout_order.h"
 #include "tests/conformance/test_memory.h"
 
 namespace baton {
 namespace {
 
-constexpr uint32_t kArenaBlocks = 128;
-constexpr uint32_t kPromptTokens = 16;
-constexpr size_t kPromptBlocks = 8;  // 4 blocks of tokens in two cache groups; the window owes 2
+constexpr uint32_t kArenaBlocks = 160;
+constexpr size_t kTokenBlocks = 4;
+constexpr uint32_t kPromptTokens = kTokenBlocks * 4;
 constexpr size_t kAtATime = 12;
 constexpr double kAborted = 0.3;
 const WorkerId kSenderName("prefill");
@@ -62,16 +63,22 @@ class BlockLeases final {
   std::map<SessionId, std::vector<BlockId>> taken_;
 };
 
+// Two cache groups; the window owes the last 2 blocks. Or a layer with KV and three with states.
+KvLayout LayoutOf(const SoakTransport& transport) {
+  if (transport.states) return HybridLayout(4, 4, 8, 4);
+  return DenseLayout({.layers = 2,
+                      .kv_heads = 4,
+                      .head_dim = 8,
+                      .block_tokens = 4,
+                      .dtype = DType::kF16,
+                      .windows = {0, 8}});
+}
+
 // A sender and a receiver, and the workers that own their arenas.
 class Soak final : private KvSenderListener, private KvReceiverListener {
  public:
   explicit Soak(const SoakTransport& transport)
-      : layout_(DenseLayout({.layers = 2,
-                             .kv_heads = 4,
-                             .head_dim = 8,
-                             .block_tokens = 4,
-                             .dtype = DType::kF16,
-                             .windows = {0, 8}})),
+      : layout_(LayoutOf(transport)),
         from_(cpu_, ShardBlockBytes(layout_, WholeModel(layout_)) * kArenaBlocks),
         to_(cpu_, from_.size()),
         to_sender_([this](const Envelope& envelope) {
@@ -143,6 +150,14 @@ class Soak final : private KvSenderListener, private KvReceiverListener {
     return options;
   }
 
+  size_t prompt_blocks() const {
+    return kTokenBlocks * static_cast<size_t>(layout_.block_groups());
+  }
+  size_t state_blocks() const {
+    const std::vector<KvShard> shards = {WholeModel(layout_)};
+    return static_cast<size_t>(StateBlocks(layout_, shards));
+  }
+
   void Start(SessionId id) {
     std::vector<BlockId> blocks;
     bool aborts = false;
@@ -151,7 +166,7 @@ class Soak final : private KvSenderListener, private KvReceiverListener {
     {
       std::unique_lock lock(mutex_);
       ASSERT_TRUE(changed_.wait_for(lock, kPatience, [&] { return under_way_ < kAtATime; }));
-      blocks = sources_.Take(id, kPromptBlocks);
+      blocks = sources_.Take(id, prompt_blocks() + state_blocks());
       ASSERT_FALSE(blocks.empty());
       ++under_way_;
       aborts = std::uniform_real_distribution<double>(0, 1)(random_) < kAborted;
@@ -160,8 +175,10 @@ class Soak final : private KvSenderListener, private KvReceiverListener {
     }
     sender_->Offer({id, Epoch(1), kReceiverName, kPromptTokens, std::chrono::seconds(30)});
     const std::span<const BlockId> all(blocks);
-    sender_->ChunkReady(id, Epoch(1), 0, all.first(2));
-    sender_->ChunkReady(id, Epoch(1), 1, all.subspan(2));
+    const size_t first = prompt_blocks() / kTokenBlocks;
+    sender_->ChunkReady(id, Epoch(1), 0, all.first(first));
+    sender_->ChunkReady(
+        id, Epoch(1), 1, all.subspan(first, prompt_blocks() - first), all.subspan(prompt_blocks()));
     if (!aborts) return sender_->Seal(id, Epoch(1), "first token");
     for (uint64_t i = 0; i < yields; ++i) std::this_thread::yield();
     const Status reason(StatusCode::kCancelled, "the user left");
@@ -185,12 +202,13 @@ class Soak final : private KvSenderListener, private KvReceiverListener {
     std::vector<BlockId> blocks;
     {
       std::lock_guard lock(mutex_);
-      blocks = targets_.Take(id, kPromptBlocks);
+      blocks = targets_.Take(id, prompt_blocks() + state_blocks());
     }
     if (blocks.empty()) {
       return receiver_->Refuse(id, epoch, Status(StatusCode::kResourceExhausted, "no blocks"));
     }
-    receiver_->Grant(id, epoch, 0, blocks);
+    const std::span<const BlockId> all(blocks);
+    receiver_->Grant(id, epoch, 0, all.first(prompt_blocks()), all.subspan(prompt_blocks()));
   }
   void OnWithdrawn(SessionId, Epoch, const Status&) override {}
   void OnCommitted(SessionId id, Epoch, const std::string&, const TransferStats&) override {

@@ -20,6 +20,7 @@ struct SoakTransport {
   std::function<StatusOr<std::unique_ptr<Transport>>(std::string_view)> make;
   // How many objects of each kind its devices have; empty: it has no devices.
   std::function<std::vector<size_t>()> objects;
+  bool states = false;  // the layers of the model have states in place of windows
 };
 
 // Thousands of hand-offs, many at a time, which either end aborts at random points. Afterwards no

@@ -193,6 +193,73 @@ TEST_F(LocalDataPlaneTest, ReportsWritesThatTheirTagDoesNotExplain) {
   }
 }
 
+// Layer 0 has a state of 3 · 256 B; blocks of layer 1 have 256 B, too. The sender's state has other
+// blocks: its ranks have one head each.
+class LocalStateTest : public LocalDataPlaneTest {
+ protected:
+  void SetUp() override {
+    LocalDataPlaneTest::SetUp();
+    options_.layout = DenseLayout(
+        {.layers = 2,
+         .kv_heads = 2,
+         .head_dim = 8,
+         .block_tokens = 4,
+         .dtype = DType::kF16,
+         .state = {
+             .layers = {0},
+             .planes = {{.name = "memory", .heads = 2, .dim = 3 * 32, .dtype = DType::kF32}}}});
+    options_.shards = {{WholeModel(options_.layout), &arenas_[0], kBlocks}};
+    plane_ = *LocalDataPlane::Create(options_, /*listen=*/true);
+    PeerLinks peer;
+    peer.sources = {{0, 2, 0, 1}, {0, 2, 1, 1}};
+    peer.links = *PlanLinks(options_.layout, peer.sources, {{options_.shards[0].shard}});
+    for (uint32_t link = 0; link < peer.links.size(); ++link) {
+      if (peer.links[link].cache_group == 1) state_links_.push_back(link);
+    }
+    peer_ = std::make_shared<const PeerLinks>(peer);
+    ASSERT_TRUE(plane_->OpenWindows(kSession, {kKey, {{BlockId(5)}, kState}, peer_}).ok());
+  }
+
+  const std::vector<BlockId> kState = {BlockId(2), BlockId(7), BlockId(1)};
+  std::vector<uint32_t> state_links_;
+};
+
+TEST_F(LocalStateTest, TheWindowHasTheBlocksOfTheState) {
+  const std::vector<ByteRange> expected = {{1 * kBlockBytes, 2 * kBlockBytes},
+                                           {5 * kBlockBytes, kBlockBytes},
+                                           {7 * kBlockBytes, kBlockBytes}};
+  EXPECT_EQ(transport_->windows.at(kKey).ranges, expected);
+}
+
+TEST_F(LocalStateTest, AStateLandsInItsBlocksInOrder) {
+  ASSERT_EQ(state_links_.size(), 2u);
+  constexpr uint64_t kHead = 384;  // a block and a half
+  const std::vector<ByteRange> first = {{2 * kBlockBytes, kBlockBytes},
+                                        {7 * kBlockBytes, kBlockBytes / 2}};
+  const std::vector<ByteRange> second = {{7 * kBlockBytes + kBlockBytes / 2, kBlockBytes / 2},
+                                         {1 * kBlockBytes, kBlockBytes}};
+  transport_->arrivals = {Landed(kKey, state_links_[0], 0, kHead, first),
+                          Landed(kKey, state_links_[1], 0, kHead, second),
+                          // The head of the other link.
+                          Landed(kKey, state_links_[0], 0, kHead, second),
+                          // In the order of the blocks in the arena.
+                          Landed(kKey, state_links_[0], 0, kHead, {{kBlockBytes, kHead}}),
+                          // A second piece, two of them, a part.
+                          Landed(kKey, state_links_[0], 1, kHead, first),
+                          Landed(kKey, state_links_[0], 0, 2 * kHead, first),
+                          Landed(kKey, state_links_[0], 0, kBlockBytes, {first[0]})};
+  const std::vector<std::string> events = Poll();
+  ASSERT_EQ(events.size(), 7u);
+  EXPECT_EQ(events[0], fmt::format("fake: link {} blocks 0+1 384 bytes", state_links_[0]));
+  EXPECT_EQ(events[1], fmt::format("fake: link {} blocks 0+1 384 bytes", state_links_[1]));
+  for (const size_t i : {2, 3}) {
+    EXPECT_NE(events[i].find("went to other addresses"), std::string::npos) << events[i];
+  }
+  for (const size_t i : {4, 5, 6}) {
+    EXPECT_NE(events[i].find("does not fit the granted blocks"), std::string::npos) << events[i];
+  }
+}
+
 TEST_F(LocalDataPlaneTest, WindowsAreClosedWhenTheLastOneIs) {
   ASSERT_TRUE(Open().ok());
   plane_->CloseWindows(kSession);

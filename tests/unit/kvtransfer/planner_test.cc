@@ -75,7 +75,7 @@ void CheckTiling(const KvLayout& layout, const Case& c) {
       {BlockId(2), BlockId(0)}, {BlockId(3), BlockId(1)}, {BlockId(0), BlockId(3)}};
   const std::map<uint32_t, uint32_t> source_names = {{2, 0}, {3, 1}, {0, 2}};
   const std::map<uint32_t, uint32_t> destination_names = {{0, 0}, {1, 1}, {3, 2}};
-  for (size_t group = 0; group < layout.groups.size(); ++group) {
+  for (size_t group = 0; group < static_cast<size_t>(layout.block_groups()); ++group) {
     std::vector<std::vector<std::string>> written;
     for (const KvShard& shard : destinations) {
       written.emplace_back(4 * ShardBlockBytes(layout, shard));
@@ -101,6 +101,76 @@ void CheckTiling(const KvLayout& layout, const Case& c) {
     for (size_t d = 0; d < destinations.size(); ++d) {
       ASSERT_EQ(written[d], Meaning(layout, group, destinations[d], destination_names, 4));
     }
+  }
+}
+
+// The blocks of a state: `offset` and those behind it, from the middle on.
+std::vector<BlockId> StateBlockIds(int32_t count, uint32_t offset) {
+  std::vector<BlockId> blocks;
+  for (int32_t i = 0; i < count; ++i) blocks.push_back(BlockId((i + count / 2) % count + offset));
+  return blocks;
+}
+
+// As Meaning, of a state in `blocks` of an arena of `block_count` blocks.
+std::vector<std::string> MeaningOfState(const KvLayout& layout,
+                                        const KvShard& shard,
+                                        std::span<const BlockId> blocks,
+                                        uint32_t block_count) {
+  std::vector<std::string> bytes(ShardBlockBytes(layout, shard) * block_count);
+  const size_t block_bytes = StateBlockBytes(layout, shard);
+  for (const HeadInBlock& head : HeadsInBlock(layout, layout.groups.size() - 1, shard)) {
+    for (size_t i = 0; i < head.bytes; ++i) {
+      const size_t at = head.offset + i;
+      const size_t block = blocks[at / block_bytes].value();
+      bytes[block * ShardBlockBytes(layout, shard) + at % block_bytes] =
+          fmt::format("{}.{}.{}.{}", head.layer, head.plane, head.head, i);
+    }
+  }
+  return bytes;
+}
+
+// Every byte of every receiver's state is written once, from the byte of the same name, and nothing
+// else is.
+void CheckState(const KvLayout& layout, const Case& c) {
+  SCOPED_TRACE(fmt::format("P tp {} pp {} D tp {} pp {}", c.p_tp, c.p_pp, c.d_tp, c.d_pp));
+  const std::vector<KvShard> sources =
+      Ranks(layout.layers(), layout.sharded_heads(), c.p_pp, c.p_tp);
+  const std::vector<KvShard> destinations =
+      Ranks(layout.layers(), layout.sharded_heads(), c.d_pp, c.d_tp);
+  const std::vector<BlockId> from = StateBlockIds(StateBlocks(layout, sources), 1);
+  const std::vector<BlockId> to = StateBlockIds(StateBlocks(layout, destinations), 3);
+  const auto from_count = static_cast<uint32_t>(from.size() + 2);
+  const auto to_count = static_cast<uint32_t>(to.size() + 4);
+  const auto links = PlanLinks(layout, sources, destinations);
+  ASSERT_TRUE(links.ok()) << links.status();
+  std::vector<std::vector<std::string>> written;
+  for (const KvShard& shard : destinations) {
+    written.emplace_back(to_count * ShardBlockBytes(layout, shard));
+  }
+  for (const KvLink& link : *links) {
+    if (!layout.groups[link.cache_group].state) continue;
+    const std::vector<std::string> meaning =
+        MeaningOfState(layout, sources[link.source], from, from_count);
+    const std::vector<WriteRun> runs = PlanRuns(
+        layout, sources[link.source], destinations[link.destination], link, PairsOfState(from, to));
+    uint64_t total = 0;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      total += runs[i].bytes;
+      for (uint64_t byte = 0; byte < runs[i].bytes; ++byte) {
+        std::string& name = written[link.destination][runs[i].destination + byte];
+        ASSERT_EQ(name, "") << "written twice";
+        name = meaning[runs[i].source + byte];
+        ASSERT_NE(name, "") << "no byte of a state";
+      }
+      if (i == 0) continue;
+      ASSERT_FALSE(runs[i - 1].source + runs[i - 1].bytes == runs[i].source &&
+                   runs[i - 1].destination + runs[i - 1].bytes == runs[i].destination)
+          << "not merged";
+    }
+    ASSERT_EQ(total, LinkBlockBytes(layout, link));
+  }
+  for (size_t d = 0; d < destinations.size(); ++d) {
+    ASSERT_EQ(written[d], MeaningOfState(layout, destinations[d], to, to_count));
   }
 }
 
@@ -132,6 +202,56 @@ TEST(PlannerTest, TilesLayoutsOfOtherPlanes) {
     layout.block_tokens = 1;
     CheckAllRanks(layout);
     if (HasFatalFailure()) return;
+  }
+}
+
+// With two stages and more, some have states alone, whose blocks differ from those of other stages.
+TEST(PlannerTest, TilesEveryByteOfAState) {
+  KvLayout one_plane = HybridLayout(6, 4, 5, 2);
+  one_plane.groups.back().planes.resize(1);
+  KvLayout states_first = HybridLayout(6, 4, 3, 4);
+  states_first.groups[0].layers = {4, 5};
+  states_first.groups[1].layers = {0, 1, 2, 3};
+  for (const KvLayout& layout :
+       {HybridLayout(6, 4, 5, 2), HybridLayout(6, 2, 7, 4), one_plane, states_first}) {
+    SCOPED_TRACE(layout.ToString());
+    ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
+    for (const int32_t p_tp : {1, 2, 4}) {
+      for (const int32_t d_tp : {1, 2, 4}) {
+        for (const int32_t p_pp : {1, 2, 3}) {
+          for (const int32_t d_pp : {1, 2, 3}) {
+            CheckState(layout, {p_tp, d_tp, p_pp, d_pp});
+            CheckTiling(layout, {p_tp, d_tp, p_pp, d_pp});
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+// One layer of a large state is more than a staging buffer of a transport.
+TEST(PlannerTest, LargeStatesAreSpreadOverLinks) {
+  KvLayout layout = HybridLayout(8, 8, 16, 16);
+  std::vector<KvPlane>& planes = layout.groups.back().planes;
+  for (const auto& [dim, links_expected] : {std::pair{1 << 10, 2}, {1 << 16, 12}, {1 << 20, 48}}) {
+    planes[1].dim = dim;
+    const std::vector<KvShard> whole = {WholeModel(layout)};
+    const auto links = PlanLinks(layout, whole, whole);
+    ASSERT_TRUE(links.ok()) << links.status();
+    size_t bytes = 0;
+    int count = 0;
+    for (const KvLink& link : *links) {
+      if (!layout.groups[link.cache_group].state) continue;
+      ++count;
+      bytes += LinkBlockBytes(layout, link);
+      EXPECT_LE(
+          LinkBlockBytes(layout, link),
+          std::max(kMaxStateLinkBytes,
+                   planes[1].head_bytes(1) + planes[0].head_bytes(1) + planes[2].head_bytes(1)));
+    }
+    EXPECT_EQ(bytes, ShardStateBytes(layout, whole[0])) << dim;
+    EXPECT_EQ(count, links_expected) << dim;
   }
 }
 

@@ -1,5 +1,6 @@
 #include "tests/unit/kvtransfer/session_simulator.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -112,6 +113,7 @@ void SessionSimulator::StartSession(uint32_t session) {
   params.owed = Owed();
   params.timeout = kTimeout;
   params.layer_groups = kLayerGroups;
+  params.state_blocks = kSourceState;
   senders_[session] = {std::make_unique<SenderSession>(params, times_, now_), 0, false, false};
   ActSender(session);
   At(Delay(), [this, session] { FeedSender(session); });
@@ -127,16 +129,21 @@ void SessionSimulator::FeedSender(uint32_t session) {
     slot.half_given = !slot.half_given && Chance(0.5);
     const uint32_t groups = slot.half_given ? 1 : kLayerGroups;
     // Blocks that are not owed have no memory any more.
-    std::array<BlockId, kCacheGroups> blocks;
+    std::array<BlockId, kBlockGroups> blocks;
     blocks.fill(BlockId(UINT32_MAX));
-    for (uint32_t group = 0; group < kCacheGroups; ++group) {
+    for (uint32_t group = 0; group < kBlockGroups; ++group) {
       if (index >= Owed().first[group]) blocks[group] = BlockOf(session, index, group);
     }
+    const std::vector<BlockId> state =
+        index == kBlocks - 1 ? StateOf(session, kSourceState) : std::vector<BlockId>();
     for (uint32_t link = 0; link < groups * kCacheGroups; ++link) {
-      const BlockId block = BlockOf(session, index, GroupsOf(link).cache_group);
-      source_[CellOf(block, link)].value = Expected(session, index, link);
+      const uint32_t group = GroupsOf(link).cache_group;
+      const std::vector<BlockId> block = {BlockOf(session, index, group)};
+      for (const BlockId written : group == kStateGroup ? state : block) {
+        source_[CellOf(written, link)].value = Expected(session, index, link);
+      }
     }
-    if (!slot.machine->AddBlocks(index, blocks, groups, now_).ok()) Violate("AddBlocks");
+    if (!slot.machine->AddBlocks({index, blocks, groups, state}, now_).ok()) Violate("AddBlocks");
     if (!slot.half_given) ++slot.chunks_given;
     At(Delay(), [this, session] { FeedSender(session); });
   } else if (!slot.sealed) {
@@ -210,7 +217,7 @@ void SessionSimulator::DeliverToSender(uint32_t session, const ControlMessage& m
     if (std::holds_alternative<baton::Grant>(message)) {
       std::vector<LinkGroups> links;
       for (uint32_t link = 0; link < kLinks; ++link) links.push_back(GroupsOf(link));
-      slot.machine->SetLinks(links);
+      slot.machine->SetLinks(links, kTargetState);
       slot.machine->SetGroupTime(Chance(0.5) ? Duration{} : Delay());
     }
     slot.machine->OnMessage(message, now_);
@@ -264,32 +271,45 @@ void SessionSimulator::GiveBackSource(uint32_t session) {
 }
 
 void SessionSimulator::Post(uint32_t session, const PostBlocks& post) {
-  SenderSession& machine = *senders_[session].machine;
   for (const uint32_t block : post.blocks) {
     for (uint32_t group = post.first_group; group < post.end_group; ++group) {
-      const uint32_t link = group * kCacheGroups + post.cache_group;
-      const BlockPair pair = machine.pair(block, post.cache_group);
-      if (CellOf(pair.source, link) >= source_.size()) {
-        return Violate("a block was read that is not owed");
-      }
-      Write write;
-      write.session = session;
-      write.key = machine.grant().window_key;
-      write.link = link;
-      write.block = block;
-      write.source = CellOf(pair.source, link);
-      write.destination = CellOf(pair.destination, link);
-      write.value = source_[write.source].value;
-      const uint64_t checksum = write.value;
-      const uint64_t id = next_write_++;
-      writes_[id] = write;
-      machine.OnPosted(link, block, {&checksum, 1}, kPieceBytes, now_);
-      if (post.held) {
-        senders_[session].held.push_back(id);
-      } else {
-        Launch(id);
-      }
+      PostPiece(session, post, block, group * kCacheGroups + post.cache_group);
     }
+  }
+}
+
+void SessionSimulator::PostPiece(uint32_t session,
+                                 const PostBlocks& post,
+                                 uint32_t block,
+                                 uint32_t link) {
+  SenderSession& machine = *senders_[session].machine;
+  std::vector<BlockPair> pairs;
+  if (post.cache_group == kStateGroup) {
+    pairs = PairsOfState(machine.state_blocks(), machine.grant().blocks[kStateGroup]);
+  } else {
+    pairs = {machine.pair(block, post.cache_group)};
+  }
+  Write write;
+  write.session = session;
+  write.key = machine.grant().window_key;
+  write.link = link;
+  write.block = block;
+  for (const BlockPair& pair : pairs) {
+    if (pair.destination != kNoBlock) write.destinations.push_back(CellOf(pair.destination, link));
+    if (pair.source == kNoBlock && post.cache_group == kStateGroup) continue;
+    write.sources.push_back(CellOf(pair.source, link));
+    if (write.sources.back() >= source_.size()) return Violate("a block was read that is not owed");
+    // What is not computed yet has a larger value.
+    write.value = std::max(write.value, source_[write.sources.back()].value);
+  }
+  const uint64_t checksum = write.value;
+  const uint64_t id = next_write_++;
+  writes_[id] = write;
+  machine.OnPosted(link, block, {&checksum, 1}, kPieceBytes, now_);
+  if (post.held) {
+    senders_[session].held.push_back(id);
+  } else {
+    Launch(id);
   }
 }
 
@@ -313,14 +333,18 @@ void SessionSimulator::Land(uint64_t id, bool repeated) {
   if (found == writes_.end()) return;  // taken back before it was read
   const Write write = found->second;
   // A source must not be read after it was released.
-  if (!write.in_network && source_[write.source].owner != write.session) {
-    return Violate("a freed source was read");
+  for (const uint64_t source : write.sources) {
+    if (!write.in_network && source_[source].owner != write.session) {
+      return Violate("a freed source was read");
+    }
   }
   if (!windows_.contains(write.key)) return EndWrite(id, false);
-  Cell& cell = destination_[write.destination];
-  if (cell.owner != write.session) return Violate("a write landed in a released block");
-  cell.value = write.value + (Chance(faults_.corrupt_write) ? 1000000 : 0);
-  const uint64_t checksum = cell.value;
+  const uint64_t checksum = write.value + (Chance(faults_.corrupt_write) ? 1000000 : 0);
+  for (const uint64_t destination : write.destinations) {
+    Cell& cell = destination_[destination];
+    if (cell.owner != write.session) return Violate("a write landed in a released block");
+    cell.value = checksum;
+  }
   PieceArrival arrival;
   arrival.link = write.link;
   arrival.first = write.block;
@@ -406,12 +430,14 @@ void SessionSimulator::Grant(uint32_t session) {
   for (uint32_t link = 0; link < kLinks; ++link) {
     reservation.links.push_back({GroupsOf(link), kPieceBytes});
   }
-  for (uint32_t group = 0; group < kCacheGroups; ++group) {
+  for (uint32_t group = 0; group < kBlockGroups; ++group) {
     std::vector<BlockId>& blocks = reservation.grant.blocks.emplace_back();
     for (uint32_t block = Owed().from(group, session % 4); block < kBlocks; ++block) {
       blocks.push_back(BlockOf(session, block, group));
     }
   }
+  reservation.grant.blocks.push_back(StateOf(session, kTargetState));
+  reservation.state_blocks = kTargetState;
   for (uint32_t i = 0; i < kBlocks * kLinks; ++i) {
     destination_[session * kBlocks * kLinks + i] = {junk_++, session};
   }
@@ -437,13 +463,18 @@ void SessionSimulator::CheckCommitted(uint32_t session) {
   ++committed_;
   if (!committed_sessions_.insert(session).second) return Violate("committed twice");
   const uint32_t cached = receivers_[session].machine->grant().cached_blocks;
+  const auto check = [&](BlockId at, uint32_t block, uint32_t link) {
+    if (destination_[CellOf(at, link)].value == Expected(session, block, link)) return;
+    Violate(fmt::format("session {} committed wrong bytes", session));
+  };
   for (uint32_t link = 0; link < kLinks; ++link) {
     const uint32_t group = GroupsOf(link).cache_group;
+    if (group == kStateGroup) {
+      for (const BlockId block : StateOf(session, kTargetState)) check(block, kBlocks - 1, link);
+      continue;
+    }
     for (uint32_t block = Owed().from(group, cached); block < kBlocks; ++block) {
-      const Cell& cell = destination_[CellOf(BlockOf(session, block, group), link)];
-      if (cell.value != Expected(session, block, link)) {
-        return Violate(fmt::format("session {} committed wrong bytes", session));
-      }
+      check(BlockOf(session, block, group), block, link);
     }
   }
 }

@@ -55,8 +55,14 @@ class SessionSimulator final {
  private:
   static constexpr uint32_t kBlocks = 5;
   static constexpr uint32_t kLayerGroups = 2;
-  static constexpr uint32_t kCacheGroups = 2;  // the second one has a window
+  static constexpr uint32_t kBlockGroups = 2;  // cache groups; the second one has a window
   static constexpr uint32_t kFirstInWindow = 2;
+  static constexpr uint32_t kStateGroup = kBlockGroups;
+  static constexpr uint32_t kCacheGroups = kBlockGroups + 1;
+  // The arena blocks of a state at the sender and at the receiver: those that the cache group
+  // would have for the first blocks of tokens.
+  static constexpr uint32_t kSourceState = 2;
+  static constexpr uint32_t kTargetState = 3;
   static constexpr uint32_t kLinks = kLayerGroups * kCacheGroups;
   static constexpr uint64_t kPieceBytes = 100;
 
@@ -72,8 +78,8 @@ class SessionSimulator final {
     uint32_t block = 0;
     bool in_network = false;  // its sender has crashed
     uint64_t value = 0;
-    uint64_t source = 0;  // index of the cell
-    uint64_t destination = 0;
+    std::vector<uint64_t> sources;  // indices of the cells; more than one of a state
+    std::vector<uint64_t> destinations;
   };
   struct SenderSlot {
     std::unique_ptr<SenderSession> machine;
@@ -106,6 +112,7 @@ class SessionSimulator final {
   void Act(uint32_t session, SenderAction& action);
   void Act(uint32_t session, ReceiverAction& action);
   void Post(uint32_t session, const PostBlocks& post);
+  void PostPiece(uint32_t session, const PostBlocks& post, uint32_t block, uint32_t link);
   void Launch(uint64_t id);
   void Land(uint64_t id, bool repeated);
   void EndWrite(uint64_t id, bool done);
@@ -117,11 +124,18 @@ class SessionSimulator final {
   void CheckCommitted(uint32_t session);
   void Tick();
   uint64_t Expected(uint32_t session, uint32_t block, uint32_t link) const;
-  static OwedBlocks Owed() { return {.count = kBlocks, .first = {0, kFirstInWindow}}; }
+  static OwedBlocks Owed() {
+    return {.count = kBlocks, .first = {0, kFirstInWindow, kBlocks - 1}, .state = true};
+  }
   static LinkGroups GroupsOf(uint32_t link) { return {link / kCacheGroups, link % kCacheGroups}; }
   // The arena block of a session's block of tokens in a cache group, on both sides.
   static BlockId BlockOf(uint32_t session, uint32_t block, uint32_t cache_group) {
     return BlockId((session * kBlocks + block) * kCacheGroups + cache_group);
+  }
+  static std::vector<BlockId> StateOf(uint32_t session, uint32_t blocks) {
+    std::vector<BlockId> state;
+    for (uint32_t i = 0; i < blocks; ++i) state.push_back(BlockOf(session, i, kStateGroup));
+    return state;
   }
   // The cell of the piece of an arena block on `link`.
   static uint64_t CellOf(BlockId block, uint32_t link) {

@@ -151,7 +151,7 @@ class HeldBack {
   // Makes the next layer group ready. Returns the group ranges [first, end) that may now move.
   std::vector<std::pair<uint32_t, uint32_t>> Compute() {
     now_ += milliseconds(100);
-    EXPECT_TRUE(sender_.AddBlocks(0, blocks_, ++computed_, now_).ok());
+    EXPECT_TRUE(sender_.AddBlocks({0, blocks_, ++computed_}, now_).ok());
     return Sent();
   }
   std::vector<std::pair<uint32_t, uint32_t>> Sent() {
@@ -234,7 +234,7 @@ TEST(SenderSession, LacksOnlySealBetweenTheLastWriteAndSeal) {
   grant.blocks = {block};
   sender.OnMessage(grant, now);
   EXPECT_FALSE(sender.lacks_only_seal());  // nothing is computed
-  ASSERT_TRUE(sender.AddBlocks(0, block, 1, now).ok());
+  ASSERT_TRUE(sender.AddBlocks({0, block, 1}, now).ok());
   EXPECT_FALSE(sender.lacks_only_seal());
   const uint64_t checksum = 5;
   sender.OnPosted(0, 0, {&checksum, 1}, 100, now);

@@ -6,8 +6,12 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Transports,
                          SoakTest,
                          testing::Values(SoakTransport{"shm", {}, {}},
-                                         SoakTransport{"tcp", {}, {}}),
-                         [](const auto& param) { return param.param.name; });
+                                         SoakTransport{"tcp", {}, {}},
+                                         SoakTransport{"shm", {}, {}, /*states=*/true},
+                                         SoakTransport{"tcp", {}, {}, /*states=*/true}),
+                         [](const auto& param) {
+                           return param.param.name + (param.param.states ? "_states" : "");
+                         });
 
 }  // namespace
 }  // namespace baton

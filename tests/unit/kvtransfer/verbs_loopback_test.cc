@@ -14,6 +14,7 @@
 
 #include "kvtransfer/verbs/verbs_transport.h"
 #include "tests/conformance/handoff_pair.h"
+#include "tests/conformance/layout_order.h"
 #include "tests/conformance/transport_conformance.h"
 #include "tests/fakes/loopback_verbs.h"
 
@@ -147,6 +148,25 @@ TEST(VerbsHandoffTest, MovesEveryBlockBetweenUnequalShapes) {
     EXPECT_EQ(received.stats.transport, "verbs");
     EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(id))));
   }
+}
+
+TEST(VerbsHandoffTest, MovesAStateBetweenUnequalShapes) {
+  HandoffPair::Options options;
+  options.transport = "verbs";
+  options.make_transport = [](std::string_view) { return On({"loop0", "loop1"}); };
+  options.layout = HybridLayout(6, 4, 8, 4);
+  options.sender_shards = {{0, 6, 0, 1}, {0, 6, 1, 3}};
+  options.receiver_shards = {{0, 2, 0, 4}, {2, 2, 0, 4}, {4, 2, 0, 4}};
+  HandoffPair pair(options);
+  const std::vector<BlockId> source = Blocks(0, 5);
+  const std::vector<BlockId> state =
+      Blocks(7, static_cast<uint32_t>(StateBlocks(options.layout, options.sender_shards)));
+  pair.Send(SessionId(1), source, 2, "x", state);
+  ASSERT_TRUE(pair.received().WaitEnd(SessionId(1)));
+  ASSERT_TRUE(pair.received().Get(SessionId(1)).committed)
+      << pair.received().Get(SessionId(1)).status;
+  EXPECT_TRUE(pair.SameContent(source, pair.granted(SessionId(1))));
+  EXPECT_TRUE(pair.SameState(state, pair.granted_state(SessionId(1))));
 }
 
 }  // namespace

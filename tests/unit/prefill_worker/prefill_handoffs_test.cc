@@ -145,13 +145,47 @@ TEST(PrefillHandoffsTest, ChunksHaveABlockOfEachCacheGroup) {
     std::vector<BlockId> blocks;
     for (uint32_t i = 0; i < 4; ++i) blocks.emplace_back(static_cast<uint32_t>(10 * first) + i);
     all.insert(all.end(), blocks.begin(), blocks.end());
-    handoffs.OnChunk({kKey.first, kKey.second, first, 2, blocks, false}, kNow);
+    handoffs.OnChunk({kKey.first, kKey.second, first, 2, blocks, {}, false}, kNow);
   }
   handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
   const std::vector<PrefillAction> actions = handoffs.TakeActions();
   ASSERT_TRUE(std::holds_alternative<SendBlocks>(actions.back()));
   EXPECT_EQ(std::get<SendBlocks>(actions.back()).blocks, all);
   EXPECT_EQ(std::get<SendBlocks>(actions.back()).first_index, 0u);
+}
+
+// The state comes with the last chunk. A worker that is offered the KV later gets it, too.
+TEST(PrefillHandoffsTest, TheStateGoesWithTheLastBlocks) {
+  const std::vector<BlockId> blocks = {BlockId(1), BlockId(2)};
+  const std::vector<BlockId> state = {BlockId(7), BlockId(5)};
+  for (const bool connected : {true, false}) {
+    PrefillHandoffs handoffs({});
+    ASSERT_TRUE(handoffs.OnDispatch(kRouter, Dispatch(false)).ok());
+    handoffs.OnStarted(kKey, kNow);
+    if (connected) handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
+    const KvChunk last = {.id = kKey.first,
+                          .epoch = kKey.second,
+                          .first_index = 2,
+                          .blocks = blocks,
+                          .state = state,
+                          .last = true};
+    KvChunk first = last;
+    first.first_index = 0;
+    first.state = {};
+    first.last = false;
+    handoffs.OnChunk(first, kNow);
+    handoffs.OnLayers(last, 1);
+    handoffs.OnChunk(last, kNow);
+    if (!connected) handoffs.OnPeerSettled(kFirst, OkStatus(), kNow);
+    std::vector<std::vector<BlockId>> sent;
+    for (const PrefillAction& action : handoffs.TakeActions()) {
+      const auto* send = std::get_if<SendBlocks>(&action);
+      if (send != nullptr) sent.push_back(send->state);
+    }
+    EXPECT_EQ(sent,
+              connected ? (std::vector<std::vector<BlockId>>{{}, state, state})
+                        : (std::vector<std::vector<BlockId>>{state}));
+  }
 }
 
 // The sender needs to know how long the hand-off is worth waiting for.
