@@ -164,13 +164,29 @@ void CpuFamilyOps::Multiply(const Tensor& x, const Tensor& factors) {
 }
 
 void CpuFamilyOps::MulSigmoid(const Tensor& x, const Tensor& gate) {
-  BATON_CHECK(gate.cols == 1 && gate.rows == x.rows, "a gate of [{}][{}]", gate.rows, gate.cols);
-  ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {
-    float power = FloatRow(gate, row)[0];
-    kernels_.exp_sum(&power, 1, -1.0f, 0.0f);
-    const float factor = 1.0f / (1.0f + power);
+  BATON_CHECK((gate.cols == 1 || gate.cols == x.cols) && gate.rows == x.rows,
+              "a gate of [{}][{}] for [{}][{}]",
+              gate.rows,
+              gate.cols,
+              x.rows,
+              x.cols);
+  ForRows(pool_, x.rows, gate.cols == 1 ? x.cols / 4 : x.cols * 4, [&](int64_t row) {
+    constexpr int64_t kPart = 64;
+    std::array<float, kPart> factors;
+    const float* const gates = FloatRow(gate, row);
     float* const values = FloatRow(x, row);
-    for (int64_t i = 0; i < x.cols; ++i) values[i] *= factor;
+    for (int64_t first = 0; first < gate.cols; first += kPart) {
+      const int64_t count = std::min(kPart, gate.cols - first);
+      std::copy_n(gates + first, count, factors.begin());
+      kernels_.exp_sum(factors.data(), count, -1.0f, 0.0f);
+      for (int64_t i = 0; i < count; ++i) {
+        float& factor = factors[static_cast<size_t>(i)];
+        factor = 1.0f / (1.0f + factor);
+        if (gate.cols > 1) values[first + i] *= factor;
+      }
+    }
+    if (gate.cols > 1) return;
+    for (int64_t i = 0; i < x.cols; ++i) values[i] *= factors[0];
   });
 }
 
