@@ -13,6 +13,7 @@
 #include "common/kvcache/layout.h"
 #include "common/model/describe_model.h"
 #include "common/model/open_model.h"
+#include "common/model/state_layers.h"
 
 namespace baton {
 namespace {
@@ -30,14 +31,18 @@ std::string SequencesText(const ModelSpec& spec, int32_t tokens, int32_t memory_
                 .kv_heads = spec.kv_heads,
                 .head_dim = spec.head_dim,
                 .dtype = DType::kF16,
-                .latent_width = spec.latent.width()};
+                .latent_width = spec.latent.width(),
+                .state = StateLayersOf(spec)};
   for (const LayerSpec& layer : spec.layers) kv.windows.push_back(layer.window);
   const KvLayout layout = DenseLayout(kv);
-  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
+  const KvShard whole = WholeModel(layout);
+  const size_t block_bytes = ShardBlockBytes(layout, whole);
   const auto blocks = static_cast<int32_t>(
       std::min<size_t>((size_t{1} << 20) * memory_mib / block_bytes, kMaxArenaBlocks));
-  const KvRoom room(layout.windows(), layout.block_tokens, blocks, /*max_step_tokens=*/1);
-  const int32_t each = room.ByChunksThenDecodes(tokens, 0);
+  std::vector<int32_t> windows = layout.windows();
+  windows.resize(static_cast<size_t>(layout.block_groups()));
+  const KvRoom room(windows, layout.block_tokens, blocks, /*max_step_tokens=*/1);
+  const int32_t each = room.ByChunksThenDecodes(tokens, 0) + StateBlocks(layout, {&whole, 1});
   return fmt::format("{} of {} tokens in {} MiB at 16 bits: {} blocks, {} for each",
                      blocks / each,
                      tokens,
