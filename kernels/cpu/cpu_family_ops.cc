@@ -170,23 +170,29 @@ void CpuFamilyOps::MulSigmoid(const Tensor& x, const Tensor& gate) {
               gate.cols,
               x.rows,
               x.cols);
-  ForRows(pool_, x.rows, gate.cols == 1 ? x.cols / 4 : x.cols * 4, [&](int64_t row) {
+  const auto replace_by_sigmoids = [this](float* gates, int64_t count) {
+    kernels_.exp_sum(gates, count, -1.0f, 0.0f);
+    for (int64_t i = 0; i < count; ++i) gates[i] = 1.0f / (1.0f + gates[i]);
+  };
+  if (gate.cols == 1) {
+    ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {
+      float factor = FloatRow(gate, row)[0];
+      replace_by_sigmoids(&factor, 1);
+      float* const values = FloatRow(x, row);
+      for (int64_t i = 0; i < x.cols; ++i) values[i] *= factor;
+    });
+    return;
+  }
+  ForRows(pool_, x.rows, x.cols * 4, [&](int64_t row) {
     constexpr int64_t kPart = 64;
     std::array<float, kPart> factors;
-    const float* const gates = FloatRow(gate, row);
-    float* const values = FloatRow(x, row);
-    for (int64_t first = 0; first < gate.cols; first += kPart) {
-      const int64_t count = std::min(kPart, gate.cols - first);
-      std::copy_n(gates + first, count, factors.begin());
-      kernels_.exp_sum(factors.data(), count, -1.0f, 0.0f);
-      for (int64_t i = 0; i < count; ++i) {
-        float& factor = factors[static_cast<size_t>(i)];
-        factor = 1.0f / (1.0f + factor);
-        if (gate.cols > 1) values[first + i] *= factor;
-      }
+    for (int64_t first = 0; first < x.cols; first += kPart) {
+      const int64_t count = std::min(kPart, x.cols - first);
+      std::copy_n(FloatRow(gate, row) + first, count, factors.begin());
+      replace_by_sigmoids(factors.data(), count);
+      float* const values = FloatRow(x, row) + first;
+      for (int64_t i = 0; i < count; ++i) values[i] *= factors[static_cast<size_t>(i)];
     }
-    if (gate.cols > 1) return;
-    for (int64_t i = 0; i < x.cols; ++i) values[i] *= factors[0];
   });
 }
 
