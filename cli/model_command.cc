@@ -35,14 +35,11 @@ std::string SequencesText(const ModelSpec& spec, int32_t tokens, int32_t memory_
                 .state = StateLayersOf(spec)};
   for (const LayerSpec& layer : spec.layers) kv.windows.push_back(layer.window);
   const KvLayout layout = DenseLayout(kv);
-  const KvShard whole = WholeModel(layout);
-  const size_t block_bytes = ShardBlockBytes(layout, whole);
+  const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
   const auto blocks = static_cast<int32_t>(
       std::min<size_t>((size_t{1} << 20) * memory_mib / block_bytes, kMaxArenaBlocks));
-  std::vector<int32_t> windows = layout.windows();
-  windows.resize(static_cast<size_t>(layout.block_groups()));
-  const KvRoom room(windows, layout.block_tokens, blocks, /*max_step_tokens=*/1);
-  const int32_t each = room.ByChunksThenDecodes(tokens, 0) + StateBlocks(layout, {&whole, 1});
+  const KvRoom room(layout.windows(), layout.block_tokens, blocks, /*max_step_tokens=*/1);
+  const int32_t each = room.ByChunksThenDecodes(tokens, 0);
   return fmt::format("{} of {} tokens in {} MiB at 16 bits: {} blocks, {} for each",
                      blocks / each,
                      tokens,

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/model/decoder_values.h"
 #include "common/model/delta_net_graph.h"
 #include "common/model/latent_graph.h"
 #include "kernels/graph/fuse_add_norm.h"
@@ -20,43 +20,6 @@ using graph::RowCount;
 using graph::Share;
 using graph::Value;
 using graph::ValueId;
-
-// The values of a decoder by their kind.
-class DecoderValues {
- public:
-  DecoderValues(const ModelSpec& spec, const RankPlan& plan, DType dtype) {
-    const bool gathers = plan.mode == ExchangeMode::kGather;
-    const int64_t head_dim = spec.head_dim;
-    const int64_t q_cols =
-        int64_t{gathers ? spec.heads : plan.heads.q_heads} * spec.output_head_dim();
-    const int64_t qkv_cols = (plan.heads.q_heads + 2 * plan.heads.kv_heads) * head_dim;
-    const auto width = [gathers](int64_t whole, const std::optional<IndexRange>& held) {
-      return !gathers && held ? held->size() : whole;
-    };
-    const int64_t inner = width(spec.intermediate, plan.slice.intermediate);
-    const int64_t shared_inner =
-        width(spec.moe.shared_intermediate, plan.slice.shared_intermediate);
-    residual = {"residual", DType::kF32, RowCount::kStep, spec.hidden};
-    normed = {"normed", dtype, RowCount::kStep, spec.hidden};
-    qkv = {"qkv", dtype, RowCount::kStep, qkv_cols};
-    squares = {"squares", DType::kF32, RowCount::kStep, spec.heads + spec.kv_heads};
-    attention = {"attention", dtype, RowCount::kStep, q_cols};
-    const int64_t gate_cols = int64_t{plan.heads.q_heads} * head_dim;
-    attention_gate = {"attention_gate", dtype, RowCount::kStep, gate_cols};
-    const DeltaNetShape net = gathers ? spec.delta_net : DeltaNetShapeOf(spec, plan);
-    const int64_t net_cols = int64_t{net.value_heads} * net.value_dim;
-    delta_net = {"delta_net", dtype, RowCount::kStep, net_cols};
-    delta = {"delta", dtype, RowCount::kStep, spec.hidden};
-    feed_forward = {"feed_forward", dtype, RowCount::kStep, inner};
-    shared = {"shared", dtype, RowCount::kStep, shared_inner};
-    gate = {"gate", dtype, RowCount::kStep, 1};
-    logits = {"logits", DType::kF32, RowCount::kLogits, spec.vocab};
-    signal = {"signal", DType::kF32, RowCount::kOne, 1};
-  }
-
-  Value residual, normed, qkv, squares, attention, attention_gate, delta_net, delta, feed_forward,
-      shared, gate, logits, signal;
-};
 
 // Builds the graph of one rank's stage, layer by layer.
 class StageBuilder {

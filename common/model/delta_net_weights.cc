@@ -54,7 +54,8 @@ Status LoadDeltaNet(WeightLoader& loader,
                          hidden));
   BATON_ASSIGN_OR_RETURN(
       net.gates,
-      loader.LoadStacked({{id(WeightKind::kDeltaNetGates), of_heads(2 * shape.group())}}, hidden));
+      loader.LoadStacked({{id(WeightKind::kDeltaNetGates), of_heads(int64_t{2} * shape.group())}},
+                         hidden));
   BATON_ASSIGN_OR_RETURN(const std::vector<float> factors,
                          loader.ReadVector({id(WeightKind::kDeltaNetConvolution),
                                             {shape.key_heads * shape.convolution_numbers()}}));

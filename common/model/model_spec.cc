@@ -185,6 +185,12 @@ int32_t ModelSpec::delta_net_layers() const {
   return static_cast<int32_t>(std::ranges::count_if(layers, &LayerSpec::delta_net));
 }
 
+size_t ModelSpec::KvBytesPerToken(size_t number_bytes) const {
+  const int64_t numbers = latent_attention() ? latent.width() : int64_t{2} * kv_heads * head_dim;
+  const int32_t with_kv = layer_count() - delta_net_layers();
+  return static_cast<size_t>(with_kv * numbers) * number_bytes;
+}
+
 size_t ModelSpec::StateBytes() const {
   return static_cast<size_t>(delta_net_layers() * delta_net.state_numbers()) * sizeof(float);
 }

@@ -117,11 +117,7 @@ struct ModelSpec {
   int32_t sliding_window() const;
   HeadShape head_shape() const { return {heads, kv_heads, head_dim}; }
   // Bytes of KV per token when one number takes `number_bytes` bytes.
-  size_t KvBytesPerToken(size_t number_bytes) const {
-    const int64_t numbers = latent_attention() ? latent.width() : int64_t{2} * kv_heads * head_dim;
-    const int32_t kept = layer_count() - delta_net_layers();
-    return static_cast<size_t>(kept * numbers) * number_bytes;
-  }
+  size_t KvBytesPerToken(size_t number_bytes) const;
   // Bytes of the state of a sequence; 0: no layer has a state.
   size_t StateBytes() const;
 
