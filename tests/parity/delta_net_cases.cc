@@ -60,10 +60,10 @@ void CheckChains(Ops& ops, const Tolerance&) {
   DeltaNetRun run(ops, kShapes[0], 2, kRows);
   const std::vector<Part> apart[] = {{{0, 5}, {1, 4}}, {{0, 1}}, {{0, 1}, {1, 1}}, {{0, 3}}};
   std::vector<float> first, second;
-  const size_t columns = static_cast<size_t>(kShapes[0].value_heads * kShapes[0].value_dim);
+  const int64_t columns = int64_t{kShapes[0].value_heads} * kShapes[0].value_dim;
   for (const std::vector<Part>& parts : apart) {
     const std::vector<float> got = run.Step(parts);
-    const auto middle = got.begin() + static_cast<int64_t>(columns) * parts[0].rows;
+    const auto middle = got.begin() + columns * parts[0].rows;
     first.insert(first.end(), got.begin(), middle);
     second.insert(second.end(), middle, got.end());
   }
@@ -76,7 +76,7 @@ void CheckChains(Ops& ops, const Tolerance&) {
   auto next = got.begin();
   for (const Part& part : together) {
     auto& to = part.sequence == 0 ? of_first : of_second;
-    const auto end = next + static_cast<int64_t>(columns) * part.rows;
+    const auto end = next + columns * part.rows;
     to.insert(to.end(), next, end);
     next = end;
   }
@@ -89,7 +89,7 @@ void CheckChains(Ops& ops, const Tolerance&) {
 // A row that is in its state already has the same outputs once more, and changes nothing.
 void CheckRowsInTheirState(Ops& ops, const Tolerance&) {
   for (const DeltaNetShape& shape : kShapes) {
-    const auto columns = static_cast<int64_t>(shape.value_heads * shape.value_dim);
+    const auto columns = int64_t{shape.value_heads} * shape.value_dim;
     for (const int32_t rows : {1, 2, 4, 9}) {
       DeltaNetRun run(ops, shape, 1, kRows);
       const DeltaNetRun::Part part = {0, rows};

@@ -199,8 +199,9 @@ std::vector<double> DeltaNetRun::Convolved(
 std::vector<double> DeltaNetRun::ExpectedOf(const Sequence& sequence, int32_t value_head) const {
   const auto key_dim = static_cast<size_t>(shape_.key_dim);
   const auto value_dim = static_cast<size_t>(shape_.value_dim);
-  const int32_t key_head = value_head / shape_.group();
-  const int32_t of_group = value_head % shape_.group();
+  const int32_t group = shape_.value_heads / shape_.key_heads;
+  const int32_t key_head = value_head / group;
+  const int32_t of_group = value_head % group;
   std::vector<double> state(key_dim * value_dim, 0.0);
   std::vector<double> outputs;
   for (int32_t row = 0; row < rows_; ++row) {
@@ -210,12 +211,12 @@ std::vector<double> DeltaNetRun::ExpectedOf(const Sequence& sequence, int32_t va
     const auto v = Convolved(sequence, row, key_head, 2 * shape_.key_dim + first, shape_.value_dim);
     Normalise(q, 1 / std::sqrt(static_cast<double>(shape_.key_dim)));
     Normalise(k, 1);
-    const float* const gates = &sequence.gates[static_cast<size_t>(
-        (int64_t{row} * shape_.key_heads + key_head) * 2 * shape_.group())];
+    const int64_t of_row = int64_t{row} * shape_.key_heads + key_head;
+    const float* const gates = sequence.gates.data() + of_row * 2 * group;
     const auto head = static_cast<size_t>(value_head);
     const double beta = 1 / (1 + std::exp(-double{gates[of_group]}));
     const double time =
-        std::log1p(std::exp(double{gates[shape_.group() + of_group]} + double{time_bias_[head]}));
+        std::log1p(std::exp(double{gates[group + of_group]} + double{time_bias_[head]}));
     const double decay = std::exp(-std::exp(double{decay_[head]}) * time);
     std::vector<double> out(value_dim, 0.0);
     for (size_t j = 0; j < value_dim; ++j) {
