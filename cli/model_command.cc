@@ -13,6 +13,7 @@
 #include "common/kvcache/layout.h"
 #include "common/model/describe_model.h"
 #include "common/model/open_model.h"
+#include "common/model/state_layers.h"
 
 namespace baton {
 namespace {
@@ -30,7 +31,8 @@ std::string SequencesText(const ModelSpec& spec, int32_t tokens, int32_t memory_
                 .kv_heads = spec.kv_heads,
                 .head_dim = spec.head_dim,
                 .dtype = DType::kF16,
-                .latent_width = spec.latent.width()};
+                .latent_width = spec.latent.width(),
+                .state = StateLayersOf(spec)};
   for (const LayerSpec& layer : spec.layers) kv.windows.push_back(layer.window);
   const KvLayout layout = DenseLayout(kv);
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));

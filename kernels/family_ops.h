@@ -41,7 +41,7 @@ class FamilyOps {
   virtual void Multiply(const Tensor& x, const Tensor& factors) = 0;
   // x = cap · tanh(x / cap).
   virtual void SoftCap(const Tensor& x, float cap) = 0;
-  // x *= sigmoid(gate), where each row has one gate.
+  // x *= sigmoid(gate), where each row has one gate, or one for each number.
   virtual void MulSigmoid(const Tensor& x, const Tensor& gate) = 0;
 
   // The RMS norm of all heads of q together, and of k. It takes two ops, because ranks hold some

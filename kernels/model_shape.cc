@@ -26,6 +26,10 @@ std::string_view Describe(OpVariant variant) {
       return "layers without input norms";
     case OpVariant::kLatentAttention:
       return "multi-head latent attention";
+    case OpVariant::kDeltaNet:
+      return "gated delta nets";
+    case OpVariant::kAttentionGate:
+      return "a gate of attention";
     case OpVariant::kRouting:
       return "a router with sigmoid scores, a selection bias, groups or a scale";
     case OpVariant::kAttentionSinks:

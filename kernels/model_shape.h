@@ -22,6 +22,8 @@ enum class OpVariant : uint8_t {
   kHeadNormAfterRope,  // RopeArgs::norm_after_rope
   kResidualGemm,       // GEMMs of the residual itself, in layers without input norms
   kLatentAttention,    // LatentOps
+  kDeltaNet,           // DeltaNetOps, and states (KvNeeds::states)
+  kAttentionGate,      // FamilyOps::MulSigmoid with a gate for each number
   kRouting,            // any member of RouterArgs but the default
   kAttentionSinks,     // AttentionArgs::sinks
   kSoftCap,            // AttentionArgs::cap, FamilyOps::SoftCap

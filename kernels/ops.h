@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "kernels/delta_net_ops.h"
 #include "kernels/device.h"
 #include "kernels/exchange.h"
 #include "kernels/expert_args.h"
@@ -105,6 +106,8 @@ class Ops {
   virtual FamilyOps* family_ops() { return nullptr; }
   // The ops of multi-head latent attention; null when the backend has none of them.
   virtual LatentOps* latent_ops() { return nullptr; }
+  // The ops of gated delta nets; null when the backend has none of them.
+  virtual DeltaNetOps* delta_net_ops() { return nullptr; }
 
   // Loads a weight. Several parts are stacked along their rows (q, k and v become one matrix).
   // Parts may have different types, but must have the same columns (HostMatrix::SameColumns). The

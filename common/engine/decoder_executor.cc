@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/log/log.h"
+#include "common/model/state_layers.h"
 
 namespace baton {
 namespace {
@@ -62,6 +63,7 @@ ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
           .windows = WindowsOf(spec, needs.cache_groups),
           .k_dim_major = needs.k_dim_major,
           .latent_width = spec.latent.width(),
+          .state = StateLayersOf(spec),
           .fp8_kv = decoder.limits().fp8_kv,
           .fingerprint = decoder.fingerprint()};
 }

@@ -78,6 +78,9 @@ struct LayerSpec {
   int32_t window = 0;  // sliding attention window in tokens; 0 = full attention
   bool moe = false;    // experts instead of one feed-forward network
   bool rotary = true;  // q and k are rotated
+  // A gated delta net (ModelSpec::delta_net) in place of attention. The layer keeps a state for
+  // each sequence in place of KV.
+  bool delta_net = false;
 };
 
 }  // namespace baton

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/model/decoder_values.h"
+#include "common/model/delta_net_graph.h"
 #include "common/model/latent_graph.h"
 #include "kernels/graph/fuse_add_norm.h"
 #include "kernels/graph/place_exchanges.h"
@@ -19,38 +20,6 @@ using graph::RowCount;
 using graph::Share;
 using graph::Value;
 using graph::ValueId;
-
-// The values of a decoder by their kind.
-class DecoderValues {
- public:
-  DecoderValues(const ModelSpec& spec, const RankPlan& plan, DType dtype) {
-    const bool gathers = plan.mode == ExchangeMode::kGather;
-    const int64_t head_dim = spec.head_dim;
-    const int64_t q_cols =
-        int64_t{gathers ? spec.heads : plan.heads.q_heads} * spec.output_head_dim();
-    const int64_t qkv_cols = (plan.heads.q_heads + 2 * plan.heads.kv_heads) * head_dim;
-    const auto width = [gathers](int64_t whole, const std::optional<IndexRange>& held) {
-      return !gathers && held ? held->size() : whole;
-    };
-    const int64_t inner = width(spec.intermediate, plan.slice.intermediate);
-    const int64_t shared_inner =
-        width(spec.moe.shared_intermediate, plan.slice.shared_intermediate);
-    residual = {"residual", DType::kF32, RowCount::kStep, spec.hidden};
-    normed = {"normed", dtype, RowCount::kStep, spec.hidden};
-    qkv = {"qkv", dtype, RowCount::kStep, qkv_cols};
-    squares = {"squares", DType::kF32, RowCount::kStep, spec.heads + spec.kv_heads};
-    attention = {"attention", dtype, RowCount::kStep, q_cols};
-    delta = {"delta", dtype, RowCount::kStep, spec.hidden};
-    feed_forward = {"feed_forward", dtype, RowCount::kStep, inner};
-    shared = {"shared", dtype, RowCount::kStep, shared_inner};
-    gate = {"gate", dtype, RowCount::kStep, 1};
-    logits = {"logits", DType::kF32, RowCount::kLogits, spec.vocab};
-    signal = {"signal", DType::kF32, RowCount::kOne, 1};
-  }
-
-  Value residual, normed, qkv, squares, attention, delta, feed_forward, shared, gate, logits,
-      signal;
-};
 
 // Builds the graph of one rank's stage, layer by layer.
 class StageBuilder {
@@ -65,16 +34,17 @@ class StageBuilder {
         weights_(weights),
         values_(values),
         logits_(logits),
-        latent_(spec, plan, weights.rope, values.qkv.dtype) {}
+        latent_(spec, plan, weights.rope, values.qkv.dtype),
+        delta_net_(spec, plan, values.qkv.dtype) {}
 
   graph::StepGraph Build() {
     Enter();
     const auto layers = static_cast<int32_t>(plan_.layers.size());
     for (int32_t layer = 0; layer < layers; ++layer) {
-      const ValueId qkv = spec_.latent_attention() ? WriteLatents(layer) : WriteKv(layer);
+      const ValueId input = WriteCache(layer);
       const bool last = plan_.last_stage() && layer + 1 == layers;
       if (last && !logits_) break;
-      FinishLayer(layer, Attend(layer, qkv, last));
+      FinishLayer(layer, Attend(layer, input, last));
     }
     Leave();
     if (plan_.tensor_parallel()) graph::PlaceExchanges(graph_);
@@ -88,6 +58,9 @@ class StageBuilder {
 
   // The layer's number in the model.
   int32_t NumberOf(int32_t layer) const { return static_cast<int32_t>(plan_.layers.begin) + layer; }
+  const LayerSpec& SpecOf(int32_t layer) const {
+    return spec_.layers[static_cast<size_t>(NumberOf(layer))];
+  }
 
   ValueId New(Value value, Share share = graph::Whole{}) {
     value.rows = rows_;
@@ -153,6 +126,21 @@ class StageBuilder {
     residual_ = scaled;
   }
 
+  // Writes what the layer keeps of every row. Returns the input of Attend.
+  ValueId WriteCache(int32_t layer) {
+    if (SpecOf(layer).delta_net) return RunDeltaNet(layer);
+    return spec_.latent_attention() ? WriteLatents(layer) : WriteKv(layer);
+  }
+
+  // Updates the states with all rows. Returns the outputs of the heads.
+  ValueId RunDeltaNet(int32_t layer) {
+    const DeltaNetWeights& weights = weights_.layers[static_cast<size_t>(layer)].delta_net;
+    const ValueId out = New(values_.delta_net, Gathered(plan_.ends.delta_net));
+    delta_net_.Append(normed_, weights, layer, out, graph_);
+    graph_.Append(graph::KvWrittenOp{NumberOf(layer)});
+    return out;
+  }
+
   // Computes q, k and v of every row and writes k and v into the KV cache. Returns q, k and v.
   ValueId WriteKv(int32_t layer) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
@@ -160,7 +148,7 @@ class StageBuilder {
     graph_.Append(graph::MatMulOp{
         .x = normed_, .weight = weights.qkv.get(), .bias = weights.qkv_bias.get(), .out = qkv});
     if (weights.qk_norm != nullptr) qkv = NormQk(qkv, *weights.qk_norm);
-    const LayerSpec& spec = spec_.layers[static_cast<size_t>(NumberOf(layer))];
+    const LayerSpec& spec = SpecOf(layer);
     const RopeWeights& rope = weights_.RopeOf(spec);
     const Vector* const frequencies = spec.rotary ? rope.inverse_frequencies.get() : nullptr;
     const ValueId rotated = New(values_.qkv);
@@ -230,11 +218,7 @@ class StageBuilder {
   ValueId AttendLatents(int32_t layer, ValueId x, bool last) {
     const LatentWeights& weights = weights_.layers[static_cast<size_t>(layer)].latent;
     ValueId means = latent_.AppendAttention(x, weights, {.layer = layer, .last = last}, graph_);
-    if (last) {
-      rows_ = RowCount::kLogits;
-      means = GatherRows(means, graph_.value(means));
-      residual_ = GatherRows(residual_, values_.residual);
-    }
+    if (last) means = KeepLogitRows(means);
     const ValueId out = New(values_.attention, Gathered(plan_.ends.attention));
     latent_.AppendValues(means, weights, out, graph_);
     return out;
@@ -242,6 +226,7 @@ class StageBuilder {
 
   // Attention of all rows. After the attention of the last layer, the step has only logit rows.
   ValueId Attend(int32_t layer, ValueId qkv, bool last) {
+    if (SpecOf(layer).delta_net) return last ? KeepLogitRows(qkv) : qkv;
     if (spec_.latent_attention()) return AttendLatents(layer, qkv, last);
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     const ValueId attention = New(values_.attention, Gathered(plan_.ends.attention));
@@ -252,18 +237,35 @@ class StageBuilder {
                  .scale = spec_.attention_scale != 0
                               ? spec_.attention_scale
                               : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
-                 .window = spec_.layers[static_cast<size_t>(NumberOf(layer))].window,
+                 .window = SpecOf(layer).window,
                  .kv_scales = weights.kv_scales.get(),
                  .sinks = weights.sinks.get(),
                  .cap = spec_.attention_cap,
                  .only_logit_rows = last},
         .out = attention});
-    if (!last) return attention;
+    const ValueId rows = last ? KeepLogitRows(attention) : attention;
+    return weights.attention_gate != nullptr ? GateAttention(rows, *weights.attention_gate) : rows;
+  }
+
+  // From here on, the step has only logit rows. Returns those of x.
+  ValueId KeepLogitRows(ValueId x) {
     rows_ = RowCount::kLogits;
-    const ValueId rows = GatherRows(attention, values_.attention, Gathered(plan_.ends.attention));
+    const Value kind = graph_.value(x);
+    const ValueId rows = GatherRows(x, kind, kind.share);
     residual_ = GatherRows(residual_, values_.residual);
-    if (spec_.residual == ResidualForm::kParallel) normed_ = GatherRows(normed_, values_.normed);
+    if (spec_.residual == ResidualForm::kParallel || spec_.attention_gate) {
+      normed_ = GatherRows(normed_, values_.normed);
+    }
     return rows;
+  }
+
+  // Multiplies attention by a sigmoid of the projected input of the layer.
+  ValueId GateAttention(ValueId attention, const Matrix& weight) {
+    const ValueId gate = New(values_.attention_gate);
+    graph_.Append(graph::MatMulOp{.x = normed_, .weight = &weight, .out = gate});
+    const ValueId gated = graph_.Add(graph_.value(attention));
+    graph_.Append(graph::SigmoidGateOp{.x = attention, .gate = gate, .out = gated});
+    return gated;
   }
 
   ValueId GatherRows(ValueId x, const Value& kind, Share share = graph::Whole{}) {
@@ -304,7 +306,7 @@ class StageBuilder {
   void AddFeedForward(int32_t layer, ValueId input) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     const Vector* const post_norm = weights.feed_forward_post_norm.get();
-    if (!spec_.layers[static_cast<size_t>(NumberOf(layer))].moe) {
+    if (!SpecOf(layer).moe) {
       const ValueId inner = New(values_.feed_forward, Gathered(plan_.ends.feed_forward));
       const ValueId computed =
           weights.gate != nullptr
@@ -419,6 +421,7 @@ class StageBuilder {
   const DecoderValues& values_;
   const bool logits_;
   const LatentGraph latent_;
+  const DeltaNetGraph delta_net_;
 
   graph::StepGraph graph_;
   RowCount rows_ = RowCount::kStep;  // of new values

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/model/delta_net_weights.h"
 #include "common/model/latent_weights.h"
 #include "common/model/weight_loader.h"
 #include "common/model/weights_hash.h"
@@ -41,6 +42,10 @@ Status LoadQkv(WeightLoader& loader,
         to.qk_norm,
         loader.LoadVectors({{id(WeightKind::kQueryNorm), q}, {id(WeightKind::kKeyNorm), kv}}));
   }
+  if (spec.attention_gate) {
+    BATON_ASSIGN_OR_RETURN(to.attention_gate,
+                           loader.LoadStacked({{id(WeightKind::kQueryGate), q}}, hidden));
+  }
   if (spec.attention_sinks) {
     BATON_ASSIGN_OR_RETURN(
         to.sinks,
@@ -54,6 +59,7 @@ Status LoadAttention(WeightLoader& loader,
                      const DecoderSlice& slice,
                      int32_t layer,
                      LayerWeights& to) {
+  if (spec.layers[layer].delta_net) return LoadDeltaNet(loader, spec, slice, layer, to);
   if (spec.latent_attention()) {
     BATON_RETURN_IF_ERROR(LoadLatent(loader, spec, slice, layer, to.latent));
   } else {

@@ -27,6 +27,16 @@ struct LatentWeights {
   std::vector<std::unique_ptr<Matrix>> values;  // by head: LatentValueArgs::values
 };
 
+// Packed weights of a gated delta net (DeltaNetArgs), of the loaded key heads.
+struct DeltaNetWeights {
+  std::unique_ptr<Matrix> input;  // [key heads · DeltaNetShape::input_columns()][hidden]
+  std::unique_ptr<Matrix> gates;  // [2 · value heads][hidden]
+  std::unique_ptr<Vector> convolution;
+  std::unique_ptr<Vector> decay;
+  std::unique_ptr<Vector> time_bias;
+  std::unique_ptr<Vector> norm;
+};
+
 // Packed weights of one transformer layer. Dense layers have gate_up and down; MoE layers have the
 // router and the expert fields. Norms, biases and all else that the model does not have are null.
 // The norms of the residual have the weight, and behind it the bias, if any. In shapes,
@@ -42,7 +52,9 @@ struct LayerWeights {
   std::unique_ptr<Vector> qk_norm;           // [q | k] of all heads: kProjection, kHeadLayer
   std::unique_ptr<Vector> sinks;             // [heads]
   LatentWeights latent;                      // in place of qkv
+  DeltaNetWeights delta_net;                 // in place of all of attention but its output
   std::unique_ptr<Vector> kv_scales;         // for an FP8 KV cache (kv_scales.h)
+  std::unique_ptr<Matrix> attention_gate;    // [heads · head_dim][hidden]
   std::unique_ptr<Matrix> attention_output;  // [hidden][heads · output_head_dim()]
   std::unique_ptr<Vector> attention_output_bias;
   std::unique_ptr<Vector> attention_post_norm;

@@ -43,6 +43,10 @@ std::string AttentionText(const ModelSpec& spec) {
   if (spec.qk_norm > QkNorm::kHead) text += fmt::format(" ({})", Name(spec.qk_norm));
   if (spec.qkv_bias) text += spec.latent_attention() ? ", biases" : ", q, k and v biases";
   if (spec.o_bias) text += ", output bias";
+  if (spec.attention_gate) text += ", output gate";
+  if (spec.delta_net_layers() > 0) {
+    text += fmt::format(", in {} layers", spec.layer_count() - spec.delta_net_layers());
+  }
   const auto sliding = std::count_if(
       spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) { return l.window > 0; });
   if (sliding > 0) {
@@ -54,6 +58,17 @@ std::string AttentionText(const ModelSpec& spec) {
       spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) { return !l.rotary; });
   if (still > 0) text += fmt::format(", no rope in {} layers", still);
   return text;
+}
+
+std::string DeltaNetText(const ModelSpec& spec) {
+  const DeltaNetShape& net = spec.delta_net;
+  return fmt::format("in {} layers, {} key heads of {}, {} value heads of {}, convolution of {}",
+                     spec.delta_net_layers(),
+                     net.key_heads,
+                     net.key_dim,
+                     net.value_heads,
+                     net.value_dim,
+                     net.kernel);
 }
 
 std::string RopeText(const RopeSpec& rope) {
@@ -227,6 +242,7 @@ ModelDescription DescribeModel(const OpenedModel& model) {
     lines.push_back({"blocks", blocks});
   }
   lines.push_back({"attention", AttentionText(spec)});
+  if (spec.delta_net_layers() > 0) lines.push_back({"gated delta nets", DeltaNetText(spec)});
   lines.push_back({"feed-forward", FeedForwardText(spec)});
   lines.push_back(
       {"vocabulary",
@@ -240,6 +256,9 @@ ModelDescription DescribeModel(const OpenedModel& model) {
                                spec.KvBytesPerToken(2),
                                spec.KvBytesPerToken(4),
                                spec.latent_attention() ? ", on each tensor-parallel rank" : "")});
+  if (spec.StateBytes() > 0) {
+    lines.push_back({"state per sequence", fmt::format("{} bytes", spec.StateBytes())});
+  }
   const bool has_windows =
       std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.window > 0; });
   if (has_windows) lines.push_back({"KV at 16 bits", WindowsText(spec)});

@@ -224,6 +224,11 @@ StatusOr<FileWeights::Found> FileWeights::FindVector(const WeightId& id, int64_t
       tensor.shape[0] == size / tensor.shape[1] && size % tensor.shape[1] == 0) {
     return found;
   }
+  // The factors of a convolution of channels by themselves are [channels][1][kernel].
+  if (id.kind == WeightKind::kDeltaNetConvolution && tensor.shape.size() == 3 &&
+      tensor.shape[1] == 1 && tensor.shape[0] * tensor.shape[2] == size) {
+    return found;
+  }
   return InvalidArgument("{}: tensor {} has shape {}; expected [{}]{}",
                          tensor.file,
                          tensor.name,

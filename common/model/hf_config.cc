@@ -10,6 +10,7 @@
 #include "common/base/mapped_file.h"
 #include "common/kvcache/layout.h"
 #include "common/model/config_fields.h"
+#include "common/model/hf_delta_net.h"
 #include "common/model/hf_experts.h"
 #include "common/model/hf_families.h"
 #include "common/model/hf_latent.h"
@@ -97,7 +98,8 @@ Status RefuseWhatWeLack(ModelFamily family, JsonFields& fields) {
   for (const std::string_view key :
        {"quantization_config", "shared_expert_intermediate_size", "num_shared_experts"}) {
     const bool shared = key == "shared_expert_intermediate_size";
-    if (!fields.Has(key) || (shared && family == ModelFamily::kQwen2Moe)) continue;
+    const bool has_shared = family == ModelFamily::kQwen2Moe || family == ModelFamily::kQwen3Next;
+    if (!fields.Has(key) || (shared && has_shared)) continue;
     return MakeStatus(StatusCode::kUnimplemented, "{}: {} is not supported", fields.file(), key);
   }
   if (IsGemma(family)) BATON_RETURN_IF_ERROR(RefuseOfGemma(family, fields));
@@ -362,7 +364,8 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   if (HasLatentAttention(spec.family)) BATON_RETURN_IF_ERROR(ReadLatent(fields, spec));
   BATON_RETURN_IF_ERROR(ReadRope(family, fields, spec));
   if (HasLatentAttention(spec.family)) BATON_RETURN_IF_ERROR(ReadLatentRope(fields, spec));
-  BATON_RETURN_IF_ERROR(ReadWindows(fields, spec));
+  BATON_RETURN_IF_ERROR(HasDeltaNets(spec.family) ? ReadDeltaNets(fields, spec)
+                                                  : ReadWindows(fields, spec));
   BATON_RETURN_IF_ERROR(ReadRotaryLayers(fields, spec));
   if (HasExperts(spec.family)) BATON_RETURN_IF_ERROR(ReadExperts(fields, spec));
   return spec;

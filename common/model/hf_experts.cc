@@ -52,13 +52,15 @@ Status ReadMiniMax(JsonFields& fields, ModelSpec& spec) {
   return fields.status();
 }
 
-// Qwen 2 and 3: some layers have experts, beside which Qwen 2 has a shared one with a gate.
+// Qwen 2, 3 and 3-Next: some layers have experts. Qwen 2 and 3-Next have a shared one beside them,
+// with a gate.
 Status ReadQwen(JsonFields& fields, ModelSpec& spec) {
   spec.moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
-  spec.moe.normalize = fields.BoolOr("norm_topk_prob", false);
-  if (spec.family == ModelFamily::kQwen2Moe) {
-    spec.moe.shared_intermediate =
-        fields.IntOr("shared_expert_intermediate_size", 5632, 1, ModelSpec::kMaxIntermediate);
+  const bool next = spec.family == ModelFamily::kQwen3Next;
+  spec.moe.normalize = fields.BoolOr("norm_topk_prob", next);
+  if (next || spec.family == ModelFamily::kQwen2Moe) {
+    spec.moe.shared_intermediate = fields.IntOr(
+        "shared_expert_intermediate_size", next ? 512 : 5632, 1, ModelSpec::kMaxIntermediate);
     spec.moe.shared_gate = true;
   }
   const int32_t step = fields.IntOr("decoder_sparse_step", 1, 1, kMaxLayers);
@@ -184,6 +186,7 @@ bool HasExperts(ModelFamily family) {
     case ModelFamily::kGraniteMoe:
     case ModelFamily::kQwen2Moe:
     case ModelFamily::kQwen3Moe:
+    case ModelFamily::kQwen3Next:
     case ModelFamily::kDots1:
     case ModelFamily::kGlm4Moe:
     case ModelFamily::kMiniMaxM2:
@@ -204,6 +207,7 @@ Status ReadExperts(JsonFields& fields, ModelSpec& spec) {
       return ReadMiniMax(fields, spec);
     case ModelFamily::kQwen2Moe:
     case ModelFamily::kQwen3Moe:
+    case ModelFamily::kQwen3Next:
       return ReadQwen(fields, spec);
     case ModelFamily::kDots1:
     case ModelFamily::kGlm4Moe:

@@ -189,6 +189,11 @@ constexpr HfFamily kFamilies[] = {
      .pairing = RopePairing::kAdjacent,
      .head_dim = 64,
      .family = kDeepSeekV3},
+    {.architecture = "Qwen3NextForCausalLM",
+     .rotated = 0.25,
+     .head_dim = 256,
+     .family = kQwen3Next,
+     .qk_norm = QkNorm::kHead},
 };
 
 }  // namespace

@@ -40,6 +40,7 @@ enum class ModelFamily : uint8_t {
   kGemma2,
   kDeepSeekV2,
   kDeepSeekV3,
+  kQwen3Next,
 };
 
 // The name in config.json (model_type), for example "llama" or "qwen3_moe".

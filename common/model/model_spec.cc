@@ -121,6 +121,39 @@ void CheckLatent(const ModelSpec& spec, SpecChecker& check) {
   check.Range("numbers of a token in the KV cache", latent.width(), 1, kMaxPlaneDim);
 }
 
+void CheckDeltaNet(const ModelSpec& spec, SpecChecker& check) {
+  constexpr int32_t kMaxKernel = 64;
+  const DeltaNetShape& net = spec.delta_net;
+  check.Range("number of key heads of delta nets", net.key_heads, 1, ModelSpec::kMaxHeads);
+  check.Range("number of value heads of delta nets", net.value_heads, 1, ModelSpec::kMaxHeads);
+  check.Range("key dimension of delta nets", net.key_dim, 1, ModelSpec::kMaxHeadDim);
+  check.Range("value dimension of delta nets", net.value_dim, 1, ModelSpec::kMaxHeadDim);
+  check.Range("convolution kernel of delta nets", net.kernel, 1, kMaxKernel);
+  check.Require(net.key_heads > 0 && net.value_heads % net.key_heads == 0,
+                "number of value heads of delta nets {} must be a multiple of the number of key "
+                "heads {}",
+                net.value_heads,
+                net.key_heads);
+  check.Require(spec.kv_heads > 0 && net.key_heads % spec.kv_heads == 0,
+                "number of key heads of delta nets {} must be a multiple of the number of KV heads "
+                "{}: ranks divide both alike",
+                net.key_heads,
+                spec.kv_heads);
+  check.Require(spec.delta_net_layers() < spec.layer_count(),
+                "all {} layers have a delta net; at least one must have attention",
+                spec.layer_count());
+  check.Require(
+      spec.sliding_window() == 0 &&
+          std::ranges::none_of(spec.layers, [](const LayerSpec& l) { return l.window > 0; }),
+      "layers have sliding windows; beside delta nets there must be none");
+  if (!check.status().ok()) return;
+  const int64_t heads = net.key_heads / spec.kv_heads;
+  check.Range("numbers of the state of a KV head",
+              heads * std::max(net.matrix_numbers(), net.convolution_numbers()),
+              1,
+              kMaxStateDim);
+}
+
 }  // namespace
 
 std::string_view Name(RopeScaling scaling) {
@@ -148,6 +181,20 @@ int32_t ModelSpec::sliding_window() const {
   return largest;
 }
 
+int32_t ModelSpec::delta_net_layers() const {
+  return static_cast<int32_t>(std::ranges::count_if(layers, &LayerSpec::delta_net));
+}
+
+size_t ModelSpec::KvBytesPerToken(size_t number_bytes) const {
+  const int64_t numbers = latent_attention() ? latent.width() : int64_t{2} * kv_heads * head_dim;
+  const int32_t with_kv = layer_count() - delta_net_layers();
+  return static_cast<size_t>(with_kv * numbers) * number_bytes;
+}
+
+size_t ModelSpec::StateBytes() const {
+  return static_cast<size_t>(delta_net_layers() * delta_net.state_numbers()) * sizeof(float);
+}
+
 Status ModelSpec::Validate(std::string_view file) const {
   SpecChecker check(file);
   check.Range("number of layers", static_cast<int64_t>(layers.size()), 1, kMaxLayers);
@@ -165,6 +212,7 @@ Status ModelSpec::Validate(std::string_view file) const {
   check.Require(
       norm_epsilon > 0 && norm_epsilon < 1, "norm epsilon {} must be in (0, 1)", norm_epsilon);
   if (latent_attention()) CheckLatent(*this, check);
+  if (delta_net_layers() > 0) CheckDeltaNet(*this, check);
   CheckRope(rope, head_dim, check);
   if (window_rope) CheckRope(*window_rope, head_dim, check);
 
@@ -246,6 +294,16 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
                      latent.nope_dim,
                      latent.rope_dim,
                      latent.value_dim));
+  const DeltaNetShape& net = spec.delta_net;
+  add_if(net.key_heads > 0,
+         "delta_net",
+         fmt::format("keys {} of {} values {} of {} kernel {}",
+                     net.key_heads,
+                     net.key_dim,
+                     net.value_heads,
+                     net.value_dim,
+                     net.kernel));
+  add_if(spec.attention_gate, "attention_gate", true);
   const MoeSpec& moe = spec.moe;
   add_if(moe.score == RouterScore::kSigmoid, "moe.score", "sigmoid");
   add_if(moe.selection_bias, "moe.selection_bias", true);
@@ -292,8 +350,11 @@ std::string ModelSpec::ToString() const {
   add("moe.normalize", moe.normalize);
   for (const LayerSpec& layer : layers) {
     add("layer",
-        fmt::format(
-            "window {} moe {}{}", layer.window, layer.moe, layer.rotary ? "" : " without rope"));
+        fmt::format("window {} moe {}{}{}",
+                    layer.window,
+                    layer.moe,
+                    layer.rotary ? "" : " without rope",
+                    layer.delta_net ? " delta_net" : ""));
   }
   return text;
 }

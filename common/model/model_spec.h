@@ -72,6 +72,8 @@ struct ModelSpec {
   QkNorm qk_norm = QkNorm::kNone;
   // With a rank: head_dim is that of q and k, and kv_heads is `heads`.
   LatentSpec latent = {};
+  DeltaNetShape delta_net = {};  // of the layers that have one; without key heads: none
+  bool attention_gate = false;  // attention is multiplied by a sigmoid of a projection of its input
   FeedForward feed_forward = FeedForward::kSiluGated;
   float embedding_scale = 1;     // multiplies embeddings
   float residual_scale = 1;      // multiplies what attention and the feed-forward network add
@@ -94,6 +96,8 @@ struct ModelSpec {
   std::optional<TokenId> bos;
 
   bool latent_attention() const { return latent.rank > 0; }
+  // The number of layers with a gated delta net.
+  int32_t delta_net_layers() const;
   // Numbers of a head that attention yields.
   int32_t output_head_dim() const { return latent_attention() ? latent.value_dim : head_dim; }
   bool input_norms() const { return residual != ResidualForm::kPostNorm; }
@@ -113,10 +117,9 @@ struct ModelSpec {
   int32_t sliding_window() const;
   HeadShape head_shape() const { return {heads, kv_heads, head_dim}; }
   // Bytes of KV per token when one number takes `number_bytes` bytes.
-  size_t KvBytesPerToken(size_t number_bytes) const {
-    const int64_t numbers = latent_attention() ? latent.width() : int64_t{2} * kv_heads * head_dim;
-    return layers.size() * static_cast<size_t>(numbers) * number_bytes;
-  }
+  size_t KvBytesPerToken(size_t number_bytes) const;
+  // Bytes of the state of a sequence; 0: no layer has a state.
+  size_t StateBytes() const;
 
   // InvalidArgument naming `file`, the field that is out of bounds and its value.
   Status Validate(std::string_view file) const;

@@ -21,6 +21,8 @@ std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
   add_if(spec.qk_norm == QkNorm::kHeadAfterRope, OpVariant::kHeadNormAfterRope);
   add_if(!spec.input_norms(), OpVariant::kResidualGemm);
   add_if(spec.latent_attention(), OpVariant::kLatentAttention);
+  add_if(spec.delta_net_layers() > 0, OpVariant::kDeltaNet);
+  add_if(spec.attention_gate, OpVariant::kAttentionGate);
   add_if(experts && (moe.score != RouterScore::kSoftmax || moe.selection_bias || moe.groups > 1 ||
                      moe.scale != 1),
          OpVariant::kRouting);

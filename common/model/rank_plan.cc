@@ -61,6 +61,8 @@ bool CanDivide(const ModelSpec& spec, int32_t ranks, ExchangeMode mode) {
   const bool whole_kv_heads = spec.kv_heads % ranks == 0;
   const bool copied_kv_heads = ranks % spec.kv_heads == 0 && spec.heads % ranks == 0;
   if (!whole_kv_heads && !copied_kv_heads) return false;
+  // Copies of a KV head would need copies of the states that go with it.
+  if (!whole_kv_heads && spec.delta_net_layers() > 0) return false;
   if (ranks > spec.vocab || ranks > spec.hidden) return false;
   if (HasDense(spec) && !CanDivideWidth(spec.intermediate, ranks, mode)) return false;
   const int32_t shared = SharedWidth(spec);
@@ -109,6 +111,8 @@ void DivideTensors(const ModelSpec& spec, RankPlan& plan) {
   if (plan.mode == ExchangeMode::kGather) {
     for (int32_t r = 1; r <= ranks; ++r) {
       plan.ends.attention.push_back(int64_t{r} * q_heads * spec.output_head_dim());
+      plan.ends.delta_net.push_back(int64_t{r} * (spec.delta_net.value_heads / ranks) *
+                                    spec.delta_net.value_dim);
     }
     plan.ends.hidden = Divide(spec.hidden, ranks);
     plan.slice.hidden = RangeOf(plan.ends.hidden, rank);
@@ -173,11 +177,19 @@ StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec,
 
 namespace {
 
+double DeltaNetWeightCount(const ModelSpec& spec) {
+  const DeltaNetShape& net = spec.delta_net;
+  const double outputs = double{1} * net.value_heads * net.value_dim;
+  return spec.hidden *
+         (double{1} * net.key_heads * net.input_columns() + 2.0 * net.value_heads + outputs);
+}
+
 // The weights of attention in a layer.
 double AttentionWeights(const ModelSpec& spec) {
   const double hidden = spec.hidden;
   if (!spec.latent_attention()) {
-    return hidden * spec.head_dim * (2.0 * spec.heads + 2.0 * spec.kv_heads);
+    const double gates = spec.attention_gate ? spec.heads : 0.0;
+    return hidden * spec.head_dim * (2.0 * spec.heads + 2.0 * spec.kv_heads + gates);
   }
   const LatentSpec& latent = spec.latent;
   const double heads = spec.heads;
@@ -192,13 +204,15 @@ double AttentionWeights(const ModelSpec& spec) {
 LayerCosts DecodeCosts(const ModelSpec& spec) {
   const double hidden = spec.hidden;
   const double attention = AttentionWeights(spec);
+  const double delta_net = spec.delta_net_layers() > 0 ? DeltaNetWeightCount(spec) : 0;
   LayerCosts costs;
   for (const LayerSpec& layer : spec.layers) {
     const MoeSpec& moe = spec.moe;
     const double width =
         layer.moe ? double{1} * moe.experts_per_token * moe.intermediate + moe.shared_intermediate
                   : spec.intermediate;
-    costs.layers.push_back(attention + (spec.gated() ? 3 : 2) * hidden * width);
+    costs.layers.push_back((layer.delta_net ? delta_net : attention) +
+                           (spec.gated() ? 3 : 2) * hidden * width);
   }
   costs.last = hidden * spec.vocab;
   return costs;

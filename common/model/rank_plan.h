@@ -16,6 +16,7 @@ namespace baton {
 // columns of each rank, in the order of the ranks. Empty: the activation is not gathered.
 struct ColumnEnds {
   std::vector<int64_t> attention;     // of heads · output_head_dim()
+  std::vector<int64_t> delta_net;     // of the value heads · value dimension of delta nets
   std::vector<int64_t> hidden;        // outputs of attention output and of down
   std::vector<int64_t> feed_forward;  // of the intermediate size
   std::vector<int64_t> shared;        // of the intermediate size of the shared expert

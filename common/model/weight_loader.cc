@@ -50,18 +50,21 @@ StatusOr<std::unique_ptr<Vector>> WeightLoader::LoadVectors(std::initializer_lis
                                                             float factor) {
   std::vector<float> values;
   for (const WeightPart& part : parts) {
-    ids_.push_back(part.id);
-    if (ops_ == nullptr) {
-      BATON_RETURN_IF_ERROR(source_.CheckVector(part.id, part.rows.size));
-      continue;
-    }
-    hasher_->Start(part.id);
-    BATON_ASSIGN_OR_RETURN(const auto more,
-                           source_.GetVector(part.id, part.rows.size, part.rows.range));
+    BATON_ASSIGN_OR_RETURN(const auto more, ReadVector(part));
     values.insert(values.end(), more.begin(), more.end());
   }
   for (float& value : values) value *= factor;
   return LoadVector(values);
+}
+
+StatusOr<std::vector<float>> WeightLoader::ReadVector(const WeightPart& part) {
+  ids_.push_back(part.id);
+  if (ops_ == nullptr) {
+    BATON_RETURN_IF_ERROR(source_.CheckVector(part.id, part.rows.size));
+    return std::vector<float>();
+  }
+  hasher_->Start(part.id);
+  return source_.GetVector(part.id, part.rows.size, part.rows.range);
 }
 
 Status WeightLoader::LoadRope(DecoderWeights& to) {

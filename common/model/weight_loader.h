@@ -62,6 +62,9 @@ class WeightLoader {
   // Loads the parts as one vector, concatenated. All numbers are multiplied by `factor`.
   StatusOr<std::unique_ptr<Vector>> LoadVectors(std::initializer_list<WeightPart> parts,
                                                 float factor = 1);
+  // Reads a vector, which LoadVector loads. Without a backend it is only checked, and empty.
+  StatusOr<std::vector<float>> ReadVector(const WeightPart& part);
+  StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values);
   // Loads the rotary embeddings.
   Status LoadRope(DecoderWeights& to);
   // Loads the scales of the layer's FP8 KV cache, which are computed from weights.
@@ -72,7 +75,6 @@ class WeightLoader {
   Status LoadLatentHeads(int32_t layer, const IndexRange& heads, LatentWeights& to);
 
  private:
-  StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values);
   StatusOr<HostMatrix> GetMatrix(const WeightPart& part, const Extent& cols);
   StatusOr<std::unique_ptr<Matrix>> Count(StatusOr<std::unique_ptr<Matrix>> matrix) {
     if (matrix.ok()) bytes_ += (*matrix)->bytes();

@@ -44,6 +44,14 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.self_attn.kv_a_proj_with_mqa.bias", "blk.{0}.attn_kv_a_mqa.bias"},
     {"model.layers.{0}.self_attn.kv_a_layernorm.weight", "blk.{0}.attn_kv_a_norm.weight"},
     {"model.layers.{0}.self_attn.kv_b_proj.weight", "blk.{0}.attn_kv_b.weight"},
+    {"model.layers.{0}.self_attn.q_gate.weight", "blk.{0}.attn_q_gate.weight"},
+    {"model.layers.{0}.linear_attn.in_proj_qkvz.weight", "blk.{0}.ssm_in.weight"},
+    {"model.layers.{0}.linear_attn.in_proj_ba.weight", "blk.{0}.ssm_ba.weight"},
+    {"model.layers.{0}.linear_attn.conv1d.weight", "blk.{0}.ssm_conv1d.weight"},
+    {"model.layers.{0}.linear_attn.A_log", "blk.{0}.ssm_a"},
+    {"model.layers.{0}.linear_attn.dt_bias", "blk.{0}.ssm_dt.bias"},
+    {"model.layers.{0}.linear_attn.norm.weight", "blk.{0}.ssm_norm.weight"},
+    {"model.layers.{0}.linear_attn.out_proj.weight", "blk.{0}.ssm_out.weight"},
     {"model.layers.{0}.post_attention_layernorm.weight", "blk.{0}.ffn_norm.weight"},
     {"model.layers.{0}.post_attention_layernorm.bias", "blk.{0}.ffn_norm.bias"},
     {"model.layers.{0}.post_self_attn_layernorm.weight", "blk.{0}.post_attention_norm.weight"},
@@ -72,7 +80,7 @@ static_assert(std::size(kNames) == static_cast<size_t>(WeightKind::kExpertDownBi
 
 // A name that a scheme has in place of that of Hugging Face or GGUF.
 struct OwnName {
-  // What the tensor holds besides the weight, one behind the other; kQkvByHead: head by head;
+  // What the tensor holds besides the weight, one behind the other; …ByHead: head by head;
   // kExpertsColumns: of each expert [inputs][outputs]; kExpertsGateUpColumns: of gate and up in
   // turn.
   enum class Joined : uint8_t {
@@ -80,6 +88,7 @@ struct OwnName {
     kGateUp,
     kQkv,
     kQkvByHead,
+    kQueryGateByHead,
     kExperts,  // from here on, a tensor has all experts
     kExpertsGateUp,
     kExpertsColumns,
@@ -100,6 +109,7 @@ struct OwnName {
 
 constexpr auto kQkv = OwnName::Joined::kQkv;
 constexpr auto kQkvByHead = OwnName::Joined::kQkvByHead;
+constexpr auto kQueryGateByHead = OwnName::Joined::kQueryGateByHead;
 constexpr auto kGateUp = OwnName::Joined::kGateUp;
 constexpr auto kExpertsGateUpColumns = OwnName::Joined::kExpertsGateUpColumns;
 
@@ -107,6 +117,13 @@ constexpr std::string_view kGptOssGateUp = "model.layers.{0}.mlp.experts.gate_up
 constexpr std::string_view kGptOssGateUpBias = "model.layers.{0}.mlp.experts.gate_up_proj_bias";
 constexpr std::string_view kNeoxQkvWeight = "gpt_neox.layers.{0}.attention.query_key_value.weight";
 constexpr std::string_view kNeoxQkvBias = "gpt_neox.layers.{0}.attention.query_key_value.bias";
+
+constexpr std::string_view kQueryWeight = "model.layers.{0}.self_attn.q_proj.weight";
+constexpr std::string_view kSharedGateWeight =
+    "model.layers.{0}.mlp.shared_expert.gate_proj.weight";
+constexpr std::string_view kSharedUpWeight = "model.layers.{0}.mlp.shared_expert.up_proj.weight";
+constexpr std::string_view kSharedDownWeight =
+    "model.layers.{0}.mlp.shared_expert.down_proj.weight";
 
 constexpr OwnName kOwnNames[] = {
     {NamingScheme::kMixtral, WeightKind::kRouter, "model.layers.{0}.block_sparse_moe.gate.weight"},
@@ -177,15 +194,14 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kPhi3, WeightKind::kQuery, "model.layers.{0}.self_attn.qkv_proj.weight", kQkv},
     {NamingScheme::kPhi3, WeightKind::kKey, "model.layers.{0}.self_attn.qkv_proj.weight", kQkv},
     {NamingScheme::kPhi3, WeightKind::kValue, "model.layers.{0}.self_attn.qkv_proj.weight", kQkv},
-    {NamingScheme::kQwen2Moe,
-     WeightKind::kSharedGate,
-     "model.layers.{0}.mlp.shared_expert.gate_proj.weight"},
-    {NamingScheme::kQwen2Moe,
-     WeightKind::kSharedUp,
-     "model.layers.{0}.mlp.shared_expert.up_proj.weight"},
-    {NamingScheme::kQwen2Moe,
-     WeightKind::kSharedDown,
-     "model.layers.{0}.mlp.shared_expert.down_proj.weight"},
+    {NamingScheme::kQwen2Moe, WeightKind::kSharedGate, kSharedGateWeight},
+    {NamingScheme::kQwen2Moe, WeightKind::kSharedUp, kSharedUpWeight},
+    {NamingScheme::kQwen2Moe, WeightKind::kSharedDown, kSharedDownWeight},
+    {NamingScheme::kQwen3Next, WeightKind::kSharedGate, kSharedGateWeight},
+    {NamingScheme::kQwen3Next, WeightKind::kSharedUp, kSharedUpWeight},
+    {NamingScheme::kQwen3Next, WeightKind::kSharedDown, kSharedDownWeight},
+    {NamingScheme::kQwen3Next, WeightKind::kQuery, kQueryWeight, kQueryGateByHead},
+    {NamingScheme::kQwen3Next, WeightKind::kQueryGate, kQueryWeight, kQueryGateByHead},
     {NamingScheme::kHunyuan,
      WeightKind::kQueryNorm,
      "model.layers.{0}.self_attn.query_layernorm.weight"},
@@ -288,6 +304,10 @@ void SetParts(OwnName::Joined joined, WeightKind kind, const Naming& naming, Ten
     name.order = RowOrder::kHeadByHead;
     if (kind == WeightKind::kKey || kind == WeightKind::kKeyBias) name.part = 1;
     if (kind == WeightKind::kValue || kind == WeightKind::kValueBias) name.part = 2;
+  } else if (joined == kQueryGateByHead) {
+    name.parts = 2;
+    name.order = RowOrder::kHeadByHead;
+    name.part = kind == WeightKind::kQuery ? 0 : 1;
   }
 }
 
@@ -323,6 +343,8 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
         return NamingScheme::kGptNeox;
       case ModelFamily::kGptOss:
         return NamingScheme::kGptOss;
+      case ModelFamily::kQwen3Next:
+        return NamingScheme::kQwen3Next;
       default:
         return NamingScheme::kHuggingFace;
     }
@@ -331,7 +353,7 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
 }
 
 bool IsLessByOne(WeightKind kind, NamingScheme scheme) {
-  if (scheme != NamingScheme::kGemma) return false;
+  if (scheme != NamingScheme::kGemma && scheme != NamingScheme::kQwen3Next) return false;
   switch (kind) {
     case WeightKind::kOutputNorm:
     case WeightKind::kAttentionNorm:

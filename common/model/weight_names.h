@@ -24,6 +24,7 @@ enum class NamingScheme : uint8_t {
   kGptNeox,
   kGemma,
   kGptOss,
+  kQwen3Next,
   kGguf,
   kGgufGateUp,
   kGgufPhi3,

@@ -43,7 +43,16 @@ enum class WeightKind : uint8_t {
   kLatentDown,  // [latent | rotated part of the keys][hidden]
   kLatentDownBias,
   kLatentNorm,
-  kLatentUp,  // by head, the rows of keys before those of values, [latent] each
+  kLatentUp,   // by head, the rows of keys before those of values, [latent] each
+  kQueryGate,  // [heads · head_dim][hidden]: ModelSpec::attention_gate
+  // Gated delta nets, in the order of key heads (DeltaNetOps):
+  kDeltaNetInput,        // [key heads · DeltaNetShape::input_columns()][hidden]
+  kDeltaNetGates,        // [2 · value heads][hidden]
+  kDeltaNetConvolution,  // [q | k | v of all heads][kernel]
+  kDeltaNetDecay,        // [value heads]
+  kDeltaNetTimeBias,     // [value heads]
+  kDeltaNetNorm,         // [value dimension]
+  kDeltaNetOutput,       // [hidden][value heads · value dimension]
   kFeedForwardNorm,
   kFeedForwardNormBias,
   kAttentionPostNorm,

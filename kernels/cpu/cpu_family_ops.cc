@@ -164,13 +164,35 @@ void CpuFamilyOps::Multiply(const Tensor& x, const Tensor& factors) {
 }
 
 void CpuFamilyOps::MulSigmoid(const Tensor& x, const Tensor& gate) {
-  BATON_CHECK(gate.cols == 1 && gate.rows == x.rows, "a gate of [{}][{}]", gate.rows, gate.cols);
-  ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {
-    float power = FloatRow(gate, row)[0];
-    kernels_.exp_sum(&power, 1, -1.0f, 0.0f);
-    const float factor = 1.0f / (1.0f + power);
-    float* const values = FloatRow(x, row);
-    for (int64_t i = 0; i < x.cols; ++i) values[i] *= factor;
+  BATON_CHECK((gate.cols == 1 || gate.cols == x.cols) && gate.rows == x.rows,
+              "a gate of [{}][{}] for [{}][{}]",
+              gate.rows,
+              gate.cols,
+              x.rows,
+              x.cols);
+  const auto replace_by_sigmoids = [this](float* gates, int64_t count) {
+    kernels_.exp_sum(gates, count, -1.0f, 0.0f);
+    for (int64_t i = 0; i < count; ++i) gates[i] = 1.0f / (1.0f + gates[i]);
+  };
+  if (gate.cols == 1) {
+    ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {
+      float factor = FloatRow(gate, row)[0];
+      replace_by_sigmoids(&factor, 1);
+      float* const values = FloatRow(x, row);
+      for (int64_t i = 0; i < x.cols; ++i) values[i] *= factor;
+    });
+    return;
+  }
+  ForRows(pool_, x.rows, x.cols * 4, [&](int64_t row) {
+    constexpr int64_t kPart = 64;
+    std::array<float, kPart> factors;
+    for (int64_t first = 0; first < x.cols; first += kPart) {
+      const int64_t count = std::min(kPart, x.cols - first);
+      std::copy_n(FloatRow(gate, row) + first, count, factors.begin());
+      replace_by_sigmoids(factors.data(), count);
+      float* const values = FloatRow(x, row) + first;
+      for (int64_t i = 0; i < count; ++i) values[i] *= factors[static_cast<size_t>(i)];
+    }
   });
 }
 

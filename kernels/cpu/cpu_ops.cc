@@ -87,6 +87,30 @@ Status CheckSequence(const StepInput& input,
   return OkStatus();
 }
 
+Status CheckStates(const StepInput& input, const SequenceRows& rows, const KvView& kv) {
+  if (kv.state.block_bytes == 0) return OkStatus();
+  const int64_t end = rows.state_table + int64_t{2} * input.state_blocks;
+  if (input.state_blocks <= 0 || rows.state_table < 0 ||
+      end > static_cast<int64_t>(input.block_tables.size())) {
+    return InvalidArgument(
+        "a sequence needs two lists of {} blocks of states from entry {} of the block tables on; "
+        "there are {} entries",
+        input.state_blocks,
+        rows.state_table,
+        input.block_tables.size());
+  }
+  if (rows.in_state && rows.row_count != 1) {
+    return InvalidArgument("{} rows that are in their state already; only one may be",
+                           rows.row_count);
+  }
+  for (int64_t i = rows.state_table; i < end; ++i) {
+    const int32_t block = input.block_tables[static_cast<size_t>(i)];
+    if (block >= 0 && block < kv.blocks) continue;
+    return InvalidArgument("block {} of a state; the arena has {}", block, kv.blocks);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 float* FloatRow(const Tensor& tensor, int64_t row) {
@@ -111,10 +135,20 @@ CpuOps::CpuOps(CpuDevice& device, const CpuOptions& options)
                    .row_sequence = row_sequence_,
                    .longest = longest_,
                    .rope = rope_,
-                   .scratch = attention_scratch_}) {}
+                   .scratch = attention_scratch_}),
+      delta_net_ops_({.kernels = kernels_,
+                      .pool = pool_,
+                      .exchange = exchange_,
+                      .input = input_,
+                      .kv = kv_,
+                      .chains = chains_,
+                      .scratch = attention_scratch_}) {}
 
 KvNeeds CpuOps::kv_needs() const {
-  return {.k_dim_major = true, .block_token_multiple = kBlockTokenMultiple, .cache_groups = true};
+  return {.k_dim_major = true,
+          .block_token_multiple = kBlockTokenMultiple,
+          .cache_groups = true,
+          .states = true};
 }
 
 Status CpuOps::CheckModel(const ModelShape& shape) const {
@@ -172,6 +206,7 @@ Status CpuOps::BeginStep(const StepInput& input, const KvView& kv) {
   for (size_t i = 0; i < input.sequences.size(); ++i) {
     const SequenceRows& sequence = input.sequences[i];
     BATON_RETURN_IF_ERROR(CheckSequence(input, sequence, kv, next_row));
+    BATON_RETURN_IF_ERROR(CheckStates(input, sequence, kv));
     next_row += sequence.row_count;
     longest_ = std::max(longest_, int64_t{sequence.context} + sequence.row_count);
     row_sequence_.resize(static_cast<size_t>(next_row), static_cast<int32_t>(i));
@@ -186,6 +221,7 @@ Status CpuOps::BeginStep(const StepInput& input, const KvView& kv) {
   }
   input_ = input;
   kv_ = kv;
+  if (kv.state.block_bytes > 0) chains_.Build(input_, kv.blocks);
   rope_.Clear();
   exchange_.Begin();
   pool_.Wake();

@@ -8,11 +8,13 @@
 #include "kernels/cpu/cpu_exchange.h"
 #include "kernels/cpu/cpu_family_ops.h"
 #include "kernels/cpu/cpu_matmul.h"
+#include "kernels/cpu/delta_net.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/latent_attention.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/cpu/sampler.h"
+#include "kernels/cpu/state_chains.h"
 #include "kernels/ops.h"
 #include "kernels/thread_pool.h"
 
@@ -44,6 +46,7 @@ class CpuOps final : public Ops {
   Exchange* exchange() override { return exchange_.alone() ? nullptr : &exchange_; }
   FamilyOps* family_ops() override { return &family_ops_; }
   LatentOps* latent_ops() override { return &latent_ops_; }
+  DeltaNetOps* delta_net_ops() override { return &delta_net_ops_; }
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
@@ -117,6 +120,7 @@ class CpuOps final : public Ops {
   KvView kv_;
   std::vector<int32_t> row_sequence_;  // the index of each row's sequence
   int64_t longest_ = 0;                // most positions to which a row of this step attends
+  StateChains chains_;
 
   // Scratch memory, reused from step to step.
   RopeTables rope_;
@@ -124,7 +128,9 @@ class CpuOps final : public Ops {
   std::vector<Sampler> samplers_;                      // per thread
   std::vector<float> expert_scratch_;
 
-  CpuLatentOps latent_ops_;  // the last member, because it refers to others
+  // The last members, because they refer to others.
+  CpuLatentOps latent_ops_;
+  CpuDeltaNetOps delta_net_ops_;
 };
 
 float* FloatRow(const Tensor& tensor, int64_t row);

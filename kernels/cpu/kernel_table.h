@@ -127,6 +127,30 @@ struct RotateArgs {
   bool adjacent = false;
 };
 
+// The causal convolution of the channels of a key head, of a gated delta net, and SiLU.
+struct ConvolutionArgs {
+  const float* inputs = nullptr;   // [kernel][channels], a ring
+  const float* weights = nullptr;  // [kernel][channels]: of the oldest input first
+  int32_t kernel = 0;
+  int32_t channels = 0;
+  int32_t newest = 0;  // the newest input
+  float* out = nullptr;
+};
+
+// The delta rule of one value head for one row.
+struct DeltaRuleArgs {
+  const float* q = nullptr;  // [key_dim]
+  const float* k = nullptr;
+  const float* v = nullptr;  // [value_dim]
+  float decay = 0;           // multiplies the state
+  float beta = 0;            // multiplies what is added to it
+  int32_t key_dim = 0;
+  int32_t value_dim = 0;
+  bool update = true;      // false: the row is in the state already
+  float* state = nullptr;  // [key_dim][value_dim]
+  float* out = nullptr;    // [value_dim]
+};
+
 struct KernelTable {
   void (*quantize)(const QuantizeArgs& args);
   // Computes acc[p][row][16] for `count` ≤ kGroup panels from `panel` on.
@@ -152,6 +176,10 @@ struct KernelTable {
   float (*exp_sum)(float* x, int64_t size, float scale, float maximum);
   // The lowest index of the highest value of x, ignoring NaN; −1 when all are NaN.
   int64_t (*arg_max)(const float* x, int64_t size);
+  void (*convolve)(const ConvolutionArgs& args);
+  void (*delta_rule)(const DeltaRuleArgs& args);
+  // x *= silu(gate).
+  void (*mul_silu)(const float* gate, int64_t size, float* x);
 };
 
 const KernelTable& PortableKernels();

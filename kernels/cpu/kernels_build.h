@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/delta_net_kernels.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/matmul_kernels.h"
 #include "kernels/cpu/vector_kernels.h"
@@ -32,6 +33,9 @@ constexpr KernelTable BuildKernels() {
   table.write_kv = V::WriteKv;
   table.exp_sum = V::ExpSum;
   table.arg_max = V::ArgMax;
+  table.convolve = DeltaNetKernels<S>::Convolve;
+  table.delta_rule = DeltaNetKernels<S>::ApplyDeltaRule;
+  table.mul_silu = DeltaNetKernels<S>::MulSilu;
   return table;
 }
 

@@ -73,6 +73,9 @@ class Caller {
   void operator()(const ExpandValuesOp& op) const {
     ops_.latent_ops()->ExpandValues(All(op.x), op.args, Out(op.out));
   }
+  void operator()(const DeltaNetOp& op) const {
+    ops_.delta_net_ops()->RunDeltaNet(All(op.x), All(op.gates), op.args, Out(op.out));
+  }
   void operator()(const AllReduceOp& op) const { ops_.exchange()->AllReduce(All(op.out)); }
   void operator()(const GatherColumnsOp& op) const {
     const std::vector<int64_t>& ends = std::get<Columns>(graph_.value(op.x).share).ends;

@@ -83,21 +83,27 @@ void CheckScaleAndGate(Ops& ops, const Tolerance& tolerance) {
   const DeviceTensor scaled(ops, 3, 37, values);
   const DeviceTensor gated(ops, 3, 37, values);
   const DeviceTensor gate(ops, 3, 1, gates);
+  const auto own_gates = RandomActivations(ops, size_t{3} * 37, 146, 4.0f);
+  const DeviceTensor each_gated(ops, 3, 37, values);
+  const DeviceTensor each_gate(ops, 3, 37, own_gates);
   const DeviceTensor squared(ops, 3, 37, values);
   const DeviceTensor factors(ops, 3, 37, values);
   InStep(ops, [&] {
     ops.family_ops()->Multiply(squared.view(), factors.view());
     ops.family_ops()->Scale(scaled.view(), 2.5f);
     ops.family_ops()->MulSigmoid(gated.view(), gate.view());
+    ops.family_ops()->MulSigmoid(each_gated.view(), each_gate.view());
   });
   const auto by_factor = scaled.Read();
   const auto by_gate = gated.Read();
+  const auto by_own_gate = each_gated.Read();
   const auto by_itself = squared.Read();
   for (size_t i = 0; i < values.size(); ++i) {
     ASSERT_TRUE(Near(by_factor[i], 2.5 * values[i], tolerance));
     ASSERT_TRUE(Near(by_itself[i], double{values[i]} * values[i], tolerance));
-    const double factor = 1 / (1 + std::exp(-double{gates[i / 37]}));
-    ASSERT_TRUE(Near(by_gate[i], factor * values[i], tolerance));
+    const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+    ASSERT_TRUE(Near(by_gate[i], sigmoid(gates[i / 37]) * values[i], tolerance));
+    ASSERT_TRUE(Near(by_own_gate[i], sigmoid(own_gates[i]) * values[i], tolerance));
   }
 }
 

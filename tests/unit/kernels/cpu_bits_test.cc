@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/parity/delta_net_run.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/latent_run.h"
@@ -141,6 +142,18 @@ TEST_P(CpuBitsTest, LatentAttention) {
     SCOPED_TRACE(Name(dtype));
     ExpectSame([&](Ops& ops) { return parity::LatentRun(ops, dtype).Compute(); });
   }
+}
+
+TEST_P(CpuBitsTest, DeltaNet) {
+  const DeltaNetShape shape = {
+      .key_heads = 3, .value_heads = 6, .key_dim = 20, .value_dim = 85, .kernel = 4};
+  ExpectSame([&](Ops& ops) {
+    parity::DeltaNetRun run(ops, shape, 3, 30);
+    Floats result = run.Compute();
+    const Floats state = run.State(1);
+    result.insert(result.end(), state.begin(), state.end());
+    return result;
+  });
 }
 
 TEST_P(CpuBitsTest, GatedProductAndSampling) {

@@ -96,6 +96,7 @@ TEST(DecoderBlocks, EveryPartOfTheSpecCounts) {
       {"gpt_oss", "alpha", [](ModelSpec& spec) { spec.moe.gate.alpha = 1; }},
       {"gemma2", "attention cap", [](ModelSpec& spec) { spec.attention_cap = 0; }},
       {"gemma2", "logit cap", [](ModelSpec& spec) { spec.logit_cap = 0; }},
+      {"qwen3_next", "gate", [](ModelSpec& spec) { spec.attention_gate = false; }},
       {"gpt_oss", "truncate", [](ModelSpec& spec) { spec.rope.truncate = true; }},
   };
   for (const Change& change : changes) {

@@ -47,6 +47,7 @@ constexpr const char* kTinyFamilies[] = {
     "deepseek_v2_qlora",
     "deepseek_v2_noqlora",
     "deepseek_v3",
+    "qwen3_next",
 };
 
 TEST_F(HfFamilyTest, KeysOfPublishedCheckpointsMeanTheSame) {

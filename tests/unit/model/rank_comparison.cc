@@ -1,6 +1,7 @@
 #include "tests/unit/model/rank_comparison.h"
 
 #include <cstring>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -42,6 +43,7 @@ void RankComparison::Step(std::span<const Chunk> chunks) {
   ASSERT_TRUE(got.ok()) << Message(got.status());
   EXPECT_TRUE(SameBits(*got, want));
   CompareKv();
+  CompareStates(chunks);
 }
 
 void RankComparison::CompareKv() {
@@ -54,6 +56,7 @@ void RankComparison::CompareKv() {
     int64_t different = 0;
     for (int32_t block = 0; block < part.blocks; ++block) {
       for (int32_t layer = 0; layer < part.layers; ++layer) {
+        if (whole.PlaceOf(shard.first_layer + layer).group >= whole.groups) continue;  // a state
         for (int32_t head = 0; head < part.kv_heads; ++head) {
           const int32_t model_layer = shard.first_layer + layer;
           if (alone_->GroupOf(block) != whole.PlaceOf(model_layer).group) continue;
@@ -66,6 +69,28 @@ void RankComparison::CompareKv() {
       }
     }
     EXPECT_EQ(different, 0) << "KV heads of blocks that differ on rank " << rank;
+  }
+}
+
+void RankComparison::CompareStates(std::span<const Chunk> chunks) {
+  if (!alone_->layout().has_state()) return;
+  const KvCacheGroup& states = alone_->layout().groups.back();
+  for (int32_t rank = 0; rank < group_->ranks(); ++rank) {
+    StepRunner& runner = group_->rank(rank);
+    const KvShard& shard = runner.decoder().plan().kv_shard;
+    for (const int32_t layer : states.layers) {
+      const int32_t held = layer - shard.first_layer;
+      if (held < 0 || held >= shard.layer_count) continue;
+      for (int32_t plane = 0; std::cmp_less(plane, states.planes.size()); ++plane) {
+        for (int32_t head = 0; head < shard.head_count; ++head) {
+          for (const Chunk& chunk : chunks) {
+            EXPECT_EQ(runner.StateOf(chunk.sequence, held, plane, head),
+                      alone_->StateOf(chunk.sequence, layer, plane, shard.first_head + head))
+                << "layer " << layer << ", plane " << plane << ", rank " << rank;
+          }
+        }
+      }
+    }
   }
 }
 

@@ -24,6 +24,8 @@ class RankComparison final {
   // logits of all, of the last and of no rows. `longest` is at least 40.
   void RunMixedBatches(int32_t longest);
   void CompareKv();
+  // The same of the states of these sequences.
+  void CompareStates(std::span<const Chunk> chunks);
 
   StepRunner& alone() { return *alone_; }
   RankedRunner& group() { return *group_; }

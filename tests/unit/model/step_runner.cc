@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "common/base/check.h"
+#include "common/model/state_layers.h"
 
 namespace baton {
 namespace {
@@ -46,37 +48,74 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
                                        .dtype = options.kv_dtype,
                                        .k_dim_major = ops.kv_needs().k_dim_major,
                                        .windows = windows,
-                                       .latent_width = spec.latent.width()});
+                                       .latent_width = spec.latent.width(),
+                                       .state = StateLayersOf(spec)});
   runner->layout_ = layout;
   runner->places_ = PlacesOf(layout, runner->decoder_->plan().kv_shard);
   runner->blocks_ = options.kv_blocks;
+  runner->group_of_.assign(static_cast<size_t>(options.kv_blocks), 0);
+  const KvShard shards[] = {WholeModel(layout), runner->decoder_->plan().kv_shard};
+  runner->state_blocks_ = StateBlocks(layout, shards);
   const size_t bytes =
       ShardBlockBytes(layout, runner->decoder_->plan().kv_shard) * options.kv_blocks;
   BATON_ASSIGN_OR_RETURN(runner->arena_, ops.device().Allocate(bytes, Sharing::kPrivate));
   return runner;
 }
 
-// The blocks are those of each group in turn, in the order in which Grow takes them.
-int32_t StepRunner::GroupOf(int32_t block) const {
-  const int32_t order = 2 * block < blocks_ ? 2 * block : 2 * (blocks_ - 1 - block) + 1;
-  return order % static_cast<int32_t>(layout_.groups.size());
+// Takes blocks alternately from both ends, so that consecutive blocks of a sequence are not
+// adjacent in memory.
+int32_t StepRunner::TakeBlock(int32_t group) {
+  BATON_CHECK(used_blocks_ < blocks_, "the test needs more than {} blocks", blocks_);
+  const int32_t n = used_blocks_++;
+  const int32_t block = n % 2 == 0 ? n / 2 : blocks_ - 1 - n / 2;
+  group_of_[static_cast<size_t>(block)] = group;
+  return block;
 }
 
 StepRunner::Sequence& StepRunner::Grow(int32_t sequence, size_t tokens) {
   if (sequences_.size() <= static_cast<size_t>(sequence)) sequences_.resize(sequence + 1);
   Sequence& state = sequences_[sequence];
   const size_t needed = (state.context + tokens + layout_.block_tokens - 1) / layout_.block_tokens;
-  state.blocks.resize(layout_.groups.size());
+  state.blocks.resize(static_cast<size_t>(layout_.block_groups()));
   while (state.blocks.back().size() < needed) {
-    for (std::vector<int32_t>& table : state.blocks) {
-      BATON_CHECK(used_blocks_ < blocks_, "the test needs more than {} blocks", blocks_);
-      // Takes blocks alternately from both ends, so that consecutive blocks of a sequence are not
-      // adjacent in memory.
-      const int32_t n = used_blocks_++;
-      table.push_back(n % 2 == 0 ? n / 2 : blocks_ - 1 - n / 2);
+    for (int32_t group = 0; group < layout_.block_groups(); ++group) {
+      state.blocks[static_cast<size_t>(group)].push_back(TakeBlock(group));
     }
   }
+  while (std::cmp_less(state.state.size(), state_blocks_)) {
+    state.state.push_back(TakeBlock(layout_.block_groups()));
+    state.next_state.push_back(TakeBlock(layout_.block_groups()));
+  }
   return state;
+}
+
+std::vector<std::byte> StepRunner::StateBytesOf(int32_t sequence) const {
+  const KvView view = kv();
+  std::vector<std::byte> bytes;
+  for (const int32_t block : sequences_[static_cast<size_t>(sequence)].state) {
+    const std::byte* const first = view.base + block * view.block_stride;
+    bytes.insert(bytes.end(), first, first + view.state.block_bytes);
+  }
+  bytes.resize(ShardStateBytes(layout_, decoder_->plan().kv_shard));
+  return bytes;
+}
+
+std::vector<float> StepRunner::StateOf(int32_t sequence,
+                                       int32_t layer,
+                                       int32_t plane,
+                                       int32_t head) const {
+  const KvView view = kv();
+  int64_t first = view.PlaceOf(layer).index * view.state.layer_bytes;
+  const std::vector<KvPlane>& planes = layout_.groups.back().planes;
+  for (int32_t i = 0; i < plane; ++i) {
+    first += static_cast<int64_t>(planes[static_cast<size_t>(i)].head_bytes(1)) * view.kv_heads;
+  }
+  const size_t head_bytes = planes[static_cast<size_t>(plane)].head_bytes(1);
+  first += static_cast<int64_t>(head_bytes) * head;
+  const std::vector<std::byte> bytes = StateBytesOf(sequence);
+  std::vector<float> numbers(head_bytes / sizeof(float));
+  std::memcpy(numbers.data(), bytes.data() + first, head_bytes);
+  return numbers;
 }
 
 std::vector<Logits> StepRunner::Step(std::span<const Chunk> chunks, const LayerHook& hook) {
@@ -87,9 +126,11 @@ std::vector<Logits> StepRunner::Step(std::span<const Chunk> chunks, const LayerH
 
 StepRunner::Batch StepRunner::MakeBatch(std::span<const Chunk> chunks) {
   Batch batch;
-  auto& [tokens, positions, rows, tables, logit_rows] = batch;
+  auto& [tokens, positions, rows, tables, logit_rows, state_blocks] = batch;
+  state_blocks = state_blocks_;
   for (const Chunk& chunk : chunks) {
     Sequence& state = Grow(chunk.sequence, chunk.tokens.size());
+    if (chunk.in_state) --state.context;
     SequenceRows part;
     part.first_row = static_cast<int32_t>(tokens.size());
     part.row_count = static_cast<int32_t>(chunk.tokens.size());
@@ -100,6 +141,7 @@ StepRunner::Batch StepRunner::MakeBatch(std::span<const Chunk> chunks) {
     for (const std::vector<int32_t>& table : state.blocks) {
       tables.insert(tables.end(), table.begin(), table.end());
     }
+    AppendStates(chunk, state, batch);
     for (size_t i = 0; i < chunk.tokens.size(); ++i) {
       const bool last = i + 1 == chunk.tokens.size();
       if (chunk.want == WantLogits::kAll || (last && chunk.want == WantLogits::kLast)) {
@@ -111,6 +153,15 @@ StepRunner::Batch StepRunner::MakeBatch(std::span<const Chunk> chunks) {
     state.context += part.row_count;
   }
   return batch;
+}
+
+void StepRunner::AppendStates(const Chunk& chunk, Sequence& sequence, Batch& batch) {
+  SequenceRows& rows = batch.rows.back();
+  rows.in_state = chunk.in_state;
+  rows.state_table = static_cast<int32_t>(batch.tables.size());
+  batch.tables.insert(batch.tables.end(), sequence.state.begin(), sequence.state.end());
+  if (!chunk.in_state) std::swap(sequence.state, sequence.next_state);
+  batch.tables.insert(batch.tables.end(), sequence.state.begin(), sequence.state.end());
 }
 
 StatusOr<std::vector<Logits>> StepRunner::TryStep(std::span<const Chunk> chunks,

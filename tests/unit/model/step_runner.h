@@ -24,6 +24,8 @@ struct Chunk {
   int32_t sequence = 0;
   std::span<const TokenId> tokens;
   WantLogits want = WantLogits::kLast;
+  // The last token of the sequence is computed once more; its states have it already.
+  bool in_state = false;
 };
 
 // The Ops that a decoder uses, and a function that copies its logits to the host.
@@ -44,7 +46,8 @@ struct RunnerOptions {
 };
 
 // Runs a decoder step by step, for tests. Uses the CPU backend unless a RunnerDevice is given, and
-// a paged KV arena whose blocks are allocated in a scattered order.
+// a paged KV arena whose blocks are allocated in a scattered order. Each step writes the state of a
+// sequence into other blocks than it reads it from, if layers have states.
 class StepRunner final {
  public:
   static StatusOr<std::unique_ptr<StepRunner>> Create(const ModelSpec& spec,
@@ -68,8 +71,13 @@ class StepRunner final {
   void Reset();
 
   Decoder& decoder() { return *decoder_; }
-  // The cache group that uses a block of the arena, if one does.
-  int32_t GroupOf(int32_t block) const;
+  // The cache group that uses a block of the arena; the first one if none does.
+  int32_t GroupOf(int32_t block) const { return group_of_[static_cast<size_t>(block)]; }
+  // The numbers of one head of a plane of a state in a layer of this rank.
+  std::vector<float> StateOf(int32_t sequence, int32_t layer, int32_t plane, int32_t head) const;
+  // All bytes of a state.
+  std::vector<std::byte> StateBytesOf(int32_t sequence) const;
+  const KvLayout& layout() const { return layout_; }
   // The arena of this rank's shard. Blocks that were never used are zeros.
   KvView kv() const {
     return MakeView(layout_, decoder_->plan().kv_shard, places_, arena_->data(), blocks_);
@@ -78,7 +86,9 @@ class StepRunner final {
  private:
   struct Sequence {
     int32_t context = 0;
-    std::vector<std::vector<int32_t>> blocks;  // by cache group
+    std::vector<std::vector<int32_t>> blocks;  // by cache group of blocks of tokens
+    std::vector<int32_t> state;
+    std::vector<int32_t> next_state;
   };
 
   // A step as input of kernels.
@@ -88,13 +98,17 @@ class StepRunner final {
     std::vector<SequenceRows> rows;
     std::vector<int32_t> tables;
     std::vector<int32_t> logit_rows;
+    int32_t state_blocks = 0;
 
-    StepInput input() const { return {tokens, positions, rows, tables, logit_rows}; }
+    StepInput input() const { return {tokens, positions, rows, tables, logit_rows, state_blocks}; }
   };
 
   StepRunner() = default;
+  // Takes a block for a cache group.
+  int32_t TakeBlock(int32_t group);
   Sequence& Grow(int32_t sequence, size_t tokens);
   Batch MakeBatch(std::span<const Chunk> chunks);
+  static void AppendStates(const Chunk& chunk, Sequence& sequence, Batch& batch);
 
   std::unique_ptr<CpuDevice> cpu_;
   std::unique_ptr<Ops> cpu_ops_;
@@ -104,6 +118,8 @@ class StepRunner final {
   KvLayout layout_;
   std::vector<KvLayerPlace> places_;
   int32_t blocks_ = 0;
+  int32_t state_blocks_ = 0;
+  std::vector<int32_t> group_of_;  // by block
   int32_t used_blocks_ = 0;
   std::vector<Sequence> sequences_;
   std::deque<size_t> issued_;  // the logit rows of the steps that Issue began

@@ -144,6 +144,27 @@ TEST(PlaceExchangesTest, KvIsAwaitedByABarrierWhereNoExchangeFollows) {
             "Send v2\n");
 }
 
+// A delta net writes a state, as attention writes KV.
+TEST(PlaceExchangesTest, StatesAreAwaitedAsKvIs) {
+  StepGraph graph;
+  for (int i = 0; i < 3; ++i) graph.Add({.name = "x", .cols = 8});
+  graph.Append(EmbedOp{.out = 0});
+  for (const ValueId layer : {0, 1}) {
+    graph.Append(DeltaNetOp{.x = layer, .gates = 0, .out = layer + 1});
+    graph.Append(KvWrittenOp{layer});
+  }
+  PlaceExchanges(graph);
+  EXPECT_TRUE(Check(graph).ok()) << Check(graph);
+  EXPECT_EQ(ToString(graph),
+            "v0:x = Embed\n"
+            "v1:x = DeltaNet v0 v0\n"
+            "Barrier\n"
+            "KvWritten\n"
+            "v2:x = DeltaNet v1 v0\n"
+            "Barrier\n"
+            "KvWritten\n");
+}
+
 // The logits are gathered on the first rank alone, and that rank may send them on.
 TEST(PlaceExchangesTest, TheResultIsGatheredOnTheFirstRank) {
   StepGraph graph;

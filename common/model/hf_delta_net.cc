@@ -1,0 +1,64 @@
+#include "common/model/hf_delta_net.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/kvcache/layout.h"
+
+namespace baton {
+namespace {
+
+// layer_types lists the kinds of the layers. Older files have only the interval of layers with
+// attention, which is the last one of each interval.
+Status ReadLayerKinds(JsonFields& fields, ModelSpec& spec) {
+  const int32_t interval = fields.IntOr("full_attention_interval", 4, 1, kMaxLayers);
+  for (int32_t i = 0; i < spec.layer_count(); ++i) {
+    spec.layers[i].delta_net = (i + 1) % interval != 0;
+  }
+  if (!fields.Has("layer_types")) return fields.status();
+  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, fields.Texts("layer_types"));
+  if (kinds.size() != spec.layers.size()) {
+    return InvalidArgument("{}: layer_types has {} entries for {} layers",
+                           fields.file(),
+                           kinds.size(),
+                           spec.layers.size());
+  }
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    spec.layers[i].delta_net = kinds[i] == "linear_attention";
+    if (spec.layers[i].delta_net || kinds[i] == "full_attention") continue;
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: layer_types has {}; full_attention and linear_attention are supported",
+                      fields.file(),
+                      kinds[i]);
+  }
+  return fields.status();
+}
+
+}  // namespace
+
+bool HasDeltaNets(ModelFamily family) {
+  return family == ModelFamily::kQwen3Next;
+}
+
+Status ReadDeltaNets(JsonFields& fields, ModelSpec& spec) {
+  const auto size = [&fields](std::string_view key, int32_t fallback, int32_t largest) {
+    return fields.IntOr(key, fallback, 1, largest);
+  };
+  spec.delta_net = {.key_heads = size("linear_num_key_heads", 16, ModelSpec::kMaxHeads),
+                    .value_heads = size("linear_num_value_heads", 32, ModelSpec::kMaxHeads),
+                    .key_dim = size("linear_key_head_dim", 128, ModelSpec::kMaxHeadDim),
+                    .value_dim = size("linear_value_head_dim", 128, ModelSpec::kMaxHeadDim),
+                    .kernel = size("linear_conv_kernel_dim", 4, 64)};
+  spec.attention_gate = true;
+  if (fields.BoolOr("attention_bias", false)) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: attention_bias is true; only false is supported",
+                      fields.file());
+  }
+  return ReadLayerKinds(fields, spec);
+}
+
+}  // namespace baton
