@@ -68,6 +68,7 @@ struct MoeSpec {
   int32_t groups_per_token = 1;
   GroupScore group_score = GroupScore::kBestTwo;
   float scale = 1;                  // multiplies the chosen experts' weights
+  float least_sum = 0;              // RouterArgs::least_sum
   int32_t shared_intermediate = 0;  // size of the network of all tokens beside the experts; or 0
   bool shared_gate = false;         // its output is multiplied by a sigmoid of the input
   bool biases = false;              // of the router, and of gate, up and down of each expert

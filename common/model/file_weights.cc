@@ -218,6 +218,9 @@ StatusOr<FileWeights::Found> FileWeights::FindVector(const WeightId& id, int64_t
   std::vector<int64_t> wanted = {tensor_size};
   if (found.stacked) wanted.insert(wanted.begin(), found.slices);
   if (tensor.shape == wanted && found.slice < found.slices) return found;
+  // ERNIE has one group of selection biases: [1][experts].
+  const std::vector<int64_t> one_group = {1, tensor_size};
+  if (id.kind == WeightKind::kSelectionBias && tensor.shape == one_group) return found;
   // Norms of heads with weights of their own are [heads][head_dim].
   const bool of_heads = id.kind == WeightKind::kQueryNorm || id.kind == WeightKind::kKeyNorm;
   if (of_heads && tensor.shape.size() == 2 && tensor.shape[1] > 0 &&

@@ -131,7 +131,7 @@ Status ReadBlocks(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
   spec.qkv_bias = ReadBias(family.qkv_bias, fields);
   spec.o_bias = ReadBias(family.o_bias, fields);
   spec.mlp_bias = ReadBias(family.mlp_bias, fields);
-  spec.head_bias = family.head_bias;
+  spec.head_bias = ReadBias(family.head_bias, fields);
   spec.attention_sinks = family.attention_sinks;
   switch (family.family) {
     case ModelFamily::kGlm4Moe:

@@ -60,6 +60,9 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.mlp.shared_experts.gate_proj.weight", "blk.{0}.ffn_gate_shexp.weight"},
     {"model.layers.{0}.mlp.shared_experts.up_proj.weight", "blk.{0}.ffn_up_shexp.weight"},
     {"model.layers.{0}.mlp.shared_experts.down_proj.weight", "blk.{0}.ffn_down_shexp.weight"},
+    {"model.layers.{0}.mlp.shared_experts.gate_proj.bias", "blk.{0}.ffn_gate_shexp.bias"},
+    {"model.layers.{0}.mlp.shared_experts.up_proj.bias", "blk.{0}.ffn_up_shexp.bias"},
+    {"model.layers.{0}.mlp.shared_experts.down_proj.bias", "blk.{0}.ffn_down_shexp.bias"},
     {"model.layers.{0}.mlp.shared_expert_gate.weight", "blk.{0}.ffn_gate_inp_shexp.weight"},
     {"model.layers.{0}.mlp.experts.{1}.gate_proj.weight", "blk.{0}.ffn_gate_exps.weight"},
     {"model.layers.{0}.mlp.experts.{1}.up_proj.weight", "blk.{0}.ffn_up_exps.weight"},
@@ -206,6 +209,9 @@ constexpr OwnName kOwnNames[] = {
      WeightKind::kExpertDownBias,
      "model.layers.{0}.mlp.experts.down_proj_bias",
      OwnName::Joined::kExperts},
+    {NamingScheme::kErnie,
+     WeightKind::kSelectionBias,
+     "model.layers.{0}.mlp.moe_statics.e_score_correction_bias"},
     {NamingScheme::kPhi, WeightKind::kOutputNorm, "model.final_layernorm.weight"},
     {NamingScheme::kPhi, WeightKind::kOutputNormBias, "model.final_layernorm.bias"},
     {NamingScheme::kPhi, WeightKind::kAttentionOutput, "model.layers.{0}.self_attn.dense.weight"},
@@ -321,6 +327,8 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
         return NamingScheme::kPhi;
       case ModelFamily::kGptNeox:
         return NamingScheme::kGptNeox;
+      case ModelFamily::kErnieMoe:
+        return NamingScheme::kErnie;
       case ModelFamily::kGptOss:
         return NamingScheme::kGptOss;
       default:

@@ -24,6 +24,7 @@ enum class NamingScheme : uint8_t {
   kGptNeox,
   kGemma,
   kGptOss,
+  kErnie,
   kGguf,
   kGgufGateUp,
   kGgufPhi3,

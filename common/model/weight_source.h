@@ -60,6 +60,9 @@ enum class WeightKind : uint8_t {
   kSharedGate,     // the feed-forward network of all tokens beside the experts
   kSharedUp,
   kSharedDown,
+  kSharedGateBias,
+  kSharedUpBias,
+  kSharedDownBias,
   kSharedExpertGate,  // [1][hidden]
   // One per layer and expert:
   kExpertGate,

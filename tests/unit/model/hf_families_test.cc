@@ -47,6 +47,7 @@ constexpr const char* kTinyFamilies[] = {
     "deepseek_v2_qlora",
     "deepseek_v2_noqlora",
     "deepseek_v3",
+    "ernie4_5_moe",
 };
 
 TEST_F(HfFamilyTest, KeysOfPublishedCheckpointsMeanTheSame) {
@@ -200,6 +201,45 @@ TEST_F(HfFamilyTest, AbsentKeysOfGptOssHaveTheirDefaults) {
   EXPECT_TRUE(spec.moe.normalize && !spec.tied_head);
 }
 
+TEST_F(HfFamilyTest, AbsentKeysOfErnieHaveTheirDefaults) {
+  const ModelSpec spec = Without("ernie4_5_moe",
+                                 {"rope_theta",
+                                  "rms_norm_eps",
+                                  "use_bias",
+                                  "tie_word_embeddings",
+                                  "moe_num_shared_experts",
+                                  "moe_norm_min",
+                                  "moe_layer_start_index",
+                                  "moe_layer_end_index",
+                                  "moe_layer_interval"});
+  EXPECT_EQ(spec.rope.theta, 5e5);
+  EXPECT_EQ(spec.rope.pairing, RopePairing::kAdjacent);
+  EXPECT_EQ(spec.norm_epsilon, 1e-5f);
+  EXPECT_FALSE(spec.qkv_bias || spec.o_bias || spec.mlp_bias || spec.head_bias);
+  EXPECT_TRUE(spec.tied_head);
+  EXPECT_EQ(spec.moe.shared_intermediate, 2 * 24);
+  EXPECT_EQ(spec.moe.least_sum, 1e-12f);
+  EXPECT_TRUE(spec.moe.normalize && spec.moe.selection_bias);
+  EXPECT_TRUE(!spec.layers[0].moe && spec.layers[1].moe && spec.layers[2].moe);
+}
+
+TEST_F(HfFamilyTest, ExpertsOfErnieAreInARangeOfLayers) {
+  const auto layers = [&](int first, int last, int interval) {
+    Json config = Tiny("ernie4_5_moe");
+    config["num_hidden_layers"] = 6;
+    config["moe_layer_start_index"] = first;
+    config["moe_layer_end_index"] = last;
+    config["moe_layer_interval"] = interval;
+    std::string kinds;
+    for (const LayerSpec& layer : Good(config).layers) kinds += layer.moe ? 'x' : '-';
+    return kinds;
+  };
+  EXPECT_EQ(layers(1, -1, 1), "-xxxxx");
+  EXPECT_EQ(layers(2, 4, 1), "--xxx-");
+  EXPECT_EQ(layers(2, 5, 2), "---x-x") << "every second layer of the model";
+  EXPECT_EQ(layers(0, 9, 1), "xxxxxx");
+}
+
 TEST_F(HfFamilyTest, Gemma2HasCapsUnlessTheyAreNull) {
   ModelSpec spec = Without("gemma2",
                            {"attn_logit_softcapping",
@@ -262,6 +302,10 @@ TEST_F(HfFamilyTest, ReadsWhatVariesInAFamily) {
   config["topk_group"] = 2;
   EXPECT_EQ(Good(config).moe.groups, 4);
   EXPECT_EQ(Good(config).moe.groups_per_token, 2);
+  config = Tiny("ernie4_5_moe");
+  config["use_bias"] = true;
+  EXPECT_TRUE(Good(config).qkv_bias && Good(config).o_bias && Good(config).mlp_bias);
+  EXPECT_TRUE(Good(config).head_bias);
   config = Tiny("hunyuan_v1_dense");
   EXPECT_NEAR(Good(config).rope.theta, 10000 * std::pow(1000.0, 16.0 / 14), 1);
   config = Tiny("smollm3");
@@ -351,6 +395,7 @@ TEST_F(HfFamilyTest, TellsWhatABackendNeeds) {
   EXPECT_THAT(variants("cohere2"), ElementsAre(kLayerNorm));
   EXPECT_THAT(variants("gpt_neox"), ElementsAre(kLayerNorm, kActivation));
   EXPECT_THAT(variants("gemma2"), ElementsAre(kScale, kGatedActivation, kSoftCap));
+  EXPECT_THAT(variants("ernie4_5_moe"), ElementsAre(kRouting));
   EXPECT_THAT(variants("gpt_oss"), ElementsAre(kAttentionSinks, kExpertBias, kClampedGate));
 }
 

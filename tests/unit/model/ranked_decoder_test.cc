@@ -77,6 +77,7 @@ std::vector<Shape> ShapesOfFewHeads() {
                              "deepseek_v2_qlora",
                              "deepseek_v2_noqlora",
                              "deepseek_v3",
+                             "ernie4_5_moe",
                              "dots1",
                              "glm4_moe",
                              "qwen2_moe",
