@@ -26,6 +26,8 @@ std::string_view KeyOfExperts(const JsonFields& fields, ModelFamily family) {
       return "n_routed_experts";
     case ModelFamily::kErnieMoe:
       return "moe_num_experts";
+    case ModelFamily::kHunyuanMoe:
+      return "num_experts";
     default:
       break;
   }
@@ -34,7 +36,25 @@ std::string_view KeyOfExperts(const JsonFields& fields, ModelFamily family) {
 
 // The key of the number of experts that a token chooses.
 std::string_view KeyOfChosen(ModelFamily family) {
+  if (family == ModelFamily::kHunyuanMoe) return "moe_topk";
   return family == ModelFamily::kErnieMoe ? "moe_k" : "num_experts_per_tok";
+}
+
+// A number of experts. Published files of Hunyuan list it for each layer.
+int32_t ReadCount(std::string_view key, ModelFamily family, JsonFields& fields) {
+  std::vector<int32_t> counts;
+  if (family == ModelFamily::kHunyuanMoe) counts = fields.IntsOr(key, 1, ModelSpec::kMaxExperts);
+  if (counts.empty()) return fields.Int(key, 1, ModelSpec::kMaxExperts);
+  const auto other = std::ranges::find_if(counts, [&](int32_t n) { return n != counts.front(); });
+  if (other != counts.end()) {
+    fields.Fail(MakeStatus(StatusCode::kUnimplemented,
+                           "{}: {} has {} and {}; only equal numbers for all layers are supported",
+                           fields.file(),
+                           key,
+                           counts.front(),
+                           *other));
+  }
+  return counts.front();
 }
 
 // All layers have experts, whose size is intermediate_size.
@@ -221,6 +241,7 @@ bool HasExperts(ModelFamily family) {
     case ModelFamily::kDeepSeekV2:
     case ModelFamily::kDeepSeekV3:
     case ModelFamily::kErnieMoe:
+    case ModelFamily::kHunyuanMoe:
       return true;
     default:
       return false;
@@ -228,8 +249,8 @@ bool HasExperts(ModelFamily family) {
 }
 
 Status ReadExperts(JsonFields& fields, ModelSpec& spec) {
-  spec.moe.experts = fields.Int(KeyOfExperts(fields, spec.family), 1, ModelSpec::kMaxExperts);
-  spec.moe.experts_per_token = fields.Int(KeyOfChosen(spec.family), 1, ModelSpec::kMaxExperts);
+  spec.moe.experts = ReadCount(KeyOfExperts(fields, spec.family), spec.family, fields);
+  spec.moe.experts_per_token = ReadCount(KeyOfChosen(spec.family), spec.family, fields);
   switch (spec.family) {
     case ModelFamily::kMiniMaxM2:
       return ReadMiniMax(fields, spec);
@@ -245,6 +266,10 @@ Status ReadExperts(JsonFields& fields, ModelSpec& spec) {
       return ReadGptOss(fields, spec);
     case ModelFamily::kErnieMoe:
       return ReadErnie(fields, spec);
+    case ModelFamily::kHunyuanMoe:
+      spec.moe.shared_intermediate = spec.intermediate;
+      MakeAllLayersExperts(spec);
+      return fields.status();
     default:
       MakeAllLayersExperts(spec);
       return fields.status();

@@ -200,6 +200,12 @@ constexpr HfFamily kFamilies[] = {
      .pairing = RopePairing::kAdjacent,
      .family = kErnieMoe,
      .tied_head = true},
+    {.architecture = "HunYuanMoEV1ForCausalLM",
+     .qkv_bias = kAttentionBias,
+     .o_bias = kAttentionBias,
+     .epsilon = 1e-5,
+     .family = kHunyuanMoe,
+     .qk_norm = QkNorm::kHeadAfterRope},
 };
 
 }  // namespace

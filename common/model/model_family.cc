@@ -14,9 +14,9 @@ constexpr std::string_view kNames[] = {
     "dots1",        "glm4_moe",         "qwen2_moe",  "phi3",   "smollm3",     "minimax_m2",
     "cohere",       "hunyuan_v1_dense", "stablelm",   "phi",    "gpt_neox",    "olmo3",
     "cohere2",      "gemma3_text",      "gpt_oss",    "gemma2", "deepseek_v2", "deepseek_v3",
-    "ernie4_5_moe",
+    "ernie4_5_moe", "hunyuan_v1_moe",
 };
-static_assert(std::size(kNames) == static_cast<size_t>(ModelFamily::kErnieMoe) + 1);
+static_assert(std::size(kNames) == static_cast<size_t>(ModelFamily::kHunyuanMoe) + 1);
 
 }  // namespace
 

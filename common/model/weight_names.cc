@@ -195,6 +195,16 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kHunyuan,
      WeightKind::kKeyNorm,
      "model.layers.{0}.self_attn.key_layernorm.weight"},
+    {NamingScheme::kHunyuan, WeightKind::kRouter, "model.layers.{0}.mlp.gate.wg.weight"},
+    {NamingScheme::kHunyuan,
+     WeightKind::kSharedGate,
+     "model.layers.{0}.mlp.shared_mlp.gate_proj.weight"},
+    {NamingScheme::kHunyuan,
+     WeightKind::kSharedUp,
+     "model.layers.{0}.mlp.shared_mlp.up_proj.weight"},
+    {NamingScheme::kHunyuan,
+     WeightKind::kSharedDown,
+     "model.layers.{0}.mlp.shared_mlp.down_proj.weight"},
     {NamingScheme::kGptOss, WeightKind::kRouter, "model.layers.{0}.mlp.router.weight"},
     {NamingScheme::kGptOss, WeightKind::kRouterBias, "model.layers.{0}.mlp.router.bias"},
     {NamingScheme::kGptOss, WeightKind::kExpertGate, kGptOssGateUp, kExpertsGateUpColumns},
@@ -322,6 +332,7 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
       case ModelFamily::kMiniMaxM2:
         return NamingScheme::kMiniMax;
       case ModelFamily::kHunyuan:
+      case ModelFamily::kHunyuanMoe:
         return NamingScheme::kHunyuan;
       case ModelFamily::kPhi:
         return NamingScheme::kPhi;

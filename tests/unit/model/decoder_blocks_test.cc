@@ -119,6 +119,8 @@ TEST(DecoderBlocks, EveryPartOfTheExpertsCounts) {
       {"dots1", "shared", [](ModelSpec& spec) { spec.moe.shared_intermediate = 0; }},
       {"ernie4_5_moe", "bias", [](ModelSpec& spec) { spec.moe.selection_bias = false; }},
       {"ernie4_5_moe", "least sum", [](ModelSpec& spec) { spec.moe.least_sum = 1; }},
+      {"hunyuan_v1_moe", "shared", [](ModelSpec& spec) { spec.moe.shared_intermediate = 0; }},
+      {"hunyuan_v1_moe", "normalize", [](ModelSpec& spec) { spec.moe.normalize = false; }},
       {"qwen2_moe", "shared gate", [](ModelSpec& spec) { spec.moe.shared_gate = false; }},
       {"gpt_oss", "biases", [](ModelSpec& spec) { spec.moe.biases = false; }},
       {"gpt_oss", "limit", [](ModelSpec& spec) { spec.moe.gate.limit = 0.5f; }},

@@ -48,6 +48,7 @@ constexpr const char* kTinyFamilies[] = {
     "deepseek_v2_noqlora",
     "deepseek_v3",
     "ernie4_5_moe",
+    "hunyuan_v1_moe",
 };
 
 TEST_F(HfFamilyTest, KeysOfPublishedCheckpointsMeanTheSame) {
@@ -145,6 +146,12 @@ TEST_F(HfFamilyTest, AbsentKeysHaveTheFamilysDefaults) {
   EXPECT_TRUE(spec.qkv_bias && spec.o_bias);
   EXPECT_EQ(spec.residual, ResidualForm::kParallelTwoNorms);
   EXPECT_EQ(Without("hunyuan_v1_dense", {"rope_scaling"}).rope.theta, 10000);
+  spec = Without("hunyuan_v1_moe", {"rms_norm_eps", "tie_word_embeddings", "rope_theta"});
+  EXPECT_EQ(spec.norm_epsilon, 1e-5f);
+  EXPECT_NEAR(spec.rope.theta, 10000 * std::pow(1000.0, 16.0 / 14), 1);
+  EXPECT_TRUE(!spec.tied_head && spec.moe.normalize && spec.layers[0].moe);
+  EXPECT_EQ(spec.moe.shared_intermediate, 32);
+  EXPECT_EQ(spec.intermediate, 0) << "no layer is dense";
   EXPECT_EQ(Without("phi3", {"sliding_window"}).layers[0].window, 0);
 }
 
@@ -308,6 +315,11 @@ TEST_F(HfFamilyTest, ReadsWhatVariesInAFamily) {
   EXPECT_TRUE(Good(config).head_bias);
   config = Tiny("hunyuan_v1_dense");
   EXPECT_NEAR(Good(config).rope.theta, 10000 * std::pow(1000.0, 16.0 / 14), 1);
+  config = Tiny("hunyuan_v1_moe");
+  const std::string plain = Good(config).ToString();
+  config["num_experts"] = {8, 8, 8};
+  config["moe_topk"] = {2, 2, 2};
+  EXPECT_EQ(Good(config).ToString(), plain) << "published files list them for each layer";
   config = Tiny("smollm3");
   config["no_rope_layer_interval"] = 2;
   config.erase("no_rope_layers");
@@ -389,6 +401,7 @@ TEST_F(HfFamilyTest, TellsWhatABackendNeeds) {
   EXPECT_THAT(variants("minimax_m2"), ElementsAre(kProjectionNorm, kRouting));
   EXPECT_THAT(variants("cohere"), ElementsAre(kLayerNorm, kHeadLayerNorm));
   EXPECT_THAT(variants("hunyuan_v1_dense"), ElementsAre(kHeadNormAfterRope));
+  EXPECT_THAT(variants("hunyuan_v1_moe"), ElementsAre(kHeadNormAfterRope));
   EXPECT_THAT(variants("stablelm"), ElementsAre(kLayerNorm));
   EXPECT_THAT(variants("phi"), ElementsAre(kLayerNorm, kActivation));
   EXPECT_THAT(variants("gemma3_text"), ElementsAre(kScale, kGatedActivation));

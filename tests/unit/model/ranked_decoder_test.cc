@@ -78,6 +78,7 @@ std::vector<Shape> ShapesOfFewHeads() {
                              "deepseek_v2_noqlora",
                              "deepseek_v3",
                              "ernie4_5_moe",
+                             "hunyuan_v1_moe",
                              "dots1",
                              "glm4_moe",
                              "qwen2_moe",

@@ -129,7 +129,8 @@ const TinyCase kMoreFamilies[] = {{"granite", "granite"},
                                   {"deepseek_v2_qlora", "deepseek_v2_qlora"},
                                   {"deepseek_v2_noqlora", "deepseek_v2_noqlora"},
                                   {"deepseek_v3", "deepseek_v3"},
-                                  {"ernie4_5_moe", "ernie4_5_moe"}};
+                                  {"ernie4_5_moe", "ernie4_5_moe"},
+                                  {"hunyuan_v1_moe", "hunyuan_v1_moe"}};
 
 std::string NameOf(const testing::TestParamInfo<std::tuple<TinyCase, CpuIsa>>& test) {
   return fmt::format("{}_{}", std::get<0>(test.param).name, Name(std::get<1>(test.param)));
