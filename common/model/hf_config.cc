@@ -45,10 +45,6 @@ StatusOr<HfFamily> ReadFamily(JsonFields& fields) {
                     supported);
 }
 
-bool IsGemma(ModelFamily family) {
-  return family == ModelFamily::kGemma2 || family == ModelFamily::kGemma3;
-}
-
 StatusOr<FeedForward> ReadGemmaFeedForward(JsonFields& fields) {
   constexpr std::string_view kGelu = "gelu_pytorch_tanh";
   const std::string activation = fields.TextOr("hidden_activation", kGelu);

@@ -47,4 +47,8 @@ enum class ModelFamily : uint8_t {
 // The name in config.json (model_type), for example "llama" or "qwen3_moe".
 std::string_view Name(ModelFamily family);
 
+constexpr bool IsGemma(ModelFamily family) {
+  return family == ModelFamily::kGemma2 || family == ModelFamily::kGemma3;
+}
+
 }  // namespace baton

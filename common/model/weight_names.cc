@@ -44,6 +44,8 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.self_attn.kv_a_proj_with_mqa.bias", "blk.{0}.attn_kv_a_mqa.bias"},
     {"model.layers.{0}.self_attn.kv_a_layernorm.weight", "blk.{0}.attn_kv_a_norm.weight"},
     {"model.layers.{0}.self_attn.kv_b_proj.weight", "blk.{0}.attn_kv_b.weight"},
+    {"model.layers.{0}.self_attn.k_b_proj.weight", "blk.{0}.attn_k_b.weight"},
+    {"model.layers.{0}.self_attn.v_b_proj.weight", "blk.{0}.attn_v_b.weight"},
     {"model.layers.{0}.post_attention_layernorm.weight", "blk.{0}.ffn_norm.weight"},
     {"model.layers.{0}.post_attention_layernorm.bias", "blk.{0}.ffn_norm.bias"},
     {"model.layers.{0}.post_self_attn_layernorm.weight", "blk.{0}.post_attention_norm.weight"},
@@ -372,6 +374,7 @@ Naming GgufNames(const ModelSpec& spec) {
     case ModelFamily::kPhi3:
       return {NamingScheme::kGgufPhi3, spec};
     case ModelFamily::kSeedOss:
+    case ModelFamily::kGptOss:
       return {NamingScheme::kGgufSeed, spec};
     default:
       return {NamingScheme::kGguf, spec};

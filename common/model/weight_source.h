@@ -44,6 +44,9 @@ enum class WeightKind : uint8_t {
   kLatentDownBias,
   kLatentNorm,
   kLatentUp,  // by head, the rows of keys before those of values, [latent] each
+  // In place of kLatentUp (LatentSpec::two_tensors), by head:
+  kLatentKeys,    // [latent][head dimension without rope]
+  kLatentValues,  // [head dimension of values][latent]
   kFeedForwardNorm,
   kFeedForwardNormBias,
   kAttentionPostNorm,

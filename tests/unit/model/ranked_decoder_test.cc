@@ -100,6 +100,15 @@ INSTANTIATE_TEST_SUITE_P(ShapesOfFewHeads,
                            return test.param.family + "_" + NameOf(test.param.degrees);
                          });
 
+// Files of llama.cpp have the keys and the values of all heads as a tensor each.
+TEST(RankedDecoder, LatentsOfGgufFilesHaveTheBitsOfOneRank) {
+  const OpenedModel model = Open("gguf/deepseek_v3.gguf");
+  for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{1, 3}, Degrees{2, 2}}) {
+    SCOPED_TRACE(NameOf(degrees));
+    RankComparison(model.spec, *model.weights, degrees).RunMixedBatches(70);
+  }
+}
+
 // Sizes that no degree divides, all biases and head norms, and random weights, which every rank
 // draws for itself.
 TEST(RankedDecoder, UnevenPartsAndRandomWeightsHaveTheBitsOfOneRank) {
