@@ -73,6 +73,7 @@ class WeightLoader {
   Status LoadLatentHeads(int32_t layer, const IndexRange& heads, LatentWeights& to);
 
  private:
+  Status LoadHead(const HostMatrix& keys, const HostMatrix& values, Ops& ops, LatentWeights& to);
   // LoadLatentHeads of WeightKind::kLatentKeys and kLatentValues.
   Status LoadTwoTensors(int32_t layer, const IndexRange& heads, LatentWeights& to);
   StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values);
