@@ -24,6 +24,9 @@ enum class GroupScore : uint8_t {
 struct RouterArgs {
   RouterScore score = RouterScore::kSoftmax;
   float scale = 1;  // multiplies the weights of the chosen experts
+  // Weights that are scaled to sum to 1 are divided by the sum of the scores, or by this if the sum
+  // is smaller.
+  float least_sum = 0;
   // [experts]: added to the scores when experts are chosen, but not to their weights. Null: none.
   const Vector* selection_bias = nullptr;
   // Experts in `groups` equal groups of consecutive ones: only experts of the best

@@ -52,6 +52,9 @@ struct LatentSpec {
   int32_t nope_dim = 0;   // numbers of a q or k head that are not rotated
   int32_t rope_dim = 0;   // numbers behind them that are; those of k are the same in all heads
   int32_t value_dim = 0;  // numbers of a v head
+  // The files have what computes keys and values of a latent as two tensors of all heads, those of
+  // keys transposed, and not as one.
+  bool two_tensors = false;
 
   // The numbers of a token in the KV cache.
   int32_t width() const { return rank + rope_dim; }
@@ -68,6 +71,7 @@ struct MoeSpec {
   int32_t groups_per_token = 1;
   GroupScore group_score = GroupScore::kBestTwo;
   float scale = 1;                  // multiplies the chosen experts' weights
+  float least_sum = 0;              // RouterArgs::least_sum
   int32_t shared_intermediate = 0;  // size of the network of all tokens beside the experts; or 0
   bool shared_gate = false;         // its output is multiplied by a sigmoid of the input
   bool biases = false;              // of the router, and of gate, up and down of each expert

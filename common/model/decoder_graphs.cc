@@ -351,6 +351,7 @@ class StageBuilder {
     const ValueId out = New(values_.delta);
     const RouterArgs routing = {.score = moe.score,
                                 .scale = moe.scale,
+                                .least_sum = moe.least_sum,
                                 .selection_bias = weights.selection_bias.get(),
                                 .groups = moe.groups,
                                 .groups_per_token = moe.groups_per_token,
@@ -374,8 +375,9 @@ class StageBuilder {
   // The network of all tokens beside the experts.
   ValueId SharedExpert(const LayerWeights& weights, ValueId input) {
     const ValueId inner = New(values_.shared, Gathered(plan_.ends.shared));
-    const ValueId out = Project(
-        Inner(input, *weights.shared_gate_up, nullptr, inner), *weights.shared_down, nullptr);
+    const ValueId computed =
+        Inner(input, *weights.shared_gate_up, weights.shared_gate_up_bias.get(), inner);
+    const ValueId out = Project(computed, *weights.shared_down, weights.shared_down_bias.get());
     if (weights.shared_gate == nullptr) return out;
     const ValueId gate = New(values_.gate);
     graph_.Append(graph::MatMulOp{.x = input, .weight = weights.shared_gate.get(), .out = gate});

@@ -126,6 +126,13 @@ Status LoadShared(WeightLoader& loader,
       loader.LoadGateUp(id(WeightKind::kSharedGate), id(WeightKind::kSharedUp), inner));
   BATON_ASSIGN_OR_RETURN(to.shared_down,
                          loader.LoadStacked({{id(WeightKind::kSharedDown), outputs}}, inputs));
+  if (spec.mlp_bias) {
+    BATON_ASSIGN_OR_RETURN(to.shared_gate_up_bias,
+                           loader.LoadVectors({{id(WeightKind::kSharedGateBias), inner},
+                                               {id(WeightKind::kSharedUpBias), inner}}));
+    BATON_ASSIGN_OR_RETURN(to.shared_down_bias,
+                           loader.LoadVectors({{id(WeightKind::kSharedDownBias), outputs}}));
+  }
   if (!spec.moe.shared_gate) return OkStatus();
   BATON_ASSIGN_OR_RETURN(
       to.shared_gate,

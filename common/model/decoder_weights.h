@@ -69,7 +69,9 @@ struct LayerWeights {
   std::unique_ptr<Vector> router_bias;     // [experts]: ExpertArgs::router_bias
   std::unique_ptr<Vector> selection_bias;  // [experts]: RouterArgs::selection_bias
   std::unique_ptr<Matrix> shared_gate_up;
+  std::unique_ptr<Vector> shared_gate_up_bias;
   std::unique_ptr<Matrix> shared_down;
+  std::unique_ptr<Vector> shared_down_bias;
   std::unique_ptr<Matrix> shared_gate;  // [1][hidden]
   std::vector<std::unique_ptr<Matrix>> expert_gate_up;
   std::vector<std::unique_ptr<Matrix>> expert_down;

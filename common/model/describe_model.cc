@@ -43,6 +43,10 @@ std::string AttentionText(const ModelSpec& spec) {
   if (spec.qk_norm > QkNorm::kHead) text += fmt::format(" ({})", Name(spec.qk_norm));
   if (spec.qkv_bias) text += spec.latent_attention() ? ", biases" : ", q, k and v biases";
   if (spec.o_bias) text += ", output bias";
+  if (spec.attention_sinks) text += ", attention sinks";
+  if (spec.attention_cap != 0) {
+    text += fmt::format(", attention logits soft-capped at {}", spec.attention_cap);
+  }
   if (spec.attention_gate) text += ", output gate";
   if (spec.delta_net_layers() > 0) {
     text += fmt::format(", in {} layers", spec.layer_count() - spec.delta_net_layers());
@@ -98,11 +102,15 @@ std::string FeedForwardText(const ModelSpec& spec) {
                         spec.moe.intermediate,
                         spec.moe.experts_per_token,
                         moe);
+    if (spec.moe.biases) text += ", with biases";
+    if (spec.moe.gate.limit > 0) {
+      text += fmt::format(", a gate clamped at {}", spec.moe.gate.limit);
+    }
     if (spec.moe.shared_intermediate > 0) {
       text += fmt::format(", a shared expert of {}", spec.moe.shared_intermediate);
     }
   }
-  if (!spec.gated()) text += fmt::format(", {}", Name(spec.feed_forward));
+  if (!spec.silu()) text += fmt::format(", {}", Name(spec.feed_forward));
   return text;
 }
 
@@ -137,6 +145,7 @@ std::string BlocksText(const ModelSpec& spec) {
   add_scale("residual", spec.residual_scale, 1);
   add_scale("attention", spec.attention_scale, 0);
   add_scale("logit", spec.logit_scale, 1);
+  if (spec.logit_cap != 0) parts.push_back(fmt::format("logits soft-capped at {}", spec.logit_cap));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

@@ -146,11 +146,14 @@ StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
   // llama.cpp drops the dimension of a single row.
   const bool one_row = IsGguf(naming_.scheme) && rows == 1 && found.parts == 1 &&
                        tensor.shape == std::vector<int64_t>{cols};
+  // [heads][rows of a head][columns]
+  const bool of_heads = id.kind == WeightKind::kLatentKeys || id.kind == WeightKind::kLatentValues;
   const bool columns = found.order == RowOrder::kColumns;
   const std::vector<int64_t> of_slice =
       columns ? std::vector<int64_t>{cols, slice_rows} : std::vector<int64_t>{slice_rows, cols};
   std::vector<int64_t> wanted = of_slice;
   if (found.stacked && tensor.shape.size() == 3) wanted.insert(wanted.begin(), found.slices);
+  if (of_heads) wanted = {naming_.heads, rows / naming_.heads, cols};
   const bool fits = (tensor.shape == wanted || one_row) && found.slice < found.slices &&
                     (!found.stacked || wanted.size() == 3) && rows % found.size == 0;
   if (!fits) {
@@ -158,7 +161,7 @@ StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
                            tensor.file,
                            tensor.name,
                            ShapeText(tensor.shape),
-                           ShapeText(of_slice),
+                           ShapeText(of_heads ? wanted : of_slice),
                            OfExperts(found.stacked, id));
   }
   HostMatrix matrix{tensor.dtype, rows, cols, tensor.bytes.data()};
@@ -218,6 +221,9 @@ StatusOr<FileWeights::Found> FileWeights::FindVector(const WeightId& id, int64_t
   std::vector<int64_t> wanted = {tensor_size};
   if (found.stacked) wanted.insert(wanted.begin(), found.slices);
   if (tensor.shape == wanted && found.slice < found.slices) return found;
+  // ERNIE has one group of selection biases: [1][experts].
+  const std::vector<int64_t> one_group = {1, tensor_size};
+  if (id.kind == WeightKind::kSelectionBias && tensor.shape == one_group) return found;
   // Norms of heads with weights of their own are [heads][head_dim].
   const bool of_heads = id.kind == WeightKind::kQueryNorm || id.kind == WeightKind::kKeyNorm;
   if (of_heads && tensor.shape.size() == 2 && tensor.shape[1] > 0 &&

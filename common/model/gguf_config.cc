@@ -7,6 +7,9 @@
 
 #include "common/kvcache/layout.h"
 #include "common/model/config_fields.h"
+#include "common/model/gguf_deepseek.h"
+#include "common/model/gguf_gemma.h"
+#include "common/model/hf_latent.h"
 #include "common/model/weight_names.h"
 
 namespace baton {
@@ -35,6 +38,10 @@ constexpr Architecture kArchitectures[] = {
     {"qwen2moe", ModelFamily::kQwen2Moe, RopePairing::kHalves},
     {"seed_oss", ModelFamily::kSeedOss, RopePairing::kHalves},
     {"smollm3", ModelFamily::kSmolLm3, RopePairing::kAdjacent},
+    {"deepseek2", ModelFamily::kDeepSeekV2, RopePairing::kAdjacent},
+    {"gpt-oss", ModelFamily::kGptOss, RopePairing::kHalves},
+    {"gemma2", ModelFamily::kGemma2, RopePairing::kHalves},
+    {"gemma3", ModelFamily::kGemma3, RopePairing::kHalves},
 };
 
 StatusOr<Architecture> FindArchitecture(const GgufFile& gguf) {
@@ -57,10 +64,6 @@ const FileTensor* FindTensor(const GgufFile& gguf, const WeightId& id) {
                                   gguf.tensors().end(),
                                   [&](const FileTensor& tensor) { return tensor.name == name; });
   return found == gguf.tensors().end() ? nullptr : &*found;
-}
-
-bool HasTensor(const GgufFile& gguf, WeightKind kind, int32_t layer) {
-  return FindTensor(gguf, {kind, layer, 0}) != nullptr;
 }
 
 Status ReadRope(GgufFields& fields, ModelSpec& spec) {
@@ -110,6 +113,11 @@ Status ReadMoe(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
   } else if (fields.Has(kShared)) {
     return MakeStatus(
         StatusCode::kUnimplemented, "{}: shared experts are not supported", fields.file());
+  }
+  if (spec.family == ModelFamily::kGptOss) {
+    spec.moe.biases = true;
+    spec.moe.gate = {.limit = 7, .alpha = 1.702f};  // the files do not have them
+    spec.intermediate = 0;
   }
   // Mixtral and Granite.
   const bool one_width =
@@ -173,6 +181,11 @@ Status ReadBlocks(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
       spec.layers[i].rotary = false;
     }
   }
+  if (spec.family == ModelFamily::kGptOss) {
+    spec.attention_sinks = true;
+    spec.rope.truncate = false;
+    for (int32_t i = 1; i < spec.layer_count(); i += 2) spec.layers[i].window = 0;
+  }
   const auto scale = [&fields](std::string_view key, double fallback) {
     return static_cast<float>(fields.NumberOr(key, fallback, 1e-6, ModelSpec::kMaxScale));
   };
@@ -195,6 +208,10 @@ Status ReadBlocks(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
 
 }  // namespace
 
+bool HasTensor(const GgufFile& gguf, WeightKind kind, int32_t layer) {
+  return FindTensor(gguf, {kind, layer, 0}) != nullptr;
+}
+
 StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   BATON_ASSIGN_OR_RETURN(const Architecture architecture, FindArchitecture(gguf));
   GgufFields fields(gguf, std::string(architecture.name) + ".");
@@ -215,7 +232,10 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   const int32_t window = fields.IntOr("attention.sliding_window", 0, 0, kMaxContext);
   for (LayerSpec& layer : spec.layers) layer.window = window;
   BATON_RETURN_IF_ERROR(fields.status());
-  if (value_dim != spec.head_dim) {
+  const bool latent = HasLatentAttention(spec.family);
+  if (latent) {
+    BATON_RETURN_IF_ERROR(ReadLatentOfGguf(fields, gguf, spec));
+  } else if (value_dim != spec.head_dim) {
     return MakeStatus(StatusCode::kUnimplemented,
                       "{}: attention.value_length {} differs from the key length {}",
                       gguf.path(),
@@ -238,18 +258,23 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   BATON_RETURN_IF_ERROR(ReadBlocks(fields, gguf, spec));
   BATON_RETURN_IF_ERROR(CheckText(fields, gguf, architecture.name));
   BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
+  if (latent) BATON_RETURN_IF_ERROR(ReadLatentScaleOfGguf(fields, spec));
+  if (IsGemma(spec.family)) BATON_RETURN_IF_ERROR(ReadGemmaOfGguf(fields, spec));
   const bool experts = fields.IntOr("expert_count", 0, 0, ModelSpec::kMaxExperts) > 0;
   BATON_RETURN_IF_ERROR(fields.status());
   if (experts && spec.family == ModelFamily::kLlama) spec.family = ModelFamily::kMixtral;
   const bool has_experts =
       spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kQwen3Moe ||
-      spec.family == ModelFamily::kQwen2Moe || spec.family == ModelFamily::kGraniteMoe;
+      spec.family == ModelFamily::kQwen2Moe || spec.family == ModelFamily::kGraniteMoe ||
+      spec.family == ModelFamily::kGptOss;
   if (has_experts) {
     BATON_RETURN_IF_ERROR(ReadMoe(fields, gguf, spec));
+  } else if (latent) {
+    BATON_RETURN_IF_ERROR(ReadDeepSeekOfGguf(fields, gguf, spec));
   } else if (experts) {
     return MakeStatus(StatusCode::kUnimplemented,
                       "{}: {}.expert_count: experts are supported for llama (Mixtral), granitemoe, "
-                      "qwen2moe and qwen3moe only",
+                      "qwen2moe, qwen3moe, deepseek2 and gpt-oss only",
                       gguf.path(),
                       architecture.name);
   }

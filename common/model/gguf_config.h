@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstdint>
+
 #include "common/base/status.h"
 #include "common/model/gguf_file.h"
 #include "common/model/model_spec.h"
+#include "common/model/weight_source.h"
 
 namespace baton {
 
@@ -10,5 +13,8 @@ namespace baton {
 // its tensors. Errors: NotFound, InvalidArgument or Unimplemented naming file, key, value and the
 // valid values.
 StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf);
+
+// Whether the file has this weight, or that of the first expert.
+bool HasTensor(const GgufFile& gguf, WeightKind kind, int32_t layer);
 
 }  // namespace baton

@@ -230,7 +230,8 @@ Status ReadTensorHeaders(ByteReader& reader,
     if (dtype) {
       tensor.dtype = *dtype;
     } else {
-      tensor.other_type = fmt::format("ggml type {}", type);
+      constexpr uint32_t kMxfp4 = 39;
+      tensor.other_type = fmt::format("ggml type {}{}", type, type == kMxfp4 ? " (MXFP4)" : "");
     }
     tensors.push_back(std::move(tensor));
   }

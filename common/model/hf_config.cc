@@ -46,10 +46,6 @@ StatusOr<HfFamily> ReadFamily(JsonFields& fields) {
                     supported);
 }
 
-bool IsGemma(ModelFamily family) {
-  return family == ModelFamily::kGemma2 || family == ModelFamily::kGemma3;
-}
-
 StatusOr<FeedForward> ReadGemmaFeedForward(JsonFields& fields) {
   constexpr std::string_view kGelu = "gelu_pytorch_tanh";
   const std::string activation = fields.TextOr("hidden_activation", kGelu);
@@ -133,7 +129,7 @@ Status ReadBlocks(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
   spec.qkv_bias = ReadBias(family.qkv_bias, fields);
   spec.o_bias = ReadBias(family.o_bias, fields);
   spec.mlp_bias = ReadBias(family.mlp_bias, fields);
-  spec.head_bias = family.head_bias;
+  spec.head_bias = ReadBias(family.head_bias, fields);
   spec.attention_sinks = family.attention_sinks;
   switch (family.family) {
     case ModelFamily::kGlm4Moe:

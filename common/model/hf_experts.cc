@@ -24,10 +24,37 @@ std::string_view KeyOfExperts(const JsonFields& fields, ModelFamily family) {
     case ModelFamily::kDeepSeekV2:
     case ModelFamily::kDeepSeekV3:
       return "n_routed_experts";
+    case ModelFamily::kErnieMoe:
+      return "moe_num_experts";
+    case ModelFamily::kHunyuanMoe:
+      return "num_experts";
     default:
       break;
   }
   return fields.Has("num_experts") ? "num_experts" : "num_local_experts";
+}
+
+// The key of the number of experts that a token chooses.
+std::string_view KeyOfChosen(ModelFamily family) {
+  if (family == ModelFamily::kHunyuanMoe) return "moe_topk";
+  return family == ModelFamily::kErnieMoe ? "moe_k" : "num_experts_per_tok";
+}
+
+// A number of experts. Published files of Hunyuan list it for each layer.
+int32_t ReadCount(std::string_view key, ModelFamily family, JsonFields& fields) {
+  std::vector<int32_t> counts;
+  if (family == ModelFamily::kHunyuanMoe) counts = fields.IntsOr(key, 1, ModelSpec::kMaxExperts);
+  if (counts.empty()) return fields.Int(key, 1, ModelSpec::kMaxExperts);
+  const auto other = std::ranges::find_if(counts, [&](int32_t n) { return n != counts.front(); });
+  if (other != counts.end()) {
+    fields.Fail(MakeStatus(StatusCode::kUnimplemented,
+                           "{}: {} has {} and {}; only equal numbers for all layers are supported",
+                           fields.file(),
+                           key,
+                           counts.front(),
+                           *other));
+  }
+  return counts.front();
 }
 
 // All layers have experts, whose size is intermediate_size.
@@ -70,6 +97,13 @@ Status ReadQwen(JsonFields& fields, ModelSpec& spec) {
     spec.layers[i].moe = !listed && (i + 1) % step == 0;
   }
   return fields.status();
+}
+
+// The feed-forward size of `count` shared experts, which are one network. Beyond the highest
+// allowed size, it is cut, so that Validate refuses it.
+int32_t SizeOfShared(int64_t count, const MoeSpec& moe) {
+  return static_cast<int32_t>(
+      std::min<int64_t>(count * moe.intermediate, int64_t{ModelSpec::kMaxIntermediate} + 1));
 }
 
 // What a configuration of the families with DeepSeek's experts has where it states nothing.
@@ -152,10 +186,8 @@ Status ReadDeepSeek(JsonFields& fields, ModelSpec& spec) {
       fields.IntOr("topk_group", defaults.groups_per_token, 1, ModelSpec::kMaxExperts);
   const bool second = spec.family == ModelFamily::kDeepSeekV2;
   BATON_RETURN_IF_ERROR(second ? ReadV2Router(fields, moe) : ReadV3Router(fields, moe));
-  const int64_t shared =
-      fields.IntOr("n_shared_experts", defaults.shared_experts, 0, ModelSpec::kMaxExperts);
-  moe.shared_intermediate = static_cast<int32_t>(
-      std::min<int64_t>(shared * moe.intermediate, int64_t{ModelSpec::kMaxIntermediate} + 1));
+  moe.shared_intermediate = SizeOfShared(
+      fields.IntOr("n_shared_experts", defaults.shared_experts, 0, ModelSpec::kMaxExperts), moe);
   if (fields.IntOr("moe_layer_freq", 1, 0, kMaxLayers) != 1) {
     return MakeStatus(StatusCode::kUnimplemented,
                       "{}: moe_layer_freq is not 1; only 1 is supported",
@@ -178,6 +210,24 @@ Status ReadGptOss(JsonFields& fields, ModelSpec& spec) {
   return fields.status();
 }
 
+// ERNIE 4.5: a bias that only selects is added to softmax scores. Of a range of layers, every
+// `moe_layer_interval`-th layer of the model has experts.
+Status ReadErnie(JsonFields& fields, ModelSpec& spec) {
+  MoeSpec& moe = spec.moe;
+  moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
+  moe.selection_bias = true;
+  moe.least_sum = static_cast<float>(fields.NumberOr("moe_norm_min", 1e-12, 0, 1));
+  moe.shared_intermediate =
+      SizeOfShared(fields.IntOr("moe_num_shared_experts", 2, 0, ModelSpec::kMaxExperts), moe);
+  const int32_t first = fields.IntOr("moe_layer_start_index", 1, 0, kMaxLayers);
+  const int32_t last = fields.IntOr("moe_layer_end_index", -1, -1, kMaxLayers);
+  const int32_t step = fields.IntOr("moe_layer_interval", 1, 1, kMaxLayers);
+  for (int32_t i = first; i < spec.layer_count(); ++i) {
+    spec.layers[i].moe = (i + 1) % step == 0 && (last == -1 || i <= last);
+  }
+  return fields.status();
+}
+
 }  // namespace
 
 bool HasExperts(ModelFamily family) {
@@ -193,6 +243,8 @@ bool HasExperts(ModelFamily family) {
     case ModelFamily::kGptOss:
     case ModelFamily::kDeepSeekV2:
     case ModelFamily::kDeepSeekV3:
+    case ModelFamily::kErnieMoe:
+    case ModelFamily::kHunyuanMoe:
       return true;
     default:
       return false;
@@ -200,8 +252,8 @@ bool HasExperts(ModelFamily family) {
 }
 
 Status ReadExperts(JsonFields& fields, ModelSpec& spec) {
-  spec.moe.experts = fields.Int(KeyOfExperts(fields, spec.family), 1, ModelSpec::kMaxExperts);
-  spec.moe.experts_per_token = fields.Int("num_experts_per_tok", 1, ModelSpec::kMaxExperts);
+  spec.moe.experts = ReadCount(KeyOfExperts(fields, spec.family), spec.family, fields);
+  spec.moe.experts_per_token = ReadCount(KeyOfChosen(spec.family), spec.family, fields);
   switch (spec.family) {
     case ModelFamily::kMiniMaxM2:
       return ReadMiniMax(fields, spec);
@@ -216,6 +268,12 @@ Status ReadExperts(JsonFields& fields, ModelSpec& spec) {
       return ReadDeepSeek(fields, spec);
     case ModelFamily::kGptOss:
       return ReadGptOss(fields, spec);
+    case ModelFamily::kErnieMoe:
+      return ReadErnie(fields, spec);
+    case ModelFamily::kHunyuanMoe:
+      spec.moe.shared_intermediate = spec.intermediate;
+      MakeAllLayersExperts(spec);
+      return fields.status();
     default:
       MakeAllLayersExperts(spec);
       return fields.status();

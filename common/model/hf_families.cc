@@ -7,6 +7,7 @@ using enum ModelFamily;
 
 constexpr BiasKey kAttentionBias = {"attention_bias", false};
 constexpr BiasKey kMlpBias = {"mlp_bias", false};
+constexpr BiasKey kUseBias = {"use_bias", false};
 constexpr BiasKey kAlways = {"", true};
 
 // The defaults are those of the configuration classes of transformers.
@@ -159,13 +160,13 @@ constexpr HfFamily kFamilies[] = {
      .qkv_bias = kAlways,
      .o_bias = kAlways,
      .mlp_bias = kAlways,
+     .head_bias = kAlways,
      .epsilon_key = "layer_norm_eps",
      .epsilon = 1e-5,
      .rotated = 0.5,
      .family = kPhi,
      .norm = NormKind::kLayerWithBias,
-     .residual = ResidualForm::kParallel,
-     .head_bias = true},
+     .residual = ResidualForm::kParallel},
     {.architecture = "GPTNeoXForCausalLM",
      .qkv_bias = {"attention_bias", true},
      .o_bias = {"attention_bias", true},
@@ -194,6 +195,22 @@ constexpr HfFamily kFamilies[] = {
      .head_dim = 256,
      .family = kQwen3Next,
      .qk_norm = QkNorm::kHead},
+    {.architecture = "Ernie4_5_MoeForCausalLM",
+     .qkv_bias = kUseBias,
+     .o_bias = kUseBias,
+     .mlp_bias = kUseBias,
+     .head_bias = kUseBias,
+     .epsilon = 1e-5,
+     .theta = 5e5,
+     .pairing = RopePairing::kAdjacent,
+     .family = kErnieMoe,
+     .tied_head = true},
+    {.architecture = "HunYuanMoEV1ForCausalLM",
+     .qkv_bias = kAttentionBias,
+     .o_bias = kAttentionBias,
+     .epsilon = 1e-5,
+     .family = kHunyuanMoe,
+     .qk_norm = QkNorm::kHeadAfterRope},
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ struct HfFamily {
   BiasKey qkv_bias = {};
   BiasKey o_bias = {};
   BiasKey mlp_bias = {};
+  BiasKey head_bias = {};
   std::string_view epsilon_key = "rms_norm_eps";
   double epsilon = 1e-6;
   double theta = 1e4;
@@ -33,7 +34,6 @@ struct HfFamily {
   NormKind norm = NormKind::kRms;
   ResidualForm residual = ResidualForm::kPreNorm;
   QkNorm qk_norm = QkNorm::kNone;
-  bool head_bias = false;
   bool attention_sinks = false;
   bool tied_head = false;
 };

@@ -40,12 +40,14 @@ Status ReadLatentRope(JsonFields& fields, ModelSpec& spec) {
   BATON_ASSIGN_OR_RETURN(const auto scaling, fields.Object(key));
   const double all = scaling->NumberOr("mscale_all_dim", 0, 0, 1e3);
   BATON_RETURN_IF_ERROR(scaling->status());
-  if (all > 0) {
-    const double magnitude = YarnMagnitude(rope.factor, all);
-    spec.attention_scale =
-        static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(spec.head_dim)));
-  }
+  if (all > 0) SetScaleOfYarn(all, spec);
   return fields.status();
+}
+
+void SetScaleOfYarn(double mscale_all_dim, ModelSpec& spec) {
+  const double magnitude = YarnMagnitude(spec.rope.factor, mscale_all_dim);
+  spec.attention_scale =
+      static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(spec.head_dim)));
 }
 
 }  // namespace baton

@@ -17,4 +17,7 @@ Status ReadLatent(JsonFields& fields, ModelSpec& spec);
 // attention, which depends on the scaling of the rotary embedding.
 Status ReadLatentRope(JsonFields& fields, ModelSpec& spec);
 
+// Sets the scale of attention of a model whose yarn has this `mscale_all_dim`.
+void SetScaleOfYarn(double mscale_all_dim, ModelSpec& spec);
+
 }  // namespace baton

@@ -8,7 +8,7 @@ namespace baton {
 // Llama 2 and 3.x and SmolLM2 are kLlama; Qwen 2.5 is kQwen2; GLM-4 and GLM-Z1 of 2025 are kGlm4,
 // GLM-4.5 and later kGlm4Moe. Granite 3 is kGranite; Command R is kCohere, Command R7B and Command
 // A are kCohere2; Pythia is kGptNeox. Gemma 3 is that of text. DeepSeek-R1 and Kimi K2 are
-// kDeepSeekV3.
+// kDeepSeekV3; kErnieMoe is ERNIE 4.5 with experts; Hunyuan-A13B is kHunyuanMoe.
 enum class ModelFamily : uint8_t {
   kLlama,
   kMistral,
@@ -40,10 +40,16 @@ enum class ModelFamily : uint8_t {
   kGemma2,
   kDeepSeekV2,
   kDeepSeekV3,
+  kErnieMoe,
+  kHunyuanMoe,
   kQwen3Next,
 };
 
 // The name in config.json (model_type), for example "llama" or "qwen3_moe".
 std::string_view Name(ModelFamily family);
+
+constexpr bool IsGemma(ModelFamily family) {
+  return family == ModelFamily::kGemma2 || family == ModelFamily::kGemma3;
+}
 
 }  // namespace baton

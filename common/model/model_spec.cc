@@ -107,6 +107,9 @@ void CheckMoe(const MoeSpec& moe, SpecChecker& check) {
                 moe.groups,
                 moe.experts);
   check.Scale("scale of the experts", moe.scale);
+  check.Require(moe.least_sum >= 0 && moe.least_sum <= 1,
+                "least sum of the experts' scores is {}; it must be between 0 and 1",
+                moe.least_sum);
   check.Scale("alpha of the experts' gate", moe.gate.alpha);
   if (moe.gate.limit != 0) check.Scale("limit of the experts' gate", moe.gate.limit);
 }
@@ -310,6 +313,7 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
   add_if(moe.groups != 1, "moe.groups", fmt::format("{} of {}", moe.groups_per_token, moe.groups));
   add_if(moe.group_score == GroupScore::kBest, "moe.group_score", "best");
   add_if(moe.scale != 1, "moe.scale", moe.scale);
+  add_if(moe.least_sum != 0, "moe.least_sum", moe.least_sum);
   add_if(moe.shared_intermediate != 0, "moe.shared_intermediate", moe.shared_intermediate);
   add_if(moe.shared_gate, "moe.shared_gate", true);
   add_if(moe.biases, "moe.biases", true);

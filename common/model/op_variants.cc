@@ -24,7 +24,7 @@ std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
   add_if(spec.delta_net_layers() > 0, OpVariant::kDeltaNet);
   add_if(spec.attention_gate, OpVariant::kAttentionGate);
   add_if(experts && (moe.score != RouterScore::kSoftmax || moe.selection_bias || moe.groups > 1 ||
-                     moe.scale != 1),
+                     moe.scale != 1 || moe.least_sum != 0),
          OpVariant::kRouting);
   add_if(spec.attention_sinks, OpVariant::kAttentionSinks);
   add_if(spec.attention_cap != 0 || spec.logit_cap != 0, OpVariant::kSoftCap);

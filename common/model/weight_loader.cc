@@ -118,26 +118,66 @@ StatusOr<HostMatrix> WeightLoader::GetMatrix(const WeightPart& part, const Exten
 }
 
 Status WeightLoader::LoadLatentHeads(int32_t layer, const IndexRange& heads, LatentWeights& to) {
+  if (spec_.latent.two_tensors) return LoadTwoTensors(layer, heads, to);
   const WeightId id = {WeightKind::kLatentUp, layer, -1};
   const LatentSpec& latent = spec_.latent;
   const int64_t head_rows = int64_t{latent.nope_dim} + latent.value_dim;
   const Extent rows{spec_.heads * head_rows, RowsOfHeads(heads, head_rows)};
   BATON_ASSIGN_OR_RETURN(const HostMatrix all, GetMatrix({id, rows}, {latent.rank}));
   if (ops_ == nullptr) return OkStatus();
+  Ops& ops = *ops_;
   hasher_->Start(id);
   const auto load = [&]() -> Status {
     for (int64_t row = 0; row < all.rows; row += head_rows) {
       BATON_ASSIGN_OR_RETURN(const TransposedMatrix keys,
                              TransposedMatrix::Of(RowsOf(all, row, latent.nope_dim)));
       const HostMatrix values = RowsOf(all, row + latent.nope_dim, latent.value_dim);
-      BATON_ASSIGN_OR_RETURN(to.keys.emplace_back(), Count(ops_->LoadMatrix({&keys.view(), 1})));
-      BATON_ASSIGN_OR_RETURN(to.values.emplace_back(), Count(ops_->LoadMatrix({&values, 1})));
+      BATON_RETURN_IF_ERROR(LoadHead(keys.view(), values, ops, to));
     }
     return OkStatus();
   };
   Status loaded = load();
   hasher_->Wait();
   source_.Release(id);
+  return loaded;
+}
+
+Status WeightLoader::LoadHead(const HostMatrix& keys,
+                              const HostMatrix& values,
+                              Ops& ops,
+                              LatentWeights& to) {
+  BATON_ASSIGN_OR_RETURN(to.keys.emplace_back(), Count(ops.LoadMatrix({&keys, 1})));
+  BATON_ASSIGN_OR_RETURN(to.values.emplace_back(), Count(ops.LoadMatrix({&values, 1})));
+  return OkStatus();
+}
+
+Status WeightLoader::LoadTwoTensors(int32_t layer, const IndexRange& heads, LatentWeights& to) {
+  const WeightId keys_id = {WeightKind::kLatentKeys, layer, -1};
+  const WeightId values_id = {WeightKind::kLatentValues, layer, -1};
+  const LatentSpec& latent = spec_.latent;
+  const auto rows_of = [&](int32_t of_head) {
+    return Extent{int64_t{spec_.heads} * of_head, RowsOfHeads(heads, of_head)};
+  };
+  BATON_ASSIGN_OR_RETURN(const HostMatrix keys,
+                         GetMatrix({keys_id, rows_of(latent.rank)}, {latent.nope_dim}));
+  BATON_ASSIGN_OR_RETURN(const HostMatrix values,
+                         GetMatrix({values_id, rows_of(latent.value_dim)}, {latent.rank}));
+  if (ops_ == nullptr) return OkStatus();
+  Ops& ops = *ops_;
+  hasher_->Start(keys_id);
+  hasher_->Start(values_id);
+  const auto load = [&]() -> Status {
+    for (int64_t head = 0; head < heads.size(); ++head) {
+      const HostMatrix key = RowsOf(keys, head * latent.rank, latent.rank);
+      const HostMatrix value = RowsOf(values, head * latent.value_dim, latent.value_dim);
+      BATON_RETURN_IF_ERROR(LoadHead(key, value, ops, to));
+    }
+    return OkStatus();
+  };
+  Status loaded = load();
+  hasher_->Wait();
+  source_.Release(keys_id);
+  source_.Release(values_id);
   return loaded;
 }
 

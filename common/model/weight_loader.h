@@ -71,10 +71,14 @@ class WeightLoader {
   StatusOr<std::unique_ptr<Vector>> LoadKvScales(int32_t layer,
                                                  float rope_magnitude,
                                                  const std::optional<IndexRange>& kv_heads);
-  // Loads WeightKind::kLatentUp of these heads, as LatentWeights::keys and values.
+  // Loads WeightKind::kLatentUp of these heads, or the two tensors in its place, as
+  // LatentWeights::keys and values.
   Status LoadLatentHeads(int32_t layer, const IndexRange& heads, LatentWeights& to);
 
  private:
+  Status LoadHead(const HostMatrix& keys, const HostMatrix& values, Ops& ops, LatentWeights& to);
+  // LoadLatentHeads of WeightKind::kLatentKeys and kLatentValues.
+  Status LoadTwoTensors(int32_t layer, const IndexRange& heads, LatentWeights& to);
   StatusOr<HostMatrix> GetMatrix(const WeightPart& part, const Extent& cols);
   StatusOr<std::unique_ptr<Matrix>> Count(StatusOr<std::unique_ptr<Matrix>> matrix) {
     if (matrix.ok()) bytes_ += (*matrix)->bytes();

@@ -44,6 +44,8 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.self_attn.kv_a_proj_with_mqa.bias", "blk.{0}.attn_kv_a_mqa.bias"},
     {"model.layers.{0}.self_attn.kv_a_layernorm.weight", "blk.{0}.attn_kv_a_norm.weight"},
     {"model.layers.{0}.self_attn.kv_b_proj.weight", "blk.{0}.attn_kv_b.weight"},
+    {"model.layers.{0}.self_attn.k_b_proj.weight", "blk.{0}.attn_k_b.weight"},
+    {"model.layers.{0}.self_attn.v_b_proj.weight", "blk.{0}.attn_v_b.weight"},
     {"model.layers.{0}.self_attn.q_gate.weight", "blk.{0}.attn_q_gate.weight"},
     {"model.layers.{0}.linear_attn.in_proj_qkvz.weight", "blk.{0}.ssm_in.weight"},
     {"model.layers.{0}.linear_attn.in_proj_ba.weight", "blk.{0}.ssm_ba.weight"},
@@ -68,6 +70,9 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.mlp.shared_experts.gate_proj.weight", "blk.{0}.ffn_gate_shexp.weight"},
     {"model.layers.{0}.mlp.shared_experts.up_proj.weight", "blk.{0}.ffn_up_shexp.weight"},
     {"model.layers.{0}.mlp.shared_experts.down_proj.weight", "blk.{0}.ffn_down_shexp.weight"},
+    {"model.layers.{0}.mlp.shared_experts.gate_proj.bias", "blk.{0}.ffn_gate_shexp.bias"},
+    {"model.layers.{0}.mlp.shared_experts.up_proj.bias", "blk.{0}.ffn_up_shexp.bias"},
+    {"model.layers.{0}.mlp.shared_experts.down_proj.bias", "blk.{0}.ffn_down_shexp.bias"},
     {"model.layers.{0}.mlp.shared_expert_gate.weight", "blk.{0}.ffn_gate_inp_shexp.weight"},
     {"model.layers.{0}.mlp.experts.{1}.gate_proj.weight", "blk.{0}.ffn_gate_exps.weight"},
     {"model.layers.{0}.mlp.experts.{1}.up_proj.weight", "blk.{0}.ffn_up_exps.weight"},
@@ -208,6 +213,16 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kHunyuan,
      WeightKind::kKeyNorm,
      "model.layers.{0}.self_attn.key_layernorm.weight"},
+    {NamingScheme::kHunyuan, WeightKind::kRouter, "model.layers.{0}.mlp.gate.wg.weight"},
+    {NamingScheme::kHunyuan,
+     WeightKind::kSharedGate,
+     "model.layers.{0}.mlp.shared_mlp.gate_proj.weight"},
+    {NamingScheme::kHunyuan,
+     WeightKind::kSharedUp,
+     "model.layers.{0}.mlp.shared_mlp.up_proj.weight"},
+    {NamingScheme::kHunyuan,
+     WeightKind::kSharedDown,
+     "model.layers.{0}.mlp.shared_mlp.down_proj.weight"},
     {NamingScheme::kGptOss, WeightKind::kRouter, "model.layers.{0}.mlp.router.weight"},
     {NamingScheme::kGptOss, WeightKind::kRouterBias, "model.layers.{0}.mlp.router.bias"},
     {NamingScheme::kGptOss, WeightKind::kExpertGate, kGptOssGateUp, kExpertsGateUpColumns},
@@ -222,6 +237,9 @@ constexpr OwnName kOwnNames[] = {
      WeightKind::kExpertDownBias,
      "model.layers.{0}.mlp.experts.down_proj_bias",
      OwnName::Joined::kExperts},
+    {NamingScheme::kErnie,
+     WeightKind::kSelectionBias,
+     "model.layers.{0}.mlp.moe_statics.e_score_correction_bias"},
     {NamingScheme::kPhi, WeightKind::kOutputNorm, "model.final_layernorm.weight"},
     {NamingScheme::kPhi, WeightKind::kOutputNormBias, "model.final_layernorm.bias"},
     {NamingScheme::kPhi, WeightKind::kAttentionOutput, "model.layers.{0}.self_attn.dense.weight"},
@@ -336,11 +354,14 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
       case ModelFamily::kMiniMaxM2:
         return NamingScheme::kMiniMax;
       case ModelFamily::kHunyuan:
+      case ModelFamily::kHunyuanMoe:
         return NamingScheme::kHunyuan;
       case ModelFamily::kPhi:
         return NamingScheme::kPhi;
       case ModelFamily::kGptNeox:
         return NamingScheme::kGptNeox;
+      case ModelFamily::kErnieMoe:
+        return NamingScheme::kErnie;
       case ModelFamily::kGptOss:
         return NamingScheme::kGptOss;
       case ModelFamily::kQwen3Next:
@@ -375,6 +396,7 @@ Naming GgufNames(const ModelSpec& spec) {
     case ModelFamily::kPhi3:
       return {NamingScheme::kGgufPhi3, spec};
     case ModelFamily::kSeedOss:
+    case ModelFamily::kGptOss:
       return {NamingScheme::kGgufSeed, spec};
     default:
       return {NamingScheme::kGguf, spec};

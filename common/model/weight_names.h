@@ -25,6 +25,7 @@ enum class NamingScheme : uint8_t {
   kGemma,
   kGptOss,
   kQwen3Next,
+  kErnie,
   kGguf,
   kGgufGateUp,
   kGgufPhi3,

@@ -43,8 +43,11 @@ enum class WeightKind : uint8_t {
   kLatentDown,  // [latent | rotated part of the keys][hidden]
   kLatentDownBias,
   kLatentNorm,
-  kLatentUp,   // by head, the rows of keys before those of values, [latent] each
-  kQueryGate,  // [heads · head_dim][hidden]: ModelSpec::attention_gate
+  kLatentUp,  // by head, the rows of keys before those of values, [latent] each
+  // In place of kLatentUp (LatentSpec::two_tensors), by head:
+  kLatentKeys,    // [latent][head dimension without rope]
+  kLatentValues,  // [head dimension of values][latent]
+  kQueryGate,     // [heads · head_dim][hidden]: ModelSpec::attention_gate
   // Gated delta nets, in the order of key heads (DeltaNetOps):
   kDeltaNetInput,        // [key heads · DeltaNetShape::input_columns()][hidden]
   kDeltaNetGates,        // [2 · value heads][hidden]
@@ -69,6 +72,9 @@ enum class WeightKind : uint8_t {
   kSharedGate,     // the feed-forward network of all tokens beside the experts
   kSharedUp,
   kSharedDown,
+  kSharedGateBias,
+  kSharedUpBias,
+  kSharedDownBias,
   kSharedExpertGate,  // [1][hidden]
   // One per layer and expert:
   kExpertGate,

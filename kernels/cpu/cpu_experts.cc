@@ -61,8 +61,7 @@ void KeepBestGroups(const RouterArgs& routing, std::span<float> scores) {
   }
 }
 
-// Replaces the logits of a row by scores. Returns what divides the weights of experts that are not
-// normalised.
+// Replaces the logits of a row by scores times a factor, which it returns.
 float Score(const KernelTable& kernels, RouterScore kind, std::span<float> logits) {
   const auto count = static_cast<int64_t>(logits.size());
   if (kind == RouterScore::kSoftmax) {
@@ -87,7 +86,7 @@ void Route(const KernelTable& kernels,
   std::vector<float> choices(scores.begin(), scores.end());
   if (routing.selection_bias != nullptr) {
     const float* const bias = DataOf(*routing.selection_bias);
-    for (size_t i = 0; i < choices.size(); ++i) choices[i] += bias[i];
+    for (size_t i = 0; i < choices.size(); ++i) choices[i] = choices[i] / all + bias[i];
   }
   if (routing.groups > 1) KeepBestGroups(routing, choices);
   const auto count = std::min(static_cast<size_t>(args.experts_per_token), scores.size());
@@ -95,6 +94,7 @@ void Route(const KernelTable& kernels,
   // A sum of sigmoids may be 0; DeepSeek-V3 adds this.
   float chosen = routing.score == RouterScore::kSigmoid ? 1e-20f : 0.0f;
   for (const int32_t expert : order) chosen += scores[static_cast<size_t>(expert)];
+  chosen = std::max(chosen, routing.least_sum * all);
   for (const int32_t number : order) {
     const auto expert = static_cast<size_t>(number);
     const float weight = scores[expert] / (args.normalize ? chosen : all);

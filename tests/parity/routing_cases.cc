@@ -53,7 +53,7 @@ std::vector<double> WeightsOf(std::vector<double> scores,
   double all = 0;
   for (double& score : scores)
     all += score = sigmoid ? 1 / (1 + std::exp(-score)) : std::exp(score);
-  if (sigmoid) all = 1;
+  for (double& score : scores) score /= sigmoid ? 1 : all;
   std::vector<double> choices = scores;
   for (size_t i = 0; routing.biased && i < choices.size(); ++i) choices[i] += bias[i];
   const auto best = [](const std::vector<double>& values) {
@@ -82,10 +82,9 @@ std::vector<double> WeightsOf(std::vector<double> scores,
   order.resize(kPerToken);
   double chosen = 0;
   for (const size_t expert : order) chosen += scores[expert];
+  const double sum = routing.normalize ? std::max<double>(chosen, routing.args.least_sum) : 1;
   std::vector<double> weights(scores.size());
-  for (const size_t expert : order) {
-    weights[expert] = scores[expert] / (routing.normalize ? chosen : all) * routing.args.scale;
-  }
+  for (const size_t expert : order) weights[expert] = scores[expert] / sum * routing.args.scale;
   return weights;
 }
 
@@ -212,6 +211,8 @@ std::vector<Case> RoutingCases() {
       {"SigmoidPlain", {.args = {.score = kSigmoid}, .normalize = false}},
       {"SigmoidBias", {.args = {.score = kSigmoid, .scale = 2.5f}, .biased = true}},
       {"SoftmaxScale", {.args = {.scale = 16}, .normalize = false}},
+      {"SoftmaxBias", {.biased = true}},
+      {"SoftmaxLeastSum", {.args = {.least_sum = 0.6f}, .biased = true}},
       {"Groups", {.args = {.score = kSigmoid, .groups = 4, .groups_per_token = 2}, .biased = true}},
       {"GroupsByBest",
        {.args = {.scale = 3, .groups = 4, .groups_per_token = 2, .group_score = GroupScore::kBest},

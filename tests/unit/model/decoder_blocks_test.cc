@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -36,8 +37,27 @@ struct Change {
 };
 
 // A decoder that ignored one of these fields would still load and give plausible logits.
+void CheckThatEachCounts(const std::vector<Change>& changes) {
+  for (const Change& change : changes) {
+    SCOPED_TRACE(change.family + " " + change.what);
+    const OpenedModel model = Open(change.family);
+    ModelSpec changed = model.spec;
+    change.apply(changed);
+    const auto right = LogitsOf(model.spec, *model.weights);
+    const auto other = LogitsOf(changed, *model.weights);
+    double largest = 0;
+    for (size_t row = 0; row < right.size(); ++row) {
+      for (size_t i = 0; i < right[row].size(); ++i) {
+        largest = std::max(largest, std::abs(double{right[row][i]} - other[row][i]));
+      }
+    }
+    EXPECT_GT(largest, 0.01);
+    EXPECT_NE(changed.ToString(), model.spec.ToString());
+  }
+}
+
 TEST(DecoderBlocks, EveryPartOfTheSpecCounts) {
-  const std::vector<Change> changes = {
+  CheckThatEachCounts({
       {"llama_mqa_tied", "qkv_bias", [](ModelSpec& spec) { spec.qkv_bias = false; }},
       {"llama_mqa_tied", "o_bias", [](ModelSpec& spec) { spec.o_bias = false; }},
       {"llama_mqa_tied", "mlp_bias", [](ModelSpec& spec) { spec.mlp_bias = false; }},
@@ -47,12 +67,8 @@ TEST(DecoderBlocks, EveryPartOfTheSpecCounts) {
       {"llama3_rope", "scaling", [](ModelSpec& spec) { spec.rope.scaling = RopeScaling::kNone; }},
       {"llama3_rope", "yarn", [](ModelSpec& spec) { spec.rope.scaling = RopeScaling::kYarn; }},
       {"mistral_window", "window", [](ModelSpec& spec) { spec.layers[1].window = 0; }},
-      {"mixtral", "experts", [](ModelSpec& spec) { spec.moe.experts_per_token = 1; }},
-      {"mixtral", "normalize", [](ModelSpec& spec) { spec.moe.normalize = false; }},
       {"mixtral", "window", [](ModelSpec& spec) { spec.layers[1].window = 8; }},
       {"qwen3_moe", "qk_norm", [](ModelSpec& spec) { spec.qk_norm = QkNorm::kNone; }},
-      {"qwen3_moe", "normalize", [](ModelSpec& spec) { spec.moe.normalize = false; }},
-      {"qwen3_moe", "experts", [](ModelSpec& spec) { spec.moe.experts_per_token = 1; }},
       {"qwen3_moe", "rotary", [](ModelSpec& spec) { spec.rope.rotary_dim = 8; }},
       {"glm4", "post_norms", [](ModelSpec& spec) { spec.residual = ResidualForm::kPreNorm; }},
       {"qwen3_moe", "head", [](ModelSpec& spec) { spec.tied_head = true; }},
@@ -80,6 +96,19 @@ TEST(DecoderBlocks, EveryPartOfTheSpecCounts) {
       {"gemma3_text", "window", [](ModelSpec& spec) { spec.layers[2].window = 32; }},
       {"deepseek_v3", "attention scale", [](ModelSpec& spec) { spec.attention_scale = 0; }},
       {"deepseek_v3", "pairing", [](ModelSpec& spec) { spec.rope.pairing = RopePairing::kHalves; }},
+      {"gpt_oss", "sinks", [](ModelSpec& spec) { spec.attention_sinks = false; }},
+      {"gemma2", "attention cap", [](ModelSpec& spec) { spec.attention_cap = 0; }},
+      {"gemma2", "logit cap", [](ModelSpec& spec) { spec.logit_cap = 0; }},
+      {"gpt_oss", "truncate", [](ModelSpec& spec) { spec.rope.truncate = true; }},
+  });
+}
+
+TEST(DecoderBlocks, EveryPartOfTheExpertsCounts) {
+  CheckThatEachCounts({
+      {"mixtral", "experts", [](ModelSpec& spec) { spec.moe.experts_per_token = 1; }},
+      {"mixtral", "normalize", [](ModelSpec& spec) { spec.moe.normalize = false; }},
+      {"qwen3_moe", "normalize", [](ModelSpec& spec) { spec.moe.normalize = false; }},
+      {"qwen3_moe", "experts", [](ModelSpec& spec) { spec.moe.experts_per_token = 1; }},
       {"deepseek_v2_qlora",
        "group score",
        [](ModelSpec& spec) { spec.moe.group_score = GroupScore::kBestTwo; }},
@@ -88,63 +117,107 @@ TEST(DecoderBlocks, EveryPartOfTheSpecCounts) {
       {"dots1", "scale", [](ModelSpec& spec) { spec.moe.scale = 1; }},
       {"dots1", "groups", [](ModelSpec& spec) { spec.moe.groups = 2; }},
       {"dots1", "shared", [](ModelSpec& spec) { spec.moe.shared_intermediate = 0; }},
+      {"ernie4_5_moe", "bias", [](ModelSpec& spec) { spec.moe.selection_bias = false; }},
+      {"ernie4_5_moe", "least sum", [](ModelSpec& spec) { spec.moe.least_sum = 1; }},
+      {"hunyuan_v1_moe", "shared", [](ModelSpec& spec) { spec.moe.shared_intermediate = 0; }},
+      {"hunyuan_v1_moe", "normalize", [](ModelSpec& spec) { spec.moe.normalize = false; }},
       {"qwen2_moe", "shared gate", [](ModelSpec& spec) { spec.moe.shared_gate = false; }},
-      {"gpt_oss", "sinks", [](ModelSpec& spec) { spec.attention_sinks = false; }},
       {"gpt_oss", "biases", [](ModelSpec& spec) { spec.moe.biases = false; }},
       {"gpt_oss", "limit", [](ModelSpec& spec) { spec.moe.gate.limit = 0.5f; }},
       {"gpt_oss", "no limit", [](ModelSpec& spec) { spec.moe.gate = {}; }},
       {"gpt_oss", "alpha", [](ModelSpec& spec) { spec.moe.gate.alpha = 1; }},
-      {"gemma2", "attention cap", [](ModelSpec& spec) { spec.attention_cap = 0; }},
-      {"gemma2", "logit cap", [](ModelSpec& spec) { spec.logit_cap = 0; }},
       {"qwen3_next", "gate", [](ModelSpec& spec) { spec.attention_gate = false; }},
-      {"gpt_oss", "truncate", [](ModelSpec& spec) { spec.rope.truncate = true; }},
-  };
-  for (const Change& change : changes) {
-    SCOPED_TRACE(change.family + " " + change.what);
-    const OpenedModel model = Open(change.family);
-    ModelSpec changed = model.spec;
-    change.apply(changed);
-    const auto right = LogitsOf(model.spec, *model.weights);
-    const auto other = LogitsOf(changed, *model.weights);
-    double largest = 0;
-    for (size_t row = 0; row < right.size(); ++row) {
-      for (size_t i = 0; i < right[row].size(); ++i) {
-        largest = std::max(largest, std::abs(double{right[row][i]} - other[row][i]));
-      }
-    }
-    EXPECT_GT(largest, 0.01);
-    EXPECT_NE(changed.ToString(), model.spec.ToString());
-  }
+  });
 }
 
-// The weights of another source, but all norms of a layer's inputs are those of attention.
-class SameNorms final : public WeightSource {
+// The weights of another source, where some weights take the place of others.
+class ReplacedWeights : public WeightSource {
  public:
-  explicit SameNorms(const WeightSource& source) : source_(source) {}
+  explicit ReplacedWeights(const WeightSource& source) : source_(source) {}
 
   StatusOr<HostMatrix> GetMatrix(const WeightId& id,
                                  int64_t rows,
                                  int64_t cols,
                                  const MatrixSlice& slice) const override {
-    return source_.GetMatrix(id, rows, cols, slice);
+    return source_.GetMatrix(Replacement(id), rows, cols, slice);
   }
   StatusOr<std::vector<float>> GetVector(const WeightId& id,
                                          int64_t size,
                                          const std::optional<IndexRange>& range) const override {
-    WeightId same = id;
-    if (id.kind == WeightKind::kFeedForwardNorm) same.kind = WeightKind::kAttentionNorm;
-    if (id.kind == WeightKind::kFeedForwardNormBias) same.kind = WeightKind::kAttentionNormBias;
-    return source_.GetVector(same, size, range);
+    return source_.GetVector(Replacement(id), size, range);
   }
-  void Release(const WeightId& id) const override { source_.Release(id); }
+  void Release(const WeightId& id) const override { source_.Release(Replacement(id)); }
   Hash128 HashPieces(const WeightId& id, const PieceShare& share) const override {
-    return source_.HashPieces(id, share);
+    return source_.HashPieces(Replacement(id), share);
   }
   Hash128 Identity() const override { return source_.Identity(); }
   std::vector<TensorInfo> Tensors() const override { return source_.Tensors(); }
 
+ protected:
+  virtual WeightId Replacement(WeightId id) const = 0;
+
  private:
   const WeightSource& source_;
+};
+
+// All norms of a layer's inputs are those of attention.
+class SameNorms final : public ReplacedWeights {
+ public:
+  using ReplacedWeights::ReplacedWeights;
+
+ protected:
+  WeightId Replacement(WeightId id) const override {
+    if (id.kind == WeightKind::kFeedForwardNorm) id.kind = WeightKind::kAttentionNorm;
+    if (id.kind == WeightKind::kFeedForwardNormBias) id.kind = WeightKind::kAttentionNormBias;
+    return id;
+  }
+};
+
+// The shared expert is the dense network, and the outputs of the other experts are 0.
+class SilentExperts final : public ReplacedWeights {
+ public:
+  using ReplacedWeights::ReplacedWeights;
+
+  StatusOr<HostMatrix> GetMatrix(const WeightId& id,
+                                 int64_t rows,
+                                 int64_t cols,
+                                 const MatrixSlice& slice) const override {
+    if (id.kind != WeightKind::kRouter && id.kind != WeightKind::kExpertDown) {
+      return ReplacedWeights::GetMatrix(id, rows, cols, slice);
+    }
+    zeros_.resize(std::max(zeros_.size(), static_cast<size_t>(rows * cols) * sizeof(float)));
+    return HostMatrix{DType::kF32, rows, cols, zeros_.data()};
+  }
+
+ protected:
+  WeightId Replacement(WeightId id) const override {
+    const auto dense = [](WeightKind kind) {
+      switch (kind) {
+        case WeightKind::kExpertGate:
+        case WeightKind::kSharedGate:
+          return WeightKind::kGate;
+        case WeightKind::kExpertUp:
+        case WeightKind::kSharedUp:
+          return WeightKind::kUp;
+        case WeightKind::kRouter:
+        case WeightKind::kExpertDown:
+        case WeightKind::kSharedDown:
+          return WeightKind::kDown;
+        case WeightKind::kSharedGateBias:
+          return WeightKind::kGateBias;
+        case WeightKind::kSharedUpBias:
+          return WeightKind::kUpBias;
+        case WeightKind::kSharedDownBias:
+          return WeightKind::kDownBias;
+        default:
+          return kind;
+      }
+    };
+    return {dense(id.kind), id.layer, -1};
+  }
+
+ private:
+  mutable std::vector<std::byte> zeros_;
 };
 
 // Embeddings and all that is added to them have the same factor: a norm takes it out again, and
@@ -170,6 +243,18 @@ TEST(DecoderBlocks, ParallelNetworksReadTheSameResidual) {
   two.residual = ResidualForm::kParallelTwoNorms;
   EXPECT_EQ(LogitsOf(one, weights), LogitsOf(two, weights));
   EXPECT_NE(LogitsOf(one, weights), LogitsOf(model.spec, weights));
+}
+
+TEST(DecoderBlocks, BiasesOfSharedExpertsAreAdded) {
+  const OpenedModel model = Open("llama_mqa_tied");
+  ASSERT_TRUE(model.spec.mlp_bias);
+  const SilentExperts weights(*model.weights);
+  ModelSpec experts = model.spec;
+  const int32_t size = model.spec.intermediate;
+  experts.moe = {.experts = 2, .experts_per_token = 1};
+  experts.moe.intermediate = experts.moe.shared_intermediate = size;
+  for (LayerSpec& layer : experts.layers) layer.moe = true;
+  EXPECT_EQ(LogitsOf(experts, weights), LogitsOf(model.spec, *model.weights));
 }
 
 }  // namespace

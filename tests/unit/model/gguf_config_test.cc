@@ -104,7 +104,8 @@ TEST(GgufConfig, NamesWhatIsWrong) {
   experts.SetUint32("qwen3.expert_count", 8);
   EXPECT_THAT(
       Message(SpecOf(experts.Finish()).status()),
-      HasSubstr("experts are supported for llama (Mixtral), granitemoe, qwen2moe and qwen3moe"));
+      HasSubstr("experts are supported for llama (Mixtral), granitemoe, qwen2moe, qwen3moe, "
+                "deepseek2 and gpt-oss"));
   ModelSpec glm = Written();
   glm.family = ModelFamily::kGlm4;
   GgufWriter vision = Gguf(glm);

@@ -1,6 +1,7 @@
 #include "common/model/hf_families.h"
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "common/model/op_variants.h"
 #include "tests/unit/model/hf_family_fixture.h"
+#include "tests/unit/model/tiny_families.h"
 
 // The configurations of the families besides Llama, Mistral and Qwen 2 and 3.
 namespace baton {
@@ -20,38 +22,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* kTinyFamilies[] = {
-    "glm4",
-    "granite",
-    "granitemoe",
-    "olmo2",
-    "seed_oss",
-    "exaone4",
-    "dots1",
-    "glm4_moe",
-    "qwen2_moe",
-    "phi3",
-    "phi3_longrope",
-    "smollm3",
-    "minimax_m2",
-    "cohere",
-    "hunyuan_v1_dense",
-    "stablelm",
-    "phi",
-    "olmo3",
-    "cohere2",
-    "gemma3_text",
-    "gpt_neox",
-    "gpt_oss",
-    "gemma2",
-    "deepseek_v2_qlora",
-    "deepseek_v2_noqlora",
-    "deepseek_v3",
-    "qwen3_next",
-};
-
 TEST_F(HfFamilyTest, KeysOfPublishedCheckpointsMeanTheSame) {
-  for (const char* family : kTinyFamilies) {
+  std::vector<std::string> families(std::begin(kTinyFamilies), std::end(kTinyFamilies));
+  families.insert(families.end(), {"glm4", "phi3_longrope"});
+  for (const std::string& family : families) {
     const ModelSpec published = Good(Tiny(family));
     EXPECT_THAT(family, testing::StartsWith(std::string(Name(published.family))));
     EXPECT_EQ(Good(Json::parse(*ReadFile(FileOf(family, "config.json")))).ToString(),
@@ -145,6 +119,12 @@ TEST_F(HfFamilyTest, AbsentKeysHaveTheFamilysDefaults) {
   EXPECT_TRUE(spec.qkv_bias && spec.o_bias);
   EXPECT_EQ(spec.residual, ResidualForm::kParallelTwoNorms);
   EXPECT_EQ(Without("hunyuan_v1_dense", {"rope_scaling"}).rope.theta, 10000);
+  spec = Without("hunyuan_v1_moe", {"rms_norm_eps", "tie_word_embeddings", "rope_theta"});
+  EXPECT_EQ(spec.norm_epsilon, 1e-5f);
+  EXPECT_NEAR(spec.rope.theta, 10000 * std::pow(1000.0, 16.0 / 14), 1);
+  EXPECT_TRUE(!spec.tied_head && spec.moe.normalize && spec.layers[0].moe);
+  EXPECT_EQ(spec.moe.shared_intermediate, 32);
+  EXPECT_EQ(spec.intermediate, 0) << "no layer is dense";
   EXPECT_EQ(Without("phi3", {"sliding_window"}).layers[0].window, 0);
 }
 
@@ -199,6 +179,45 @@ TEST_F(HfFamilyTest, AbsentKeysOfGptOssHaveTheirDefaults) {
   EXPECT_EQ(spec.norm_epsilon, 1e-5f);
   EXPECT_EQ(spec.moe.gate, (ExpertGate{.limit = 7, .alpha = 1.702f}));
   EXPECT_TRUE(spec.moe.normalize && !spec.tied_head);
+}
+
+TEST_F(HfFamilyTest, AbsentKeysOfErnieHaveTheirDefaults) {
+  const ModelSpec spec = Without("ernie4_5_moe",
+                                 {"rope_theta",
+                                  "rms_norm_eps",
+                                  "use_bias",
+                                  "tie_word_embeddings",
+                                  "moe_num_shared_experts",
+                                  "moe_norm_min",
+                                  "moe_layer_start_index",
+                                  "moe_layer_end_index",
+                                  "moe_layer_interval"});
+  EXPECT_EQ(spec.rope.theta, 5e5);
+  EXPECT_EQ(spec.rope.pairing, RopePairing::kAdjacent);
+  EXPECT_EQ(spec.norm_epsilon, 1e-5f);
+  EXPECT_FALSE(spec.qkv_bias || spec.o_bias || spec.mlp_bias || spec.head_bias);
+  EXPECT_TRUE(spec.tied_head);
+  EXPECT_EQ(spec.moe.shared_intermediate, 2 * 24);
+  EXPECT_EQ(spec.moe.least_sum, 1e-12f);
+  EXPECT_TRUE(spec.moe.normalize && spec.moe.selection_bias);
+  EXPECT_TRUE(!spec.layers[0].moe && spec.layers[1].moe && spec.layers[2].moe);
+}
+
+TEST_F(HfFamilyTest, ExpertsOfErnieAreInARangeOfLayers) {
+  const auto layers = [&](int first, int last, int interval) {
+    Json config = Tiny("ernie4_5_moe");
+    config["num_hidden_layers"] = 6;
+    config["moe_layer_start_index"] = first;
+    config["moe_layer_end_index"] = last;
+    config["moe_layer_interval"] = interval;
+    std::string kinds;
+    for (const LayerSpec& layer : Good(config).layers) kinds += layer.moe ? 'x' : '-';
+    return kinds;
+  };
+  EXPECT_EQ(layers(1, -1, 1), "-xxxxx");
+  EXPECT_EQ(layers(2, 4, 1), "--xxx-");
+  EXPECT_EQ(layers(2, 5, 2), "---x-x") << "every second layer of the model";
+  EXPECT_EQ(layers(0, 9, 1), "xxxxxx");
 }
 
 TEST_F(HfFamilyTest, Gemma2HasCapsUnlessTheyAreNull) {
@@ -263,8 +282,17 @@ TEST_F(HfFamilyTest, ReadsWhatVariesInAFamily) {
   config["topk_group"] = 2;
   EXPECT_EQ(Good(config).moe.groups, 4);
   EXPECT_EQ(Good(config).moe.groups_per_token, 2);
+  config = Tiny("ernie4_5_moe");
+  config["use_bias"] = true;
+  EXPECT_TRUE(Good(config).qkv_bias && Good(config).o_bias && Good(config).mlp_bias);
+  EXPECT_TRUE(Good(config).head_bias);
   config = Tiny("hunyuan_v1_dense");
   EXPECT_NEAR(Good(config).rope.theta, 10000 * std::pow(1000.0, 16.0 / 14), 1);
+  config = Tiny("hunyuan_v1_moe");
+  const std::string plain = Good(config).ToString();
+  config["num_experts"] = {8, 8, 8};
+  config["moe_topk"] = {2, 2, 2};
+  EXPECT_EQ(Good(config).ToString(), plain) << "published files list them for each layer";
   config = Tiny("smollm3");
   config["no_rope_layer_interval"] = 2;
   config.erase("no_rope_layers");
@@ -346,12 +374,14 @@ TEST_F(HfFamilyTest, TellsWhatABackendNeeds) {
   EXPECT_THAT(variants("minimax_m2"), ElementsAre(kProjectionNorm, kRouting));
   EXPECT_THAT(variants("cohere"), ElementsAre(kLayerNorm, kHeadLayerNorm));
   EXPECT_THAT(variants("hunyuan_v1_dense"), ElementsAre(kHeadNormAfterRope));
+  EXPECT_THAT(variants("hunyuan_v1_moe"), ElementsAre(kHeadNormAfterRope));
   EXPECT_THAT(variants("stablelm"), ElementsAre(kLayerNorm));
   EXPECT_THAT(variants("phi"), ElementsAre(kLayerNorm, kActivation));
   EXPECT_THAT(variants("gemma3_text"), ElementsAre(kScale, kGatedActivation));
   EXPECT_THAT(variants("cohere2"), ElementsAre(kLayerNorm));
   EXPECT_THAT(variants("gpt_neox"), ElementsAre(kLayerNorm, kActivation));
   EXPECT_THAT(variants("gemma2"), ElementsAre(kScale, kGatedActivation, kSoftCap));
+  EXPECT_THAT(variants("ernie4_5_moe"), ElementsAre(kRouting));
   EXPECT_THAT(variants("gpt_oss"), ElementsAre(kAttentionSinks, kExpertBias, kClampedGate));
 }
 

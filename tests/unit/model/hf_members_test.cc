@@ -198,6 +198,35 @@ TEST_F(HfMemberTest, NamesFileAndKeyOfABadMemberOfExperts) {
   for (const BadMember& bad : cases) CheckBad(bad);
 }
 
+TEST_F(HfMemberTest, NamesFileAndKeyOfABadMemberOfErnieAndHunyuan) {
+  const std::vector<BadMember> cases = {
+      {"ernie4_5_moe", "moe_num_experts", nullptr, "moe_num_experts is missing"},
+      {"ernie4_5_moe", "moe_num_experts", 1025, "moe_num_experts is 1025; it must be between 1"},
+      {"ernie4_5_moe", "moe_k", 9, "experts per token is 9; it must be between 1 and 8"},
+      {"ernie4_5_moe", "moe_k", "x", "moe_k is \"x\"; it must be an integer"},
+      {"ernie4_5_moe", "moe_intermediate_size", {24, 24}, "moe_intermediate_size is [24,24]"},
+      {"ernie4_5_moe", "moe_num_shared_experts", -1, "moe_num_shared_experts is -1"},
+      {"ernie4_5_moe", "moe_norm_min", 2, "moe_norm_min is 2; it must be between 0 and 1"},
+      {"ernie4_5_moe", "moe_layer_start_index", -1, "moe_layer_start_index is -1"},
+      {"ernie4_5_moe", "moe_layer_end_index", -2, "moe_layer_end_index is -2"},
+      {"ernie4_5_moe", "moe_layer_interval", 0, "moe_layer_interval is 0; it must be between 1"},
+      {"ernie4_5_moe", "use_bias", 1, "use_bias is number; it must be a boolean"},
+      {"hunyuan_v1_moe", "num_experts", nullptr, "num_experts is missing"},
+      {"hunyuan_v1_moe", "num_experts", {8, 1025, 8}, "num_experts has 1025; it must be between 1"},
+      {"hunyuan_v1_moe", "num_experts", {8, 8, 4}, "num_experts has 8 and 4; only equal numbers"},
+      {"hunyuan_v1_moe", "num_experts", Json::array(), "num_experts is []; it must be an integer"},
+      {"hunyuan_v1_moe", "moe_topk", nullptr, "moe_topk is missing"},
+      {"hunyuan_v1_moe", "moe_topk", 9, "experts per token is 9; it must be between 1 and 8"},
+      {"hunyuan_v1_moe", "moe_topk", {2, 1, 2}, "moe_topk has 2 and 1; only equal numbers"},
+      {"hunyuan_v1_moe", "moe_topk", "x", "moe_topk"},
+      {"hunyuan_v1_moe",
+       "rope_scaling",
+       {{"type", "dynamic"}, {"alpha", 0.5}},
+       "rope_scaling: alpha is 0.5; it must be between 1 and"},
+  };
+  for (const BadMember& bad : cases) CheckBad(bad);
+}
+
 TEST_F(HfMemberTest, TheGroupsOfATokenHaveItsExperts) {
   Json config = Tiny("dots1");
   config["n_group"] = 4;

@@ -369,6 +369,23 @@ TEST(DescribeModel, TellsTheBlocksThatAreNotThoseOfLlama) {
   EXPECT_THAT(DescriptionOf("smollm3"), HasSubstr("no rope in 1 layers"));
 }
 
+TEST(DescribeModel, TellsSinksCapsAndTheGateOfExperts) {
+  const std::string oss = DescriptionOf("gpt_oss");
+  EXPECT_THAT(oss, HasSubstr("output bias, attention sinks, sliding window"));
+  EXPECT_THAT(oss, HasSubstr("in 4 layers, with biases, a gate clamped at 7\n"));
+  const std::string gemma = DescriptionOf("gemma2");
+  EXPECT_THAT(gemma, HasSubstr(", attention logits soft-capped at 3, sliding window"));
+  EXPECT_THAT(gemma, HasSubstr(", logits soft-capped at 4\n"));
+  EXPECT_THAT(gemma, HasSubstr("feed-forward: 128, gelu tanh gated\n"));
+  for (const char* family : {"granite", "gemma3_text", "qwen3_moe"}) {
+    const std::string text = DescriptionOf(family);
+    EXPECT_THAT(text, Not(HasSubstr("sinks"))) << family;
+    EXPECT_THAT(text, Not(HasSubstr("capped"))) << family;
+    EXPECT_THAT(text, Not(HasSubstr("clamped"))) << family;
+    EXPECT_THAT(text, Not(HasSubstr("with biases"))) << family;
+  }
+}
+
 TEST(DescribeModel, TellsShapeTypesAndKvBytes) {
   const auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/qwen3_moe/");
   ASSERT_TRUE(model.ok()) << Message(model.status());

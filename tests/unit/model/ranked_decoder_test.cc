@@ -11,6 +11,7 @@
 #include "tests/parity/weight_types.h"
 #include "tests/unit/model/model_gguf.h"
 #include "tests/unit/model/rank_comparison.h"
+#include "tests/unit/model/tiny_families.h"
 
 // Groups of ranks against one rank: every bit of logits and KV is equal.
 namespace baton {
@@ -65,29 +66,8 @@ std::vector<Shape> Shapes() {
 // The families with four or more heads, whose KV heads some ranks have copies of.
 std::vector<Shape> ShapesOfFewHeads() {
   std::vector<Shape> shapes;
-  for (const char* family : {"granite",
-                             "granitemoe",
-                             "olmo2",
-                             "exaone4",
-                             "olmo3",
-                             "cohere2",
-                             "gemma3_text",
-                             "gpt_oss",
-                             "gemma2",
-                             "deepseek_v2_qlora",
-                             "deepseek_v2_noqlora",
-                             "deepseek_v3",
-                             "dots1",
-                             "glm4_moe",
-                             "qwen2_moe",
-                             "phi3",
-                             "smollm3",
-                             "minimax_m2",
-                             "cohere",
-                             "hunyuan_v1_dense",
-                             "stablelm",
-                             "phi",
-                             "gpt_neox"}) {
+  for (const std::string family : kTinyFamilies) {
+    if (family == "seed_oss") continue;  // it has six heads
     for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{1, 3}, Degrees{2, 2}}) {
       shapes.push_back({family, degrees});
     }
@@ -123,6 +103,15 @@ INSTANTIATE_TEST_SUITE_P(ShapesOfFewHeads,
                          [](const auto& test) {
                            return test.param.family + "_" + NameOf(test.param.degrees);
                          });
+
+// Files of llama.cpp have the keys and the values of all heads as a tensor each.
+TEST(RankedDecoder, LatentsOfGgufFilesHaveTheBitsOfOneRank) {
+  const OpenedModel model = Open("gguf/deepseek_v3.gguf");
+  for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{1, 3}, Degrees{2, 2}}) {
+    SCOPED_TRACE(NameOf(degrees));
+    RankComparison(model.spec, *model.weights, degrees).RunMixedBatches(70);
+  }
+}
 
 // Sizes that no degree divides, all biases and head norms, and random weights, which every rank
 // draws for itself.

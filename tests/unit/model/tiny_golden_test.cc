@@ -8,6 +8,7 @@
 
 #include "tests/unit/model/golden.h"
 #include "tests/unit/model/step_runner.h"
+#include "tests/unit/model/tiny_families.h"
 
 namespace baton {
 namespace {
@@ -103,33 +104,12 @@ const TinyCase kFamilies[] = {{"llama_gqa", "llama_gqa"},
                               {"glm4", "glm4"}};
 
 // Without the portable kernels, which take longest: cpu_parity_test and cpu_bits_test compare them.
-const TinyCase kMoreFamilies[] = {{"granite", "granite"},
-                                  {"granitemoe", "granitemoe"},
-                                  {"olmo2", "olmo2"},
-                                  {"seed_oss", "seed_oss"},
-                                  {"exaone4", "exaone4"},
-                                  {"dots1", "dots1"},
-                                  {"glm4_moe", "glm4_moe"},
-                                  {"qwen2_moe", "qwen2_moe"},
-                                  {"phi3", "phi3"},
-                                  {"phi3_longrope", "phi3_longrope"},
-                                  {"phi3_longrope_short", "phi3_longrope"},
-                                  {"smollm3", "smollm3"},
-                                  {"minimax_m2", "minimax_m2"},
-                                  {"cohere", "cohere"},
-                                  {"hunyuan_v1_dense", "hunyuan_v1_dense"},
-                                  {"stablelm", "stablelm"},
-                                  {"phi", "phi"},
-                                  {"gpt_neox", "gpt_neox"},
-                                  {"olmo3", "olmo3"},
-                                  {"cohere2", "cohere2"},
-                                  {"gemma3_text", "gemma3_text"},
-                                  {"gpt_oss", "gpt_oss"},
-                                  {"gemma2", "gemma2"},
-                                  {"deepseek_v2_qlora", "deepseek_v2_qlora"},
-                                  {"deepseek_v2_noqlora", "deepseek_v2_noqlora"},
-                                  {"deepseek_v3", "deepseek_v3"},
-                                  {"qwen3_next", "qwen3_next"}};
+std::vector<TinyCase> MoreFamilies() {
+  std::vector<TinyCase> cases = {{"phi3_longrope", "phi3_longrope"},
+                                 {"phi3_longrope_short", "phi3_longrope"}};
+  for (const char* family : kTinyFamilies) cases.push_back({family, family});
+  return cases;
+}
 
 std::string NameOf(const testing::TestParamInfo<std::tuple<TinyCase, CpuIsa>>& test) {
   return fmt::format("{}_{}", std::get<0>(test.param).name, Name(std::get<1>(test.param)));
@@ -148,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Families,
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(MoreFamilies,
                          TinyGolden,
-                         testing::Combine(testing::ValuesIn(kMoreFamilies),
+                         testing::Combine(testing::ValuesIn(MoreFamilies()),
                                           testing::ValuesIn(VectorIsas())),
                          NameOf);
 

@@ -88,6 +88,7 @@ TEST(WeightsHash, IsTheSameForEveryShapeOfAGroup) {
                                    "cohere",
                                    "qwen2_moe",
                                    "gpt_oss",
+                                   "gguf/deepseek_v3.gguf",
                                    "gpt_neox"}) {
     const auto model = OpenModel(BATON_TEST_DATA "/tiny/" + family);
     ASSERT_TRUE(model.ok()) << model.status();

@@ -1,0 +1,276 @@
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/base/check.h"
+#include "common/base/mapped_file.h"
+#include "common/model/describe_model.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/model/step_runner.h"
+
+// GGUF files that the package gguf has written (tests/data/tiny/README.md).
+namespace baton {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string PathOf(const std::string& name) {
+  return std::string(BATON_TEST_DATA) + "/tiny/" + name;
+}
+
+OpenedModel Open(const std::string& name) {
+  auto model = OpenModel(PathOf(name));
+  BATON_CHECK(model.ok(), "{}", Message(model.status()));
+  return *std::move(model);
+}
+
+std::vector<Logits> LogitsOf(const OpenedModel& model) {
+  std::vector<TokenId> tokens(400);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<TokenId>((5 + 37 * i + i * i % 11) % 512);
+  }
+  const auto runner = StepRunner::Create(model.spec, *model.weights);
+  BATON_CHECK(runner.ok(), "{}", Message(runner.status()));
+  return (*runner)->RunAll(0, tokens, tokens.size());
+}
+
+void CheckThatLogitsAreThoseOf(const OpenedModel& checkpoint, const OpenedModel& gguf) {
+  EXPECT_EQ(gguf.spec.family, checkpoint.spec.family);
+  EXPECT_EQ(gguf.spec.eos, checkpoint.spec.eos);
+  EXPECT_EQ(gguf.spec.context_length, checkpoint.spec.context_length);
+  const auto want = LogitsOf(checkpoint);
+  const auto got = LogitsOf(gguf);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t row = 0; row < want.size(); ++row) {
+    for (size_t i = 0; i < want[row].size(); ++i) {
+      ASSERT_NEAR(got[row][i], want[row][i], 1e-3) << "row " << row << " token " << i;
+    }
+  }
+  EXPECT_THAT(DescribeUnread(gguf.spec, *gguf.weights), IsEmpty());
+}
+
+// A GGUF file whose bytes a test changes.
+class ChangedGguf {
+ public:
+  explicit ChangedGguf(const std::string& name) : bytes_(*ReadFile(PathOf("gguf/" + name))) {}
+
+  // Gives the key a number of 32 bits, which stands behind the type of the value.
+  void Set(std::string_view key, uint32_t value) { Write(key, sizeof(uint32_t), value); }
+  void SetFloat(std::string_view key, float value) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    Set(key, bits);
+  }
+  // Gives a tensor of three dimensions another type, which stands behind their number and sizes.
+  void SetType(std::string_view tensor, uint32_t type) {
+    Write(tensor, sizeof(uint32_t) + 3 * sizeof(uint64_t), type);
+  }
+  // Gives the key or the tensor another name of the same length.
+  void Rename(std::string_view name, std::string_view other) {
+    BATON_CHECK(name.size() == other.size(), "{} and {} differ in length", name, other);
+    std::ranges::copy(other, bytes_.begin() + static_cast<ptrdiff_t>(PlaceOf(name)));
+  }
+  StatusOr<OpenedModel> Open() const {
+    folder_.Write("model.gguf", bytes_);
+    return OpenModel(folder_.path() + "/model.gguf");
+  }
+  // The error of reading the configuration, or of loading the weights.
+  std::string Error() const {
+    const auto model = Open();
+    if (!model.ok()) return std::string(Message(model.status()));
+    const auto runner = StepRunner::Create(model->spec, *model->weights);
+    return runner.ok() ? "no error" : std::string(Message(runner.status()));
+  }
+
+ private:
+  void Write(std::string_view name, size_t distance, uint32_t value) {
+    std::memcpy(bytes_.data() + PlaceOf(name) + name.size() + distance, &value, sizeof(value));
+  }
+  size_t PlaceOf(std::string_view name) const {
+    const size_t place = bytes_.find(name);
+    BATON_CHECK(place != std::string::npos, "the file has no {}", name);
+    return place;
+  }
+
+  std::string bytes_;
+  const TemporaryFolder folder_;
+};
+
+class GgufFamily : public testing::TestWithParam<const char*> {};
+
+TEST_P(GgufFamily, HasTheLogitsOfTheCheckpoint) {
+  const std::string name = GetParam();
+  const OpenedModel checkpoint = Open(name);
+  const OpenedModel gguf = Open("gguf/" + name + ".gguf");
+  EXPECT_FLOAT_EQ(gguf.spec.attention_scale, checkpoint.spec.attention_scale);
+  EXPECT_EQ(gguf.spec.moe.gate, checkpoint.spec.moe.gate);
+  CheckThatLogitsAreThoseOf(checkpoint, gguf);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files,
+                         GgufFamily,
+                         testing::Values("deepseek_v3", "deepseek_v2_qlora", "gpt_oss"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST(DeepSeekGguf, AbsentOnesHaveTheirDefaults) {
+  ChangedGguf file("deepseek_v3.gguf");
+  for (const char* key : {"expert_gating_func",
+                          "expert_weights_norm",
+                          "expert_weights_scale",
+                          "expert_group_count",
+                          "expert_group_used_count",
+                          "expert_shared_count",
+                          "rope.scaling.yarn_log_multiplier"}) {
+    std::string other = std::string("deepseek2.") + key;
+    const std::string name = other;
+    other.back() = '_';
+    file.Rename(name, other);
+  }
+  const auto model = file.Open();
+  ASSERT_TRUE(model.ok()) << Message(model.status());
+  const MoeSpec& moe = model->spec.moe;
+  EXPECT_EQ(model->spec.family, ModelFamily::kDeepSeekV2);
+  EXPECT_EQ(moe.score, RouterScore::kSoftmax);
+  EXPECT_FALSE(moe.normalize);
+  EXPECT_EQ(moe.scale, 1);
+  EXPECT_EQ(moe.groups, 1);
+  EXPECT_EQ(moe.groups_per_token, 1);
+  EXPECT_EQ(moe.shared_intermediate, 0);
+  EXPECT_EQ(model->spec.attention_scale, 0);
+}
+
+TEST(DeepSeekGguf, BadOnesAreNamed) {
+  const auto error = [](const std::string& key, uint32_t value) {
+    ChangedGguf file("deepseek_v3.gguf");
+    file.Set("deepseek2." + key, value);
+    return file.Error();
+  };
+  EXPECT_THAT(error("attention.q_lora_rank", 0), HasSubstr("q_lora_rank is 0; it must be between"));
+  EXPECT_THAT(error("attention.kv_lora_rank", 0), HasSubstr("kv_lora_rank is 0; it must be"));
+  EXPECT_THAT(error("attention.kv_lora_rank", 5000), HasSubstr("is 5008; it must be between"));
+  EXPECT_THAT(error("attention.key_length_mla", 1), HasSubstr("key_length_mla is 1; it must be"));
+  EXPECT_THAT(error("attention.key_length_mla", 8),
+              HasSubstr("head dimension without rope is 0; it must be between"));
+  EXPECT_THAT(error("attention.value_length_mla", 0), HasSubstr("value_length_mla is 0"));
+  EXPECT_THAT(error("attention.value_length_mla", 8),
+              HasSubstr("blk.0.attn_v_b.weight has shape [4, 16, 32]; expected [4, 8, 32]"));
+  EXPECT_THAT(error("rope.dimension_count", 0), HasSubstr("rope.dimension_count is 0"));
+  EXPECT_THAT(error("rope.dimension_count", 7), HasSubstr("must be even"));
+  EXPECT_THAT(error("expert_count", 0), HasSubstr("expert_count is 0; it must be between"));
+  EXPECT_THAT(error("expert_used_count", 17), HasSubstr("experts per token is 17"));
+  EXPECT_THAT(error("expert_feed_forward_length", 0), HasSubstr("feed_forward_length is 0"));
+  EXPECT_THAT(error("expert_group_count", 3), HasSubstr("must be a multiple of the number of"));
+  EXPECT_THAT(error("expert_group_used_count", 5), HasSubstr("expert groups per token is 5"));
+  EXPECT_THAT(error("expert_shared_count", 2000), HasSubstr("expert_shared_count is 2000"));
+  EXPECT_THAT(error("expert_gating_func", 3), HasSubstr("expert_gating_func is 3; it must be"));
+  ChangedGguf file("deepseek_v3.gguf");
+  file.SetFloat("deepseek2.expert_weights_scale", -1);
+  EXPECT_THAT(file.Error(), HasSubstr("expert_weights_scale is -1; it must be between"));
+}
+
+TEST(DeepSeekGguf, MissingPartsAndUnsupportedOnesAreNamed) {
+  ChangedGguf values("deepseek_v3.gguf");
+  values.Rename("blk.2.attn_v_b.weight", "blk.2.attn_x_b.weight");
+  EXPECT_THAT(values.Error(), HasSubstr("tensor blk.2.attn_v_b.weight is missing"));
+  ChangedGguf rank("deepseek_v3.gguf");
+  rank.Rename("deepseek2.attention.kv_lora_rank", "deepseek2.attention.kv_lora_xxxx");
+  EXPECT_THAT(rank.Error(), HasSubstr("deepseek2.attention.kv_lora_rank is missing"));
+  ChangedGguf temperature("deepseek_v3.gguf");
+  temperature.Rename("deepseek2.rope.scaling.yarn_beta_slow",
+                     "deepseek2.attention.temperature_scale");
+  EXPECT_THAT(temperature.Error(),
+              HasSubstr("deepseek2.attention.temperature_scale is not supported"));
+}
+
+TEST(GptOssGguf, MissingPartsAndOtherTypesAreNamed) {
+  for (const char* name : {"blk.3.attn_sinks.weight",
+                           "blk.3.ffn_gate_inp.bias",
+                           "blk.3.ffn_up_exps.bias",
+                           "blk.3.ffn_down_exps.weight",
+                           "blk.3.post_attention_norm.weight"}) {
+    ChangedGguf file("gpt_oss.gguf");
+    std::string other = name;
+    other[4] = '7';
+    file.Rename(name, other);
+    EXPECT_THAT(file.Error(), HasSubstr(std::string("tensor ") + name + " is missing"));
+  }
+  ChangedGguf width("gpt_oss.gguf");
+  width.Set("gpt-oss.expert_feed_forward_length", 32);
+  EXPECT_THAT(width.Error(), HasSubstr("blk.0.ffn_gate_exps.weight has shape"));
+  ChangedGguf type("gpt_oss.gguf");
+  type.SetType("blk.0.ffn_up_exps.weight", 39);
+  EXPECT_THAT(type.Error(),
+              HasSubstr("blk.0.ffn_up_exps.weight is of ggml type 39 (MXFP4), which is not"));
+}
+
+// Its files do not have the scale of attention, which is that of head_dim in all models but the
+// largest ones. The scale of the tiny models is another one.
+TEST(GemmaGguf, HasTheLogitsOfTheCheckpointButForTheScale) {
+  for (const std::string name : {"gemma2", "gemma3_text"}) {
+    SCOPED_TRACE(name);
+    OpenedModel checkpoint = Open(name);
+    checkpoint.spec.attention_scale = 1 / std::sqrt(24.0f);
+    CheckThatLogitsAreThoseOf(checkpoint, Open("gguf/" + name + ".gguf"));
+  }
+}
+
+TEST(GemmaGguf, AbsentKeysHaveTheirDefaults) {
+  const auto without = [](const std::string& file, const std::vector<std::string>& keys) {
+    ChangedGguf changed(file);
+    for (const std::string& key : keys) {
+      std::string other = key;
+      other.back() = '_';
+      changed.Rename(key, other);
+    }
+    return changed.Open()->spec;
+  };
+  ModelSpec spec = without("gemma2.gguf",
+                           {"gemma2.attention.sliding_window",
+                            "gemma2.attn_logit_softcapping",
+                            "gemma2.final_logit_softcapping"});
+  EXPECT_EQ(spec.attention_cap, 50);
+  EXPECT_EQ(spec.logit_cap, 30);
+  EXPECT_EQ(spec.layers[2].window, 4096);
+  EXPECT_EQ(spec.layers[3].window, 0);
+  spec = without("gemma3_text.gguf",
+                 {"gemma3.attention.sliding_window_pattern", "gemma3.rope.freq_base_swa"});
+  EXPECT_EQ(spec.layers[4].window, 32);
+  EXPECT_EQ(spec.layers[5].window, 0);
+  EXPECT_EQ(spec.window_rope->theta, 10000);
+  EXPECT_EQ(spec.logit_cap, 0);
+}
+
+TEST(GemmaGguf, TheLargestModelsHaveAScaleOfTheirOwn) {
+  ChangedGguf file("gemma3_text.gguf");
+  file.Set("gemma3.block_count", 62);
+  EXPECT_EQ(file.Open()->spec.attention_scale, 1 / std::sqrt(64.0f / 4));
+  ChangedGguf second("gemma2.gguf");
+  second.Set("gemma2.block_count", 46);
+  EXPECT_EQ(second.Open()->spec.attention_scale, 1 / std::sqrt(64.0f / 4));
+}
+
+TEST(GemmaGguf, BadKeysAreNamed) {
+  ChangedGguf pattern("gemma3_text.gguf");
+  pattern.Set("gemma3.attention.sliding_window_pattern", 0);
+  EXPECT_THAT(pattern.Error(), HasSubstr("sliding_window_pattern is 0; it must be between"));
+  ChangedGguf theta("gemma3_text.gguf");
+  theta.SetFloat("gemma3.rope.freq_base_swa", 0);
+  EXPECT_THAT(theta.Error(), HasSubstr("freq_base_swa is 0; it must be between"));
+  ChangedGguf cap("gemma2.gguf");
+  cap.SetFloat("gemma2.attn_logit_softcapping", -1);
+  EXPECT_THAT(cap.Error(), HasSubstr("attn_logit_softcapping is -1; it must be between"));
+  ChangedGguf norm("gemma2.gguf");
+  norm.Rename("blk.3.post_ffw_norm.weight", "blk.7.post_ffw_norm.weight");
+  EXPECT_THAT(norm.Error(), HasSubstr("tensor blk.3.post_ffw_norm.weight is missing"));
+}
+
+}  // namespace
+}  // namespace baton
