@@ -13,7 +13,8 @@
 namespace baton {
 namespace {
 
-// Workers with a tiny model whose layers have different windows are killed while they generate.
+// Workers with a tiny model whose layers have different windows, or states, are killed while they
+// generate.
 class FamilyFaultTest : public FaultTest, public ::testing::WithParamInterface<const char*> {
  protected:
   static constexpr int kLength = 800;  // so long that workers are killed in the middle of it
@@ -63,7 +64,7 @@ TEST_P(FamilyFaultTest, AnswersOfAKilledDecodeWorkerContinue) {
 
 INSTANTIATE_TEST_SUITE_P(Families,
                          FamilyFaultTest,
-                         ::testing::Values("gemma2", "gemma3_text", "gpt_oss"),
+                         ::testing::Values("gemma2", "gemma3_text", "gpt_oss", "qwen3_next"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

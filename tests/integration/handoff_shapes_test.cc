@@ -210,6 +210,21 @@ TEST_P(HandoffShapes, LatentsThatEveryRankHolds) {
   }
 }
 
+// States beside KV, which ranks divide by heads, and stages by layers: one of two stages has states
+// alone. Each receiving worker gets the KV and one state, whole.
+TEST_P(HandoffShapes, StatesThatRanksDivide) {
+  Check("qwen3_next", 2, {{1, 1}, {2, 1}, {1, 2}, {2, 2}});
+  constexpr uint64_t kBlocks = (kLength + 15) / 16;
+  constexpr uint64_t kBlockBytes =
+      uint64_t{2} * 2 * 16 * 32 * 4;  // planes, heads, tokens, dim, F32
+  // Layers; value heads, their matrices; the inputs of the convolution of q, k and v; F32.
+  constexpr uint64_t kStateBytes = uint64_t{3} * (4 * 16 * 16 + 4 * (32 + 32 + 64)) * 4;
+  for (const std::string decode : {"d_tp1_pp1", "d_tp2_pp1", "d_tp1_pp2", "d_tp2_pp2"}) {
+    EXPECT_THAT(moved_[decode], testing::ElementsAre(kBlocks * kBlockBytes + kStateBytes))
+        << decode;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports,
                          HandoffShapes,
                          ::testing::Values("shm", "tcp"),
