@@ -331,9 +331,9 @@ TEST(DelayedStateTest, CommitsOnlyWhatIsRight) {
   const uint32_t taken = kTokenBlocks + TargetStateBlocks(options);
   options.blocks = kSessions * (taken + StateBlocks(options.layout, options.sender_shards));
   HandoffPair pair(options);
-  const auto state_of = [&](uint32_t session) {
-    return Blocks(kSessions * kTokenBlocks + session * SourceState(options).size(),
-                  static_cast<uint32_t>(SourceState(options).size()));
+  const auto own = static_cast<uint32_t>(SourceState(options).size());
+  const auto state_of = [own](uint32_t session) {
+    return Blocks(kSessions * kTokenBlocks + session * own, own);
   };
   for (uint32_t i = 0; i < kSessions; ++i) {
     pair.Send(SessionId(i), Blocks(i * kTokenBlocks, kTokenBlocks), 3, "x", state_of(i));
