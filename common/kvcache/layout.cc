@@ -379,7 +379,14 @@ Status ValidateShard(const KvLayout& layout, const KvShard& shard) {
                           shard.first_layer <= layers - shard.layer_count;
   const bool heads_fit = shard.first_head >= 0 && shard.head_count >= std::min(heads, 1) &&
                          shard.head_count <= heads && shard.first_head <= heads - shard.head_count;
-  if (layers_fit && heads_fit) return OkStatus();
+  if (layers_fit && heads_fit) {
+    if (ShardStateBytes(layout, shard) == 0 || StateBlockBytes(layout, shard) > 0) {
+      return OkStatus();
+    }
+    return InvalidArgument("blocks of {} bytes hold no part of a state, which has at least {}",
+                           ShardBlockBytes(layout, shard),
+                           kStateAlignment);
+  }
   return InvalidArgument("KV shard of layers {}+{} and heads {}+{} does not fit {}",
                          shard.first_layer,
                          shard.layer_count,

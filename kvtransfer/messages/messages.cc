@@ -5,9 +5,6 @@
 namespace baton {
 namespace {
 
-// StateBlockBytes is a multiple of this.
-constexpr size_t kLeastStateBlock = 16;
-
 Status CheckShards(const Hello& hello) {
   if (hello.shards.empty()) {
     return InvalidArgument("worker {} announces no KV shard; it needs at least one", hello.worker);
@@ -78,12 +75,7 @@ Status CheckStates(const KvLayout& layout, const KvShard& shard) {
     return InvalidArgument(
         "every layer has a state; a hand-off needs a layer that has KV of every token");
   }
-  if (ShardStateBytes(layout, shard) > 0 && ShardBlockBytes(layout, shard) < kLeastStateBlock) {
-    return InvalidArgument("blocks of {} bytes hold no part of a state, which has at least {}",
-                           ShardBlockBytes(layout, shard),
-                           kLeastStateBlock);
-  }
-  return OkStatus();
+  return ValidateShard(layout, shard);
 }
 
 uint32_t BlocksIn(const Grant& grant) {
