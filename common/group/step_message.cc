@@ -13,7 +13,7 @@ namespace {
 // The start of a message; the arrays follow in the order of the counts, without gaps.
 struct Header {
   uint64_t number = 0;
-  uint64_t digest = 0;  // XXH3 of everything behind the header, seeded with the number
+  uint64_t digest = 0;  // DigestOf
   uint32_t tokens = 0;
   uint32_t positions = 0;
   uint32_t sequences = 0;
@@ -36,6 +36,12 @@ Header HeaderOf(const StepInput& input, std::span<const BlockCopy> copies) {
   header.copies = static_cast<uint32_t>(copies.size());
   header.state_blocks = input.state_blocks;
   return header;
+}
+
+// XXH3 of what follows the header, and of the header with that in place of its digest.
+uint64_t DigestOf(Header header, std::span<const std::byte> body) {
+  header.digest = Xxh3(body);
+  return Xxh3(std::as_bytes(std::span(&header, 1)));
 }
 
 size_t BodyBytes(const Header& header) {
@@ -84,7 +90,7 @@ void EncodeStep(const StepMessage& message, std::span<std::byte> to) {
   Append(input.logit_rows, at);
   Append(message.copies, at);
   header.number = message.number;
-  header.digest = Xxh3({to.data() + sizeof(Header), bytes}, message.number);
+  header.digest = DigestOf(header, {to.data() + sizeof(Header), bytes});
   std::memcpy(to.data(), &header, sizeof(Header));
 }
 
@@ -105,7 +111,7 @@ StatusOr<StepMessage> DecodeStep(std::span<const std::byte> bytes) {
                       bytes.size(),
                       sizeof(Header) + body);
   }
-  const uint64_t digest = Xxh3(bytes.subspan(sizeof(Header)), header.number);
+  const uint64_t digest = DigestOf(header, bytes.subspan(sizeof(Header)));
   if (digest != header.digest) {
     return MakeStatus(StatusCode::kInternal,
                       "step message {} has the digest {:016x}; its header says {:016x}",

@@ -39,7 +39,8 @@ TEST_P(RouterCluster, DisaggregatedEqualsUnified) {
            {"transfer.transports=[shm]", kArena},
            {"transfer.transports=[tcp]", "engine.max_step_tokens=16", kArena},
            {"engine.max_step_tokens=50", FewBlocks(GetParam())},  // few blocks: preemption
-           {"engine.max_step_tokens=8", "engine.prefix_cache=false", kArena}}) {
+           {"engine.max_step_tokens=8", "engine.prefix_cache=false", kArena},
+           {"engine.lookup_drafts=4", "engine.state_checkpoint_tokens=16", kArena}}) {
     SCOPED_TRACE(overrides.front());
     Cluster cluster(model.path(), 2, 2, {overrides});
     const std::vector<Answer> first = cluster.AskAll(kRequests);

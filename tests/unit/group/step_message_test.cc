@@ -16,7 +16,16 @@ struct RandomStep {
     Fill(block_tables);
     Fill(logit_rows);
     sequences.resize(random() % 5);
-    for (SequenceRows& rows : sequences) rows = {Number(), Number(), Number(), Number()};
+    for (SequenceRows& rows : sequences) {
+      rows = {.first_row = Number(),
+              .row_count = Number(),
+              .context = Number(),
+              .first_block = Number(),
+              .table_blocks = Number(),
+              .state_table = Number(),
+              .in_state = random() % 2 == 0};
+    }
+    state_blocks = Number();
     copies.resize(random() % 5);
     for (BlockCopy& copy : copies) copy = {Number(), Number()};
   }
@@ -26,10 +35,13 @@ struct RandomStep {
     values.resize(random() % 20);
     for (int32_t& value : values) value = Number();
   }
-  StepInput input() const { return {tokens, positions, sequences, block_tables, logit_rows}; }
+  StepInput input() const {
+    return {tokens, positions, sequences, block_tables, logit_rows, state_blocks};
+  }
 
   std::mt19937_64 random;
   std::vector<int32_t> tokens, positions, block_tables, logit_rows;
+  int32_t state_blocks = 0;
   std::vector<SequenceRows> sequences;
   std::vector<BlockCopy> copies;
 };
@@ -42,7 +54,14 @@ std::vector<T> Vector(std::span<const T> values) {
 std::vector<int32_t> Numbers(std::span<const SequenceRows> sequences) {
   std::vector<int32_t> numbers;
   for (const SequenceRows& rows : sequences) {
-    numbers.insert(numbers.end(), {rows.first_row, rows.row_count, rows.context, rows.first_block});
+    numbers.insert(numbers.end(),
+                   {rows.first_row,
+                    rows.row_count,
+                    rows.context,
+                    rows.first_block,
+                    rows.table_blocks,
+                    rows.state_table,
+                    rows.in_state ? 1 : 0});
   }
   return numbers;
 }
@@ -67,6 +86,7 @@ TEST(StepMessageTest, IsDecodedAsItWasEncoded) {
     EXPECT_EQ(Vector(message->input.tokens), step.tokens);
     EXPECT_EQ(Vector(message->input.positions), step.positions);
     EXPECT_EQ(Numbers(message->input.sequences), Numbers(step.sequences));
+    EXPECT_EQ(message->input.state_blocks, step.state_blocks);
     EXPECT_EQ(Vector(message->input.block_tables), step.block_tables);
     EXPECT_EQ(Vector(message->input.logit_rows), step.logit_rows);
     ASSERT_EQ(message->copies.size(), step.copies.size());

@@ -260,7 +260,7 @@ TEST(StateOptionsTest, AWorkerThatCannotHandOffItsStatesIsRefused) {
     return std::string(Message(KvSender::Create(options, listener).status()));
   };
   KvLayout layout = HybridLayout(4, 1, 1, 1);
-  EXPECT_THAT(create(layout), HasSubstr("KV transfer: blocks of 4 bytes hold no part of a state"));
+  EXPECT_THAT(create(layout), HasSubstr("blocks of 4 bytes hold no part of a state"));
   layout.groups[1].layers = {0, 1, 2, 3};
   layout.groups.erase(layout.groups.begin());
   EXPECT_THAT(create(layout), HasSubstr("KV transfer: every layer has a state"));
