@@ -142,7 +142,7 @@ TEST_F(GroupTest, SeveralStepsOfAPipelineAreUnderWay) {
 
 TEST_F(GroupTest, ALateFollowerBreaksTheGroup) {
   followers_[1]->model().AllowRuns(0);
-  GroupExecutor group(model_, *ring_, {}, {.limit = std::chrono::milliseconds(30)});
+  GroupExecutor group(model_, *ring_, {}, {.limit = std::chrono::milliseconds(500)});
   const auto engine = Engine::Create({}, group, listener_, clock_).value();
   const Request request = MakeRequest(1, 20, 1, 5);
   engine->Submit(request);
