@@ -355,7 +355,9 @@ int32_t StateBlocks(const KvLayout& layout, std::span<const KvShard> shards) {
   size_t most = 0;
   for (const KvShard& shard : shards) {
     const size_t bytes = ShardStateBytes(layout, shard);
-    if (bytes > 0) most = std::max(most, CeilDiv(bytes, StateBlockBytes(layout, shard)));
+    const size_t block_bytes = StateBlockBytes(layout, shard);
+    // ValidateShard refuses blocks that hold no part of a state.
+    if (block_bytes > 0) most = std::max(most, CeilDiv(bytes, block_bytes));
   }
   return static_cast<int32_t>(most);
 }
