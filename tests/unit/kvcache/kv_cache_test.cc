@@ -380,7 +380,7 @@ class StateCacheTest : public testing::Test {
     StoreAll(cache_, table, Tokens(count * kBlockTokens), true);
     const auto hashes = BlockHashes(tokens_, kBlockTokens, {});
     std::optional<PrefixCache::Entry> entry = PrefixCache::Entry{};
-    for (int32_t i = 0; i < count; ++i) {
+    for (size_t i = 0; std::cmp_less(i, count); ++i) {
       entry = cache_.prefix().Find(
           hashes[i], entry->id, std::span(tokens_).subspan(i * kBlockTokens, kBlockTokens));
     }
