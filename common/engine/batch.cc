@@ -89,8 +89,9 @@ void Batch::AddStates(const PlanRow& row, size_t first_sequence) {
   add(written);
   const auto added = std::span(sequences_).subspan(first_sequence);
   if (added.size() > 1) add(written);
-  for (SequenceRows& rows : added)
+  for (SequenceRows& rows : added) {
     rows.state_table = first + (&rows == added.data() ? 0 : state_blocks_);
+  }
   added.front().in_state = row.in_state;
 }
 

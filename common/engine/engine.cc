@@ -63,16 +63,6 @@ Scheduler::Options SchedulerOptions(const EngineOptions& options, const Executor
           .samples_later = executor.samples_later()};
 }
 
-KvChunk ViewOf(const Outcomes::Chunk& chunk) {
-  return {.id = chunk.id,
-          .epoch = chunk.epoch,
-          .first_index = chunk.first_index,
-          .groups = chunk.groups,
-          .blocks = chunk.blocks,
-          .state = chunk.state,
-          .last = chunk.last};
-}
-
 }  // namespace
 
 class Engine::Impl {
@@ -326,7 +316,7 @@ class Engine::Impl {
     if (step.layers_done == 0) return;
     step.layers_told = true;
     for (const Outcomes::Chunk& chunk : step.plan.chunks) {
-      listener_.OnKvLayers(ViewOf(chunk), step.layers_done);
+      listener_.OnKvLayers(chunk.view(), step.layers_done);
     }
   }
 
@@ -345,7 +335,7 @@ class Engine::Impl {
     const Outcomes outcomes = scheduler_.TakeOutcomes();
     for (const auto& [id, epoch] : outcomes.started) listener_.OnPromptStarted(id, epoch);
     for (const Outcomes::Chunk& chunk : outcomes.chunks) {
-      listener_.OnKvChunk(ViewOf(chunk));
+      listener_.OnKvChunk(chunk.view());
     }
     for (const KvReservation& reservation : outcomes.reservations) {
       listener_.OnKvReserved(reservation);

@@ -42,8 +42,8 @@ struct KvReservation {
   // The whole block table of the prompt: for each block of tokens one of each cache group of blocks
   // of tokens.
   std::vector<BlockId> blocks;
-  std::vector<BlockId> state =
-      {};  // the blocks of the state after the prompt, if layers have states
+  // The blocks of the state after the prompt, if layers have states.
+  std::vector<BlockId> state = {};
 };
 
 // Receives the results of the engine; the worker implements it. The methods are called in order on

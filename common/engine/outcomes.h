@@ -20,6 +20,17 @@ struct Outcomes {
     std::vector<BlockId> blocks;
     std::vector<BlockId> state = {};
     bool last = false;
+
+    // Valid while the chunk is.
+    KvChunk view() const {
+      return {.id = id,
+              .epoch = epoch,
+              .first_index = first_index,
+              .groups = groups,
+              .blocks = blocks,
+              .state = state,
+              .last = last};
+    }
   };
   struct Finish {
     RequestId id;

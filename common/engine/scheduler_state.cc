@@ -39,13 +39,13 @@ bool Scheduler::MakeStateRoom(Sequence& sequence) {
   const bool first = sequence.planned() == 0;
   if (!has_states() || first || sequence.in_state || sequence.read_state != nullptr) return true;
   if (sequence.table.HasOwnState()) {
-    const bool keep = cache_.IsCached(sequence.table.state()) || IsCheckpointDue(sequence);
-    if (!keep) return true;
+    const bool due = IsCheckpointDue(sequence);
+    if (!due && !cache_.IsCached(sequence.table.state())) return true;
     if (Spare() < cache_.state_blocks()) {
       cache_.ForgetState(sequence.table);
       return true;
     }
-    if (IsCheckpointDue(sequence)) StoreState(sequence);
+    if (due) StoreState(sequence);
   } else if (cache_.available() < cache_.state_blocks()) {
     return false;
   } else {

@@ -43,7 +43,8 @@ int32_t Scheduler::AppendDrafts(Sequence& sequence) {
   // The state before the row, to which the sequence may go back.
   if (has_states() && sequence.read_state == nullptr) {
     sequence.read_state = std::make_unique<Lease>(sequence.table.SplitState());
-    BATON_CHECK(sequence.table.TakeNewState(), "{} blocks are available", cache_.available());
+    const bool taken = sequence.table.TakeNewState();
+    BATON_CHECK(taken, "{} blocks are available", cache_.available());
   }
   sequence.tokens.insert(sequence.tokens.end(), drafts.begin(), drafts.end());
   sequence.drafts = count;

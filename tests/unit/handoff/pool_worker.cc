@@ -129,14 +129,7 @@ void PoolWorker::Deliver() {
   if (!outcomes.empty()) scheduler_.StoreBlocks();
   for (const RequestKey& key : outcomes.started) prefill_.OnStarted(key, events_.now());
   for (const Outcomes::Chunk& chunk : outcomes.chunks) {
-    prefill_.OnChunk({.id = chunk.id,
-                      .epoch = chunk.epoch,
-                      .first_index = chunk.first_index,
-                      .groups = chunk.groups,
-                      .blocks = chunk.blocks,
-                      .state = chunk.state,
-                      .last = chunk.last},
-                     events_.now());
+    prefill_.OnChunk(chunk.view(), events_.now());
   }
   for (const KvReservation& reservation : outcomes.reservations) {
     world_.Progress();

@@ -11,6 +11,7 @@
 #include "tests/conformance/memory_transport.h"
 #include "tests/fakes/fake_gpu.h"
 #include "tests/fakes/host_buffer.h"
+#include "tests/unit/kvtransfer/handoff_way.h"
 
 // Hand-offs of models whose layers have states, over each transport.
 namespace baton {
@@ -80,26 +81,12 @@ void ExpectMoved(HandoffPair& pair, const HandoffPair::Options& options) {
   EXPECT_EQ(sent.stats.blocks, received.stats.blocks);
 }
 
-struct Way {
-  std::string transport;
-  bool on_gpu = false;
-};
-
-void PrintTo(const Way& way, std::ostream* out) {
-  *out << way.transport << (way.on_gpu ? "_gpu" : "");
-}
-
-class StateHandoffTest : public testing::TestWithParam<Way> {
+class StateHandoffTest : public testing::TestWithParam<HandoffWay> {
  protected:
   HandoffPair::Options Options(const std::vector<KvShard>& from,
                                const std::vector<KvShard>& to) const {
     HandoffPair::Options options = Hybrid(from, to);
-    options.transport = GetParam().transport;
-    if (GetParam().on_gpu) {
-      static FakeGpu gpu;
-      options.device = &gpu;
-      options.dma = &gpu;
-    }
+    GetParam().Apply(options);
     return options;
   }
 };
@@ -194,11 +181,7 @@ TEST_P(StateHandoffTest, MovesLargeStates) {
 
 INSTANTIATE_TEST_SUITE_P(Transports,
                          StateHandoffTest,
-                         testing::Values(Way{"shm"},
-                                         Way{"tcp"},
-                                         Way{"cuda_ipc", true},
-                                         Way{"tcp", true},
-                                         Way{"nccl", true}),
+                         HandoffWays(),
                          testing::PrintToStringParamName());
 
 TEST(StateGrantTest, WrongStatesAreReleased) {

@@ -10,31 +10,17 @@
 
 #include "tests/conformance/handoff_pair.h"
 #include "tests/conformance/layout_order.h"
-#include "tests/fakes/fake_gpu.h"
+#include "tests/unit/kvtransfer/handoff_way.h"
 
 namespace baton {
 namespace {
 
-struct Way {
-  std::string transport;
-  bool on_gpu = false;
-};
-
-void PrintTo(const Way& way, std::ostream* out) {
-  *out << way.transport << (way.on_gpu ? "_gpu" : "");
-}
-
 // Whole hand-offs between a KvSender and a KvReceiver, over each transport.
-class HandoffTest : public testing::TestWithParam<Way> {
+class HandoffTest : public testing::TestWithParam<HandoffWay> {
  protected:
   HandoffPair::Options Options() const {
     HandoffPair::Options options;
-    options.transport = GetParam().transport;
-    if (GetParam().on_gpu) {
-      static FakeGpu gpu;
-      options.device = &gpu;
-      options.dma = &gpu;
-    }
+    GetParam().Apply(options);
     return options;
   }
 };
@@ -481,14 +467,7 @@ TEST_P(HandoffTest, WrongGrantsAreReleased) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports,
-                         HandoffTest,
-                         testing::Values(Way{"shm"},
-                                         Way{"tcp"},
-                                         Way{"cuda_ipc", true},
-                                         Way{"tcp", true},
-                                         Way{"nccl", true}),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Transports, HandoffTest, HandoffWays(), testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace baton

@@ -29,6 +29,15 @@ using testing::HasSubstr;
 using Json = nlohmann::json;
 
 constexpr char kFamily[] = "qwen3_next";
+// One of each kind that the other families do not have, behind "model.layers.".
+constexpr const char* kTensors[] = {"0.linear_attn.in_proj_qkvz.weight",
+                                    "1.linear_attn.in_proj_ba.weight",
+                                    "2.linear_attn.conv1d.weight",
+                                    "0.linear_attn.A_log",
+                                    "0.linear_attn.dt_bias",
+                                    "1.linear_attn.norm.weight",
+                                    "2.linear_attn.out_proj.weight",
+                                    "3.self_attn.q_proj.weight"};
 
 class DeltaNetModel : public HfFamilyTest {
  protected:
@@ -168,15 +177,9 @@ TEST_F(DeltaNetModel, AStateMustFitIntoThePlanesOfTheCache) {
 
 TEST_F(DeltaNetModel, NamesATensorThatIsMissingOrHasAnotherShape) {
   const HeldTensors all = TensorsIn(Path());
-  for (const char* name : {"0.linear_attn.in_proj_qkvz.weight",
-                           "1.linear_attn.in_proj_ba.weight",
-                           "2.linear_attn.conv1d.weight",
-                           "0.linear_attn.A_log",
-                           "0.linear_attn.dt_bias",
-                           "1.linear_attn.norm.weight",
-                           "2.linear_attn.out_proj.weight",
-                           "3.self_attn.q_proj.weight",
-                           "3.mlp.shared_expert_gate.weight"}) {
+  std::vector<std::string> names(std::begin(kTensors), std::end(kTensors));
+  names.emplace_back("3.mlp.shared_expert_gate.weight");
+  for (const std::string& name : names) {
     SCOPED_TRACE(name);
     const std::string tensor = std::string("model.layers.") + name;
     HeldTensors tensors = all;
@@ -294,14 +297,7 @@ TEST_F(DeltaNetModel, EveryTensorCounts) {
   const std::vector<TokenId> tokens = Tokens(8);
   const OpenedModel model = Open();
   const auto plain = RunnerOf(model)->RunAll(0, tokens, 8);
-  for (const char* name : {"0.linear_attn.in_proj_qkvz.weight",
-                           "1.linear_attn.in_proj_ba.weight",
-                           "2.linear_attn.conv1d.weight",
-                           "0.linear_attn.A_log",
-                           "0.linear_attn.dt_bias",
-                           "1.linear_attn.norm.weight",
-                           "2.linear_attn.out_proj.weight",
-                           "3.self_attn.q_proj.weight"}) {
+  for (const char* name : kTensors) {
     HeldTensors changed = all;
     HeldTensor& tensor = changed.at(std::string("model.layers.") + name);
     // The sign of the last number, which belongs to the last head; of q_proj to its gate.
