@@ -71,7 +71,7 @@ SamplingParams RandomParams(Random& random, int32_t vocabulary) {
 Batch RandomBatch(uint64_t seed) {
   Random random(seed);
   Batch batch;
-  batch.vocabulary = Pick(random, {1, 3, 37, 1000, 5001, 20000, 128256, 262144});
+  batch.vocabulary = Pick(random, {1, 3, 37, 1000, 5001, 20000, 128256, 262144, 524288});
   const size_t count = 1 + random() % 4;
   batch.padded = static_cast<int32_t>(count + random() % 3);
   batch.stride = batch.vocabulary + static_cast<int64_t>(random() % 9);

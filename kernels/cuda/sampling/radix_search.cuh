@@ -15,8 +15,13 @@ namespace baton::cuda {
 constexpr int kSearchThreads = 1024;
 constexpr int kDigitBits = 10;
 constexpr int kDigits = 1 << kDigitBits;  // values of a digit; one for each thread
-constexpr int kTopShift = 40;  // bits below the top digit: keys have 50 bits, five digits
-static_assert(kTopShift + kDigitBits == 32 + kIdBits && kDigits == kSearchThreads);
+// Bits below the top digit. The keys of weights have 50 bits (WeightBits), five digits; those of
+// logits have 52.
+constexpr int kTopShift = 40;
+constexpr int kLogitTopShift = 50;
+constexpr int kWeightBits = 30;
+static_assert(kTopShift + kDigitBits == kWeightBits + kIdBits && kDigits == kSearchThreads);
+static_assert(kLogitTopShift % kDigitBits == 0 && kLogitTopShift + kDigitBits >= 32 + kIdBits);
 
 // The number of candidates that a walk has visited, and the sum of their weights.
 struct WalkTotals {
@@ -56,13 +61,13 @@ struct SearchMemory {
   uint64_t list[kMaxCandidates];
 };
 
-// A candidate's key is KeyOf(WeightBits(weight), token). Weights are at most 1, so the two top bits
-// of the float are 0. WeightOf returns the weight of such a key.
+// A candidate's key is KeyOf(WeightBits(weight), token). Weights are at most 1, so that the bits
+// above kWeightBits of the float are 0. WeightOf returns the weight of such a key.
 __device__ __forceinline__ uint32_t WeightBits(float weight) {
-  return __float_as_uint(weight) << 2;
+  return __float_as_uint(weight);
 }
 __device__ __forceinline__ float WeightOf(uint64_t key) {
-  return __uint_as_float(ValueOf(key) >> 2);
+  return __uint_as_float(ValueOf(key));
 }
 
 // Adds to a mass with 32-bit atomics, which are native in shared memory. The thread whose addition
@@ -140,12 +145,12 @@ __device__ inline Crossing FindCrossing(SearchMemory& m, WalkGoal goal, WalkTota
 }
 
 // Finds where the walk over `candidates` reaches `goal`. When it does not, the result has key 0 and
-// the totals of all candidates.
+// the totals of all candidates. kWithMass: their keys are those of weights, otherwise of logits.
 template <bool kWithMass, class Candidates>
 __device__ WalkEnd FindWalkEnd(SearchMemory& m, const Candidates& candidates, WalkGoal goal) {
   uint64_t prefix = 0;
   WalkTotals before;
-  int shift = kTopShift;
+  int shift = kWithMass ? kTopShift : kLogitTopShift;
   for (;; shift -= kDigitBits) {
     CountDigits<kWithMass>(m, candidates, shift, prefix);
     const Crossing crossing = FindCrossing(m, goal, before);

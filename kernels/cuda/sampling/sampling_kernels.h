@@ -12,13 +12,14 @@
 
 namespace baton::cuda {
 
-// Bits of a token id, so that a logit and its token fit in one ordered 64-bit key.
-constexpr int32_t kIdBits = 18;
-constexpr int32_t kMaxVocabulary = 1 << kIdBits;
+// Bits of a token id in the ordered 64-bit key of a logit and its token.
+constexpr int32_t kIdBits = 20;
+constexpr int32_t kMaxVocabulary = 1 << 19;
 // The most tokens in one range of a row, so that a thread block can count occurrences in shared
 // memory.
 constexpr int32_t kMaxRange = 8192;
 constexpr int32_t kMaxSplits = 64;
+static_assert(kMaxVocabulary <= 1 << kIdBits && kMaxVocabulary <= kMaxSplits * kMaxRange);
 // The most candidates that a thread block can keep in its list; also the longest list of logprobs.
 constexpr int32_t kMaxCandidates = 4096;
 

@@ -8,7 +8,7 @@
 namespace baton::cuda {
 
 // A logit and its token fit in one ordered key.
-inline constexpr int64_t kMaxSampledTokens = 1 << 18;
+inline constexpr int64_t kMaxSampledTokens = 1 << 19;
 
 inline KernelRequest SamplingRequest(int64_t vocabulary, bool deterministic) {
   KernelRequest request;
