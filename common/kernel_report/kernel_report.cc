@@ -87,7 +87,9 @@ class ReportBuilder {
     const cuda::AttentionHeads heads = {.q_heads = args.heads.q_heads,
                                         .kv_heads = args.heads.kv_heads,
                                         .head_dim = args.heads.head_dim,
-                                        .window = args.window};
+                                        .window = args.window,
+                                        .soft_cap = args.cap > 0,
+                                        .sinks = args.sinks != nullptr};
     const KvView kv = KvOf(args);
     const std::string shape =
         fmt::format("{} heads over {} of {}{}",
@@ -129,7 +131,9 @@ class ReportBuilder {
                                      .hidden = args.router->cols(),
                                      .width = down.cols(),
                                      .gate_up = gate_up.dtype(),
-                                     .down = down.dtype()};
+                                     .down = down.dtype(),
+                                     .bias = !args.gate_up_bias.empty(),
+                                     .clamped_gate = args.gate.limit > 0};
     AddOp(fmt::format("scores of {} experts", shape.experts), "bf16", [this](int64_t rows) {
       return OneForm(cuda::ExpertScoresRequest(rows, Deterministic()));
     });

@@ -149,6 +149,34 @@ TEST_F(BindMemoryTest, ScratchMemoryIsBoundAsAWhole) {
   EXPECT_EQ(At(std::get<ExpertsOp>(ops[0]).experts.scratch), 0u);
 }
 
+// An op that another alternative of FamilyOp left out would keep an address that no memory has.
+TEST_F(BindMemoryTest, OpsOfSomeFamiliesGetMemory) {
+  const Tensor a = Value();
+  const Tensor b = Value();
+  const Tensor residual = Value(DType::kF32);
+  const std::vector<FamilyOp> family = {ScaleOp{residual, 2},
+                                        LayerNormOp{.x = residual, .out = a},
+                                        ActivateOp{a, Activation::kGelu},
+                                        MultiplyOp{b, a},
+                                        SoftCapOp{residual, 3},
+                                        SigmoidGateOp{a, b},
+                                        HeadSquaresOp{.qkv = a, .out = residual},
+                                        ProjectionNormOp{.qkv = a, .squares = residual},
+                                        HeadLayerNormOp{.qkv = b},
+                                        BiasOp{.x = residual},
+                                        DotOp{.x = a, .out = b}};
+  ASSERT_EQ(family.size(), std::variant_size_v<FamilyOp>);
+  std::vector<StepOp> ops(family.begin(), family.end());
+  EXPECT_EQ(Bind(ops).bytes, 3 * kPlanAlignment);
+  const auto op = [&]<class Op>(std::in_place_type_t<Op>, size_t at) -> const Op& {
+    return std::get<Op>(std::get<FamilyOp>(ops[at]));
+  };
+  EXPECT_EQ(op(std::in_place_type<LayerNormOp>, 1).out.data,
+            op(std::in_place_type<ProjectionNormOp>, 7).qkv.data);
+  EXPECT_EQ(op(std::in_place_type<MultiplyOp>, 3).x.data,
+            op(std::in_place_type<HeadLayerNormOp>, 8).qkv.data);
+}
+
 TEST_F(BindMemoryTest, EqualStepsGetEqualAddresses) {
   std::vector<const std::byte*> first;
   for (int step = 0; step < 2; ++step) {

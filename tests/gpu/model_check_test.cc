@@ -38,7 +38,7 @@ TEST(ModelCheckTest, TakesWhatItRuns) {
       experts.experts_per_token = 32;
       experts.expert_width = 768;
       EXPECT_TRUE(check(experts).ok());
-      experts.vocabulary = 1 << 18;
+      experts.vocabulary = 1 << 19;
       EXPECT_TRUE(check(experts).ok());
     }
   }
@@ -47,9 +47,9 @@ TEST(ModelCheckTest, TakesWhatItRuns) {
 // CheckModel reports an unsupported shape before the weights are loaded, not in the first step.
 TEST(ModelCheckTest, NamesTheOpTheCardAndWhatIsNearest) {
   const std::vector<std::pair<std::function<void(ModelShape&)>, std::string>> cases = {
-      {[](ModelShape& s) { s.vocabulary = (1 << 18) + 1; },
+      {[](ModelShape& s) { s.vocabulary = (1 << 19) + 1; },
        "no kernel computes the sampling of f32 on sm_86; the nearest are sampling: tokens of the "
-       "vocabulary ≤ 262144 is false (tokens of the vocabulary 262145)"},
+       "vocabulary ≤ 524288 is false (tokens of the vocabulary 524289)"},
       {[](ModelShape& s) { s.heads.head_dim = 288; },
        "no kernel computes the attention of a few rows of bf16 on sm_86; the nearest are "
        "attention/portable: head size ≤ 256 is false (head size 288); "},
@@ -79,12 +79,15 @@ TEST(ModelCheckTest, NamesTheOpTheCardAndWhatIsNearest) {
 
 TEST(ModelCheckTest, NamesTheVariantsOfOpsThatItDoesNotHave) {
   ModelShape shape = Good();
-  shape.variants = {OpVariant::kLayerNorm, OpVariant::kActivation};
+  shape.variants = {OpVariant::kLayerNorm, OpVariant::kActivation, OpVariant::kSoftCap};
+  EXPECT_TRUE(CheckModel(shape, Card(90), false).ok());
+  shape.variants.push_back(OpVariant::kDeltaNet);
   const Status status = CheckModel(shape, Card(90), false);
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(Message(status),
-            "the CUDA backend does not have what the model needs: LayerNorm; GELU feed-forward "
-            "networks without a gate; the CPU backend does (engine.device: cpu)");
+  EXPECT_EQ(
+      Message(status),
+      "the CUDA backend does not have what the model needs: gated delta nets; the CPU backend "
+      "does (engine.device: cpu)");
 }
 
 TEST(ModelCheckTest, ACardWithoutAnyKernelIsRefused) {

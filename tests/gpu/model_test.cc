@@ -1,8 +1,12 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iostream>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,6 +20,7 @@
 #include "tests/gpu/test_device.h"
 #include "tests/unit/model/golden.h"
 #include "tests/unit/model/step_runner.h"
+#include "tests/unit/model/tiny_families.h"
 
 // Compares whole models on the GPU with independent implementations.
 namespace baton {
@@ -28,6 +33,8 @@ struct Bounds {
   size_t steps_for_each_difference;  // steps in which at most one token may differ
   double nll;                        // difference of the mean negative log-likelihood
   size_t nll_tokens = 2;             // shorter prompts are not checked for their likelihood
+  size_t steps_for_each_far_difference =
+      0;  // in which one may differ in spite of its margin; 0: none
 };
 
 // With weights, inputs and results of GEMMs in bf16, margins of the real model have an error of
@@ -46,11 +53,15 @@ constexpr double kQuantizedPerplexity = 1.035;
 // log-likelihood of 7), so that rounding errors show in full.
 constexpr Bounds kTiny = {.margin = 0.15, .steps_for_each_difference = 10, .nll = 2e-2};
 // Rounding may choose other experts where two scores are nearly equal, which changes the likelihood
-// of a token by 0.3. A short prompt does not average that out: mixtral's prompt of 9 tokens has
-// such a choice, with a difference of 0.03 between two scores. Float32 arithmetic with the other
-// choice gives the same likelihood as the GPU.
-constexpr Bounds kTinyExperts = {
-    .margin = 0.5, .steps_for_each_difference = 5, .nll = 2e-2, .nll_tokens = 64};
+// of a token by 0.3, and with random weights sometimes any logit by 2. A short prompt does not
+// average that out: mixtral's prompt of 9 tokens has such a choice, with a difference of 0.03
+// between two scores. Float32 arithmetic with the other choice gives the same likelihood as the
+// GPU.
+constexpr Bounds kTinyExperts = {.margin = 0.5,
+                                 .steps_for_each_difference = 5,
+                                 .nll = 2e-2,
+                                 .nll_tokens = 64,
+                                 .steps_for_each_far_difference = 40};
 
 // Opens the GPU for each test.
 class GpuModel : public testing::Test {
@@ -90,6 +101,7 @@ class GpuModel : public testing::Test {
     ASSERT_GE(prompts->size(), 5u);
     size_t steps = 0;
     size_t differences = 0;
+    size_t far_differences = 0;
     for (const GoldenPrompt& golden : *prompts) {
       SCOPED_TRACE(golden.name);
       runner.Reset();
@@ -99,7 +111,12 @@ class GpuModel : public testing::Test {
         ++steps;
         if (chosen != golden.tokens[i]) {
           ++differences;
-          ASSERT_LT(golden.margins[i], bounds.margin) << "step " << i << " chose " << chosen;
+          if (golden.margins[i] >= bounds.margin) {
+            ++far_differences;
+            ASSERT_NE(bounds.steps_for_each_far_difference, 0u)
+                << "step " << i << " chose " << chosen << " in spite of a margin of "
+                << golden.margins[i];
+          }
         }
         logits = runner.Step({0, std::span(&golden.tokens[i], 1)}).front();
       }
@@ -108,6 +125,9 @@ class GpuModel : public testing::Test {
       EXPECT_NEAR(MeanNll(runner, golden.prompt, 256), golden.mean_nll, bounds.nll);
     }
     EXPECT_LE(differences * bounds.steps_for_each_difference, steps);
+    EXPECT_LE(far_differences * bounds.steps_for_each_far_difference, steps);
+    std::cout << golden_path << ": " << differences << " of " << steps << " tokens differ, "
+              << far_differences << " of them with a margin over " << bounds.margin << "\n";
   }
 
   static double MeanNll(StepRunner& runner, const std::vector<TokenId>& ids, size_t chunk_rows) {
@@ -126,21 +146,32 @@ class GpuTinyModel : public GpuModel, public testing::WithParamInterface<const c
 TEST_P(GpuTinyModel, AgreesWithTransformers) {
   const std::string folder = std::string(BATON_TEST_DATA) + "/tiny/" + GetParam();
   const auto runner = Open(folder, folder);
-  const std::string_view name = GetParam();
-  const bool experts = name == "mixtral" || name == "qwen3_moe";
+  const bool experts = LoadModelSpec(folder)->moe.experts > 0;
   CheckGreedy(*runner, folder + "/golden.json", experts ? kTinyExperts : kTiny);
+}
+
+// Families whose ops the backend does not have yet (CheckVariants).
+bool IsRefused(std::string_view family) {
+  return family.starts_with("deepseek") || family == "qwen3_next";
+}
+
+std::vector<const char*> SupportedFamilies() {
+  std::vector<const char*> families = {"llama3_rope",
+                                       "llama_gqa",
+                                       "llama_mqa_tied",
+                                       "mistral_window",
+                                       "mixtral",
+                                       "glm4",
+                                       "qwen2",
+                                       "qwen3_moe"};
+  std::ranges::remove_copy_if(kTinyFamilies, std::back_inserter(families), IsRefused);
+  return families;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families,
                          GpuTinyModel,
-                         testing::Values("llama3_rope",
-                                         "llama_gqa",
-                                         "llama_mqa_tied",
-                                         "mistral_window",
-                                         "mixtral",
-                                         "glm4",
-                                         "qwen2",
-                                         "qwen3_moe"));
+                         testing::ValuesIn(SupportedFamilies()),
+                         [](const auto& test) { return std::string(test.param); });
 
 TEST_F(GpuModel, RealModelAgreesWithTheReference) {
   const std::string folder = std::string(BATON_TEST_DATA) + "/golden/smollm2/";

@@ -211,6 +211,23 @@ TEST_F(PassesTest, SiluMulAppliesScalesAndConverts) {
   EXPECT_EQ(fused, (Ops{ops_.Gemm(fp8_, gate_up), silu, ops_.Gemm(inner, delta_)}));
 }
 
+TEST_F(PassesTest, OpsStayApartWhereAnActivationIsBetweenThem) {
+  const Tensor gate_up = Bf16(2 * SmallOps::kCols);
+  const Ops converted = {ops_.Gemm(normed_, out_),
+                         FamilyOp(ActivateOp{out_, Activation::kGelu}),
+                         QuantizeOp{out_, fp8_},
+                         ops_.Gemm(fp8_, delta_)};
+  EXPECT_EQ(After(FuseQuantize, converted), converted);
+  const Ops gated = {ops_.Gemm(normed_, gate_up),
+                     FamilyOp(ScaleOp{gate_up, 2}),
+                     SiluMulOp{.gate_up = gate_up, .out = out_}};
+  EXPECT_EQ(After(FuseSiluMul, gated), gated);
+  const Ops added = {ops_.Gemm(normed_, delta_),
+                     FamilyOp(SigmoidGateOp{delta_, out_}),
+                     ops_.Norm(residual_, DeltaInput{delta_}, normed_)};
+  EXPECT_EQ(After(FuseResidual, added), added);
+}
+
 TEST_F(PassesTest, AGemmAppliesItsScales) {
   MatMulOp fused = ops_.Gemm(fp8_, out_);
   fused.problem.x_scales = fp8_.scales;

@@ -151,11 +151,12 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   BATON_RETURN_IF_ERROR(CheckChoice(request, limits_.device));
   const bool paged = Runs(KernelId::kFlash2Rows, request, limits_.device);
   const int32_t max_few = MaxFewRows(HeadsOf(shape), options_.deterministic);
+  const GroupLayout& group = step.groups[shape.cache_group];
   singles_.clear();
   few_.clear();
   many_.clear();
   for (const AttentionSequence& sequence :
-       SequencesToCompute(*step.input, step.table_starts, shape.only_logit_rows)) {
+       SequencesToCompute(*step.input, group.table_starts, shape.only_logit_rows)) {
     auto& list = !paged                     ? few_
                  : sequence.rows == 1       ? singles_
                  : sequence.rows <= max_few ? few_
@@ -179,7 +180,7 @@ StatusOr<AttentionPlan> Attention::Plan(const AttentionShape& shape,
   SequenceTables tables;
   tables.sequences = step.sequences;
   tables.tables = step.d_tables;
-  tables.table_starts = step.d_table_starts;
+  tables.table_starts = group.d_table_starts;
   tables.row_starts = Write(fixed, row_starts);
   tables.last_tokens = Write(fixed, last_tokens);
   if (!many_.empty()) {

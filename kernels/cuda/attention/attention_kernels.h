@@ -21,6 +21,9 @@ struct AttentionShape {
   int32_t head_dim = 0;
   int32_t window = 0;  // AttentionArgs::window
   float scale = 0;
+  float cap = 0;            // AttentionArgs::cap
+  bool has_sinks = false;   // AttentionLaunch::sinks
+  int32_t cache_group = 0;  // whose block tables are read
   // AttentionArgs::only_logit_rows, but false in recorded steps, where all rows are logit rows.
   bool only_logit_rows = false;
 
@@ -201,6 +204,7 @@ struct AttentionLaunch {
   KvView kv;
   int32_t layer = 0;
   const float* kv_scales = nullptr;  // RopeArgs::kv_scales
+  const float* sinks = nullptr;      // AttentionArgs::sinks, where the shape has them
   Tensor qkv;
   Tensor out;
   Fp8Rows fp8_out{};  // when it has data, the output goes here in fp8
@@ -252,7 +256,8 @@ inline constexpr int32_t HopperTile(int32_t head_dim) {
 }
 cudaError_t LaunchGather(const GatherWork& work, const AttentionLaunch& call);
 
-// Any head size up to 256 that is a multiple of 8, any KV type.
+// Any head size up to 256 that is a multiple of 8, any KV type, caps and sinks, which other kernels
+// do not have.
 cudaError_t LaunchPortableAttention(const PortableWork& work, const AttentionLaunch& call);
 cudaError_t LaunchCombineSplits(const CombineWork& work, const AttentionLaunch& call);
 

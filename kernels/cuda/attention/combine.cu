@@ -18,6 +18,12 @@ struct Arguments {
   int head_dim;
   __nv_bfloat16* out;
   int64_t out_stride;
+  const float* sinks;  // AttentionArgs::sinks, or null
+
+  template <int kPairs>
+  __device__ __forceinline__ void AddSink(int head, LseAccumulator<kPairs>& sum) const {
+    if (sinks != nullptr) sum.AddSink(sinks[head] * kLog2E);
+  }
 };
 
 // Adds splits [first, end) of a row's head.
@@ -67,6 +73,7 @@ __global__ void CombineRows(const Arguments a) {
   if (row.row < 0 || head >= a.q_heads) return;
   LseAccumulator<kPairs> sum;
   AddSplits(a, row, head, 0, row.count, sum);
+  a.AddSink(head, sum);
   __nv_bfloat16* out = a.out + row.row * a.out_stride + int64_t{head} * a.head_dim;
   sum.Write(out, a.head_dim, static_cast<int>(threadIdx.x));
 }
@@ -102,6 +109,7 @@ __global__ void __launch_bounds__(32 * kManySplitsWarps) CombineManySplits(const
     for (int j = 0; j < kPairs; ++j) part[j] = values[i][j][lane];
     sum.Add(part, lse[i]);
   }
+  a.AddSink(head, sum);
   sum.Write(a.out + row.row * a.out_stride + int64_t{head} * a.head_dim, a.head_dim, lane);
 }
 
@@ -113,7 +121,8 @@ cudaError_t Launch(const CombineWork& work, const AttentionLaunch& call) {
                        q_heads,
                        call.shape.head_dim,
                        reinterpret_cast<__nv_bfloat16*>(call.out.data),
-                       call.out.stride};
+                       call.out.stride,
+                       call.sinks};
   const int warps = work.many_splits ? kManySplitsWarps : std::min(q_heads, 4);
   const dim3 block(32, warps);
   const dim3 grid(work.rows, work.many_splits ? q_heads : CeilDiv(q_heads, warps));

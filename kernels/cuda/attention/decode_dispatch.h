@@ -41,7 +41,9 @@ inline AttentionHeads HeadsOf(const AttentionShape& shape) {
   return {.q_heads = shape.q_heads,
           .kv_heads = shape.kv_heads,
           .head_dim = shape.head_dim,
-          .window = shape.window};
+          .window = shape.window,
+          .soft_cap = shape.cap > 0,
+          .sinks = shape.has_sinks};
 }
 
 // The shape must be one that FlashAttention 2 supports. Never returns kAuto. Where the device or

@@ -5,6 +5,8 @@
 
 namespace baton::cuda {
 
+inline constexpr float kLog2E = 1.4426950408889634f;
+
 // Combines partial results by LSE. The lanes of a warp hold pairs of dimensions: pair i of lane l
 // is (64·i + 2·l, 64·i + 2·l + 1). Partial results are added in order with fixed roundings, so that
 // the same partial results give the same bits in every kernel.
@@ -24,6 +26,19 @@ struct LseAccumulator {
     for (int i = 0; i < kPairs; ++i) {
       values[i].x = __fmaf_rn(values[i].x, keep, __fmul_rn(partial[i].x, add));
       values[i].y = __fmaf_rn(values[i].y, keep, __fmul_rn(partial[i].y, add));
+    }
+  }
+
+  // Adds a logit without a value, times the base-2 logarithm of e.
+  __device__ __forceinline__ void AddSink(float logit) {
+    const float next = fmaxf(largest, logit);
+    const float keep = exp2f(largest - next);
+    largest = next;
+    denominator = __fmaf_rn(denominator, keep, exp2f(logit - next));
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      values[i].x = __fmul_rn(values[i].x, keep);
+      values[i].y = __fmul_rn(values[i].y, keep);
     }
   }
 

@@ -17,8 +17,6 @@
 namespace baton::cuda {
 namespace {
 
-constexpr float kLog2E = 1.4426950408889634f;
-
 __device__ __forceinline__ float ToFloat(float x) {
   return x;
 }
@@ -55,8 +53,10 @@ struct Arguments {
   int head_dim;
   int q_heads;
   int group;
-  float scale;             // includes the base-2 logarithm of e
+  float scale;             // includes the base-2 logarithm of e, as does `cap`
+  float cap;               // 0: none
   const float* kv_scales;  // RopeArgs::kv_scales
+  const float* sinks;      // AttentionArgs::sinks, or null
   const __nv_bfloat16* q;
   int64_t q_stride;
   __nv_bfloat16* out;
@@ -90,6 +90,7 @@ class Split {
         key = head_keys + block * a_.block_stride +
               static_cast<int64_t>(position % a_.block_tokens) * a_.head_dim * sizeof(Kv);
         score = Score(reinterpret_cast<const Kv*>(key));
+        if (a_.cap > 0) score = a_.cap * tanhf(score / a_.cap);
       }
       const float next = fmaxf(largest, LargestOverWarp(score));
       const float keep = exp2f(largest - next);
@@ -205,6 +206,7 @@ __global__ void PortableAttention(const __grid_constant__ Arguments a) {
     begin = end;
   }
   if (work_tile.partial < 0) {
+    if (a.sinks != nullptr) sum.AddSink(a.sinks[head] * kLog2E);
     sum.Write(a.out + work_tile.row * a.out_stride + int64_t{head} * a.head_dim, a.head_dim, lane);
   }
 }
@@ -225,7 +227,9 @@ cudaError_t Launch(const PortableWork& work, const AttentionLaunch& call) {
   a.q_heads = shape.q_heads;
   a.group = shape.group();
   a.scale = shape.scale * kLog2E;
+  a.cap = shape.cap * kLog2E;
   a.kv_scales = call.kv_scales;
+  a.sinks = call.sinks;
   a.q = reinterpret_cast<const __nv_bfloat16*>(call.qkv.data);
   a.q_stride = call.qkv.stride;
   a.out = reinterpret_cast<__nv_bfloat16*>(call.out.data);

@@ -117,6 +117,59 @@ Status CheckTypes(const ExpertArgs& args) {
   return OkStatus();
 }
 
+const float* DataOf(const Vector* vector) {
+  return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
+}
+
+PreparedRouting RoutingOf(const ExpertArgs& args) {
+  const RouterArgs& routing = args.routing;
+  return {.score = routing.score,
+          .scale = routing.scale,
+          .least_sum = routing.least_sum,
+          .bias = DataOf(args.router_bias),
+          .selection_bias = DataOf(routing.selection_bias),
+          .groups = routing.groups,
+          .groups_per_token = routing.groups_per_token,
+          .group_score = routing.group_score};
+}
+
+Status CheckGroups(const ExpertArgs& args) {
+  const int64_t experts = args.router->rows();
+  const int32_t groups = args.routing.groups;
+  if (groups < 1 || groups > kMaxExpertGroups || experts % groups != 0 ||
+      args.routing.groups_per_token < 1 || args.routing.groups_per_token > groups) {
+    return InvalidArgument(
+        "{} experts in {} groups, {} of them per token; the device supports up to {} equal groups",
+        experts,
+        groups,
+        args.routing.groups_per_token,
+        kMaxExpertGroups);
+  }
+  return OkStatus();
+}
+
+// Biases are there for all held experts, or for none.
+Status CheckBiases(const ExpertArgs& args) {
+  const auto differ = [&](std::span<const std::unique_ptr<Vector>> biases,
+                          std::span<const std::unique_ptr<Matrix>> matrices) {
+    if (biases.empty()) return false;
+    if (biases.size() != matrices.size()) return true;
+    for (size_t e = 0; e < biases.size(); ++e) {
+      if (biases[e]->size() != matrices[e]->rows()) return true;
+    }
+    return false;
+  };
+  if (differ(args.gate_up_bias, args.gate_up) || differ(args.down_bias, args.down)) {
+    return InvalidArgument(
+        "{} biases of gate and up and {} of down for {} experts; there must be one for each row of "
+        "each expert's matrices, or none",
+        args.gate_up_bias.size(),
+        args.down_bias.size(),
+        args.gate_up.size());
+  }
+  return OkStatus();
+}
+
 // The experts in `args` are those from `first` on of the router's.
 Status CheckShapes(const ExpertArgs& args, int64_t first) {
   const int64_t experts = args.router->rows();
@@ -220,6 +273,8 @@ StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args, int32_t
   auto found = layers_.find(identity);
   if (found == layers_.end()) {
     BATON_RETURN_IF_ERROR(CheckShapes(args, first));
+    BATON_RETURN_IF_ERROR(CheckGroups(args));
+    BATON_RETURN_IF_ERROR(CheckBiases(args));
     BATON_RETURN_IF_ERROR(CheckTypes(args));
     found = layers_.try_emplace(identity).first;
     if (const Status status = Describe(args, first, found->second); !status.ok()) {
@@ -230,15 +285,17 @@ StatusOr<PreparedExperts> Experts::Impl::Prepare(const ExpertArgs& args, int32_t
   PreparedExperts experts = found->second.experts;
   experts.per_token = args.experts_per_token;
   experts.normalize = args.normalize;
+  experts.routing = RoutingOf(args);
+  experts.gate = args.gate;
   return experts;
 }
 
-// Uploads the addresses of the experts' matrices and scales.
+// Uploads the addresses of the experts' matrices, scales and biases.
 Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& layer) {
   const auto count = static_cast<size_t>(args.router->rows());
-  // By the experts' numbers: gate and up of all, then down of all, then the scales in the same
-  // order; null where another rank has them.
-  std::vector<const void*> table(4 * count);
+  // By the experts' numbers: gate and up of all, then down of all, then the scales and the biases
+  // in the same order; null where another rank has them.
+  std::vector<const void*> table(6 * count);
   for (size_t i = 0; i < args.gate_up.size(); ++i) {
     const size_t expert = static_cast<size_t>(first) + i;
     const Numbers gate_up(Cast(args.gate_up[i]));
@@ -247,6 +304,8 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
     table[count + expert] = down.data;
     table[2 * count + expert] = gate_up.scales;
     table[3 * count + expert] = down.scales;
+    if (!args.gate_up_bias.empty()) table[4 * count + expert] = DataOf(args.gate_up_bias[i].get());
+    if (!args.down_bias.empty()) table[5 * count + expert] = DataOf(args.down_bias[i].get());
   }
   BATON_RETURN_IF_ERROR(layer.table.Reserve(std::span(table).size_bytes()));
   BATON_RETURN_IF_ERROR(layer.table.Write(std::as_bytes(std::span(table))));
@@ -257,20 +316,25 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
   const auto* scales = layer.table.at<const float*>() + 2 * count;
   if (Cast(args.gate_up[0]).dtype() == DType::kFp8) experts.gate_up_scales = scales;
   if (Cast(args.down[0]).dtype() == DType::kFp8) experts.down_scales = scales + count;
+  if (!args.gate_up_bias.empty()) experts.gate_up_biases = scales + 2 * count;
+  if (!args.down_bias.empty()) experts.down_biases = scales + 3 * count;
   experts.experts = static_cast<int32_t>(count);
   experts.first = first;
   experts.end = first + static_cast<int32_t>(args.gate_up.size());
   experts.hidden = static_cast<int32_t>(args.router->cols());
   experts.width = static_cast<int32_t>(args.down[0]->cols());
   static_assert(kSpanNumbers % kMixedRows == 0);
-  const KernelRequest request = ExpertsRequest({.experts = experts.experts,
-                                                .experts_per_token = args.experts_per_token,
-                                                .hidden = experts.hidden,
-                                                .width = experts.width,
-                                                .gate_up = Cast(args.gate_up[0]).dtype(),
-                                                .down = Cast(args.down[0]).dtype()},
-                                               kMaxRows,
-                                               options_.deterministic);
+  const KernelRequest request =
+      ExpertsRequest({.experts = experts.experts,
+                      .experts_per_token = args.experts_per_token,
+                      .hidden = experts.hidden,
+                      .width = experts.width,
+                      .gate_up = Cast(args.gate_up[0]).dtype(),
+                      .down = Cast(args.down[0]).dtype(),
+                      .bias = !args.gate_up_bias.empty() || !args.down_bias.empty(),
+                      .clamped_gate = args.gate.limit > 0},
+                     kMaxRows,
+                     options_.deterministic);
   const bool wgmma = Runs(KernelId::kWgmmaExperts, request, device_) ||
                      Runs(KernelId::kWgmmaFp8Experts, request, device_);
   return wgmma ? DescribeForWgmma(args, layer) : OkStatus();

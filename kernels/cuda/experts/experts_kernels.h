@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/cuda/sums/expert_results.h"
+#include "kernels/expert_args.h"
 #include "kernels/tensor.h"
 
 // The kernels of a mixture-of-experts layer, in the order in which they run: score all experts,
@@ -20,9 +21,28 @@ namespace baton::cuda {
 
 constexpr int32_t kMaxExperts = 512;
 constexpr int32_t kMaxExpertsPerToken = 32;
-constexpr int32_t kCountStride = 32;  // a cache line: atomic operations on one line take turns
+constexpr int32_t kMaxExpertGroups = 32;  // RouterArgs::groups
+constexpr int32_t kCountStride = 32;      // a cache line: atomic operations on one line take turns
 constexpr int32_t kWgmmaTileRows = 256;
 constexpr int32_t kWgmmaBoxRows = 128;  // weight rows that one TMA load copies
+
+// RouterArgs as the kernels take them.
+struct PreparedRouting {
+  RouterScore score = RouterScore::kSoftmax;
+  float scale = 1;
+  float least_sum = 0;
+  const float* bias = nullptr;            // [experts], of the logits; null: none
+  const float* selection_bias = nullptr;  // [experts]; null: none
+  int32_t groups = 1;
+  int32_t groups_per_token = 1;
+  GroupScore group_score = GroupScore::kBestTwo;
+
+  // Whether the experts with the largest logits are chosen.
+  bool chooses_by_logits() const {
+    return score == RouterScore::kSoftmax && selection_bias == nullptr && groups == 1;
+  }
+  bool operator==(const PreparedRouting&) const = default;
+};
 
 // The experts of one layer as the kernels take them, with their scratch memory. Equal values launch
 // the same kernels with the same arguments.
@@ -33,6 +53,11 @@ struct PreparedExperts {
   // Device arrays, per expert a scale for each row of the matrix; null when it is in bf16.
   const float* const* gate_up_scales = nullptr;
   const float* const* down_scales = nullptr;
+  // Device arrays, per expert a bias for each row of the matrix; null: none. Not for wgmma.
+  const float* const* gate_up_biases = nullptr;
+  const float* const* down_biases = nullptr;
+  ExpertGate gate = {};  // not for wgmma with a limit
+  PreparedRouting routing = {};
   // Device arrays of one tensor map per expert; null when the wgmma kernels must not be used.
   const CUtensorMap* gate_up_maps = nullptr;
   const CUtensorMap* down_maps = nullptr;
@@ -120,7 +145,7 @@ cudaError_t LaunchRouting(int64_t rows,
                           const PreparedExperts& experts,
                           const ExpertScratch& scratch,
                           cudaStream_t stream);
-// inner = silu(gate x) · up x, for each slot, with x the slot's row.
+// inner = silu(gate x) · up x, or what `experts.gate` says, for each slot, with x the slot's row.
 cudaError_t LaunchGateUp(const Tensor& x,
                          const PreparedExperts& experts,
                          const ExpertScratch& scratch,

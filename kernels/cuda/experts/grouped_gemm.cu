@@ -28,6 +28,8 @@ struct ExpertGemmArgs {
   const __nv_bfloat16* weight = nullptr;  // kScores only
   const void* const* weights = nullptr;   // kGateUp, kDown: one matrix per expert
   const float* const* scales = nullptr;   // per expert those of its rows; null for bf16
+  const float* const* biases = nullptr;   // the same; null: none
+  ExpertGate gate = {};                   // kGateUp
   const ExpertTile* tiles = nullptr;
   const int32_t* tile_count = nullptr;
   const int32_t* slot_rows = nullptr;  // kGateUp: the row of x for a slot
@@ -199,26 +201,40 @@ __device__ __forceinline__ void MultiplyFp8Stage(
   }
 }
 
+// As ExpertGate says.
+__device__ __forceinline__ float Gated(const ExpertGate& form, float gate, float up) {
+  if (form.limit == 0) return SiluMul(gate, up);
+  gate = fminf(gate, form.limit);
+  up = fminf(fmaxf(up, -form.limit), form.limit);
+  return gate / (1.0f + expf(-form.alpha * gate)) * (up + 1.0f);
+}
+
 // Writes two neighbouring accumulators of a row: two outputs, or gate and up of one output.
-// `scales` are those of the expert's weight rows, for FP8.
+// `scales` (for FP8) and `biases` (may be null) are those of the expert's weight rows.
 template <class Number, ExpertGemm kGemm>
 __device__ __forceinline__ void StorePair(const ExpertGemmArgs& args,
                                           const float* scales,
+                                          const float* biases,
                                           int64_t row,
                                           int32_t output,
                                           float first,
                                           float second) {
   if (output >= args.outputs) return;
   const int64_t to = row * args.outputs + output;
+  const int32_t next = output + (kGemm == ExpertGemm::kGateUp ? args.outputs : 1);
   if constexpr (kIsFp8<Number>) {
     first *= scales[output];
-    second *= scales[output + (kGemm == ExpertGemm::kGateUp ? args.outputs : 1)];
+    second *= scales[next];
+  }
+  if (kGemm != ExpertGemm::kScores && biases != nullptr) {
+    first += biases[output];
+    second += biases[next];
   }
   if constexpr (kGemm == ExpertGemm::kScores) {
     static_cast<float*>(args.out)[to] = first;
     if (output + 1 < args.outputs) static_cast<float*>(args.out)[to + 1] = second;
   } else if constexpr (kGemm == ExpertGemm::kGateUp) {
-    static_cast<__nv_bfloat16*>(args.out)[to] = __float2bfloat16(SiluMul(first, second));
+    static_cast<__nv_bfloat16*>(args.out)[to] = __float2bfloat16(Gated(args.gate, first, second));
   } else {
     auto* pair = reinterpret_cast<__nv_bfloat162*>(static_cast<__nv_bfloat16*>(args.out) + to);
     *pair = __floats2bfloat162_rn(first, second);
@@ -236,6 +252,7 @@ __device__ __forceinline__ void Store(
     const float (&accumulators)[T::kRowAtoms][T::kWeightAtoms][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float* scales = kIsFp8<typename T::Number> ? args.scales[tile.expert] : nullptr;
+  const float* biases = args.biases == nullptr ? nullptr : args.biases[tile.expert];
 #pragma unroll
   for (int i = 0; i < T::kRowAtoms; ++i) {
 #pragma unroll
@@ -249,6 +266,7 @@ __device__ __forceinline__ void Store(
         const int32_t output = first_output + (4 * j + lane % 4) * kPerPair;
         StorePair<typename T::Number, kGemm>(args,
                                              scales,
+                                             biases,
                                              to,
                                              output,
                                              accumulators[i][j][2 * half],
@@ -405,6 +423,8 @@ cudaError_t LaunchGateUp(const Tensor& x,
   args.outputs = experts.width;
   args.weights = experts.gate_up;
   args.scales = experts.gate_up_scales;
+  args.biases = experts.gate_up_biases;
+  args.gate = experts.gate;
   args.slot_rows = scratch.slot_rows;
   args.out = scratch.inner;
   return LaunchGrouped<ExpertGemm::kGateUp>(args, x.rows, experts, scratch, stream);
@@ -421,6 +441,7 @@ cudaError_t LaunchDown(int64_t rows,
   args.outputs = experts.hidden;
   args.weights = experts.down;
   args.scales = experts.down_scales;
+  args.biases = experts.down_biases;
   args.out = scratch.results;
   return LaunchGrouped<ExpertGemm::kDown>(args, rows, experts, scratch, stream);
 }

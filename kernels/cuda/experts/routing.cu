@@ -67,40 +67,148 @@ __device__ __forceinline__ bool IsHeld(const PreparedExperts& experts, int32_t e
   return expert >= experts.first && expert < experts.end;
 }
 
-// Runs on one warp: softmax over all scores of a row, then the experts with the highest
-// probabilities. Of equal ones, the lower index is chosen. A lane has kLaneScores scores. Counts
-// the pairs of held expert e in counts[e · kStride]; the order of an expert's pairs varies between
-// runs, but no row's bits depend on it.
-template <int kLaneScores, int kStride>
+// The scores of a row's experts, times a factor. A warp holds them: value i of a lane belongs to
+// expert lane + 32 i.
+template <int kLaneScores>
+struct RowScores {
+  float values[kLaneScores];
+  float factor = 1;
+
+  // From the logits of the router.
+  __device__ __forceinline__ RowScores(const float* logits, const PreparedExperts& experts) {
+    const PreparedRouting& routing = experts.routing;
+    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+    float highest = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kLaneScores; ++i) {
+      const int32_t expert = lane + 32 * i;
+      values[i] = expert < experts.experts ? logits[expert] : -INFINITY;
+      if (routing.bias != nullptr && expert < experts.experts) values[i] += routing.bias[expert];
+      highest = fmaxf(highest, values[i]);
+    }
+    if (routing.score == RouterScore::kSigmoid) {
+#pragma unroll
+      for (float& value : values) value = 1.0f / (1.0f + expf(-value));
+      return;
+    }
+    highest = LargestOverWarp(highest);
+    if (highest == -INFINITY) highest = 0;
+    float sum = 0;
+#pragma unroll
+    for (float& value : values) sum += value = expf(value - highest);
+    factor = SumOverWarp(sum);
+  }
+
+  // The score of an expert, which is the same in all lanes.
+  __device__ __forceinline__ float Of(int32_t expert) const {
+    float mine = 0;
+#pragma unroll
+    for (int i = 0; i < kLaneScores; ++i) {
+      if (i == expert / 32) mine = values[i];
+    }
+    return __shfl_sync(kAll, mine, expert % 32);
+  }
+};
+
+// A key of a number: a larger number has a larger key. That of NaN is the smallest one, 1; 0 stands
+// for no number.
+__device__ __forceinline__ uint32_t KeyOf(float number) {
+  const uint32_t bits = __float_as_uint(number);
+  const uint32_t ordered = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  return isnan(number) ? 1 : max(ordered, 1u);
+}
+
+// Runs on one warp: the groups of experts that are best by `choices`, as bits. A lane has the
+// choices of experts lane, lane + 32, …
+template <int kLaneScores>
+__device__ __forceinline__ uint32_t BestGroups(const PreparedExperts& experts,
+                                               const float (&choices)[kLaneScores]) {
+  const PreparedRouting& routing = experts.routing;
+  const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+  const int32_t size = experts.experts / routing.groups;
+  float score = -INFINITY;  // of group `lane`
+  for (int32_t group = 0; group < routing.groups; ++group) {
+    float best = -INFINITY;
+    float second = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kLaneScores; ++i) {
+      const int32_t expert = lane + 32 * i;
+      if (expert >= experts.experts || expert / size != group) continue;
+      second = fmaxf(second, fminf(best, choices[i]));
+      best = fmaxf(best, choices[i]);
+    }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+      const float other = __shfl_xor_sync(kAll, best, offset);
+      const float other_second = __shfl_xor_sync(kAll, second, offset);
+      second = fmaxf(fmaxf(second, other_second), fminf(best, other));
+      best = fmaxf(best, other);
+    }
+    const bool two = routing.group_score == GroupScore::kBestTwo && size > 1;
+    if (lane == group) score = two ? best + second : best;
+  }
+  uint32_t key = lane < routing.groups ? KeyOf(score) : 0;
+  uint32_t groups = 0;
+  for (int32_t k = 0; k < routing.groups_per_token; ++k) {
+    const uint32_t largest = __reduce_max_sync(kAll, key);
+    const int32_t group = __ffs(static_cast<int>(__ballot_sync(kAll, key == largest))) - 1;
+    groups |= 1u << group;
+    if (lane == group) key = 0;
+  }
+  return groups;
+}
+
+// The keys by which a row chooses experts. The key of one that does not exist is 0.
+template <int kLaneScores>
+__device__ __forceinline__ void KeysOf(const RowScores<kLaneScores>& scores,
+                                       const PreparedExperts& experts,
+                                       uint32_t (&keys)[kLaneScores]) {
+  const PreparedRouting& routing = experts.routing;
+  const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+  float choices[kLaneScores];
+#pragma unroll
+  for (int i = 0; i < kLaneScores; ++i) {
+    const int32_t expert = lane + 32 * i;
+    choices[i] = scores.values[i];
+    if (routing.selection_bias != nullptr && expert < experts.experts) {
+      choices[i] = choices[i] / scores.factor + routing.selection_bias[expert];
+    }
+  }
+  const uint32_t groups = routing.groups > 1 ? BestGroups(experts, choices) : 1;
+  const int32_t size = experts.experts / routing.groups;
+#pragma unroll
+  for (int i = 0; i < kLaneScores; ++i) {
+    const int32_t expert = lane + 32 * i;
+    keys[i] = 0;
+    if (expert >= experts.experts) continue;
+    keys[i] = (groups >> expert / size & 1) != 0 ? KeyOf(choices[i]) : KeyOf(-INFINITY);
+  }
+}
+
+// Runs on one warp: chooses the experts of a row. Of equally good ones, the lower index is chosen.
+// Counts the pairs of held expert e in counts[e · kStride]; the order of an expert's pairs varies
+// between runs, but no row's bits depend on it. kByLogits: PreparedRouting::chooses_by_logits.
+template <int kLaneScores, int kStride, bool kByLogits>
 __device__ __forceinline__ void ChooseForRow(int32_t row,
                                              const PreparedExperts& experts,
                                              const ExpertScratch& scratch,
                                              int32_t* counts) {
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-  const float* scores = scratch.scores + int64_t{row} * experts.experts;
-  float p[kLaneScores];  // of experts lane, lane + 32, …
-  float highest = -INFINITY;
-#pragma unroll
-  for (int i = 0; i < kLaneScores; ++i) {
-    const int32_t expert = lane + 32 * i;
-    p[i] = expert < experts.experts ? scores[expert] : -INFINITY;
-    highest = fmaxf(highest, p[i]);
-  }
-  highest = LargestOverWarp(highest);
-  if (highest == -INFINITY) highest = 0;
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kLaneScores; ++i) sum += p[i] = expf(p[i] - highest);
-  sum = SumOverWarp(sum);
-  // Probabilities are not negative, so that their bits have the same order. The key of an expert
-  // that was already chosen, or does not exist, is 0.
+  const RowScores<kLaneScores> scores(scratch.scores + int64_t{row} * experts.experts, experts);
   uint32_t keys[kLaneScores];
+  if constexpr (kByLogits) {
+    // Scores are not negative, so that their bits have the same order.
 #pragma unroll
-  for (int i = 0; i < kLaneScores; ++i) {
-    const uint32_t value = isnan(p[i]) ? 0 : __float_as_uint(p[i]);
-    keys[i] = lane + 32 * i < experts.experts ? value + 1 : 0;
+    for (int i = 0; i < kLaneScores; ++i) {
+      const float score = scores.values[i];
+      const uint32_t value = isnan(score) ? 0 : __float_as_uint(score);
+      keys[i] = lane + 32 * i < experts.experts ? value + 1 : 0;
+    }
+  } else {
+    KeysOf(scores, experts, keys);
   }
-  float chosen = 0;
+  // A sum of sigmoids may be 0; DeepSeek-V3 adds this.
+  float chosen = experts.routing.score == RouterScore::kSigmoid ? 1e-20f : 0.0f;
   float weight = 0;        // of this lane's pair
   int32_t expert_of = -1;  // expert of this lane's pair
   for (int32_t k = 0; k < experts.per_token; ++k) {
@@ -118,7 +226,8 @@ __device__ __forceinline__ void ChooseForRow(int32_t row,
     for (int i = 0; i < kLaneScores; ++i) {
       if (expert == static_cast<uint32_t>(lane + 32 * i)) keys[i] = 0;
     }
-    const float value = __uint_as_float(best - 1);
+    const float value =
+        kByLogits ? __uint_as_float(best - 1) : scores.Of(static_cast<int32_t>(expert));
     chosen += value;
     if (lane == k) {
       weight = value;
@@ -135,7 +244,10 @@ __device__ __forceinline__ void ChooseForRow(int32_t row,
   if (IsHeld(experts, expert_of)) {
     scratch.pair_ranks[pair] = atomicAdd(counts + expert_of * kStride, 1);
   }
-  scratch.pair_weights[pair] = weight / (experts.normalize ? chosen : sum);
+  const PreparedRouting& routing = experts.routing;
+  const float sum =
+      experts.normalize ? fmaxf(chosen, routing.least_sum * scores.factor) : scores.factor;
+  scratch.pair_weights[pair] = weight / sum * routing.scale;
 }
 
 // Runs on one warp: sets `first_slots` of each expert from `counts`. With `writes_tiles`, it also
@@ -198,13 +310,15 @@ __device__ __forceinline__ void AssignSlot(int32_t pair,
 }
 
 // One warp for each row.
-template <int kLaneScores>
+template <int kLaneScores, bool kByLogits>
 __global__ void __launch_bounds__(32 * kChoiceWarps)
     ChooseExperts(int32_t rows, const PreparedExperts experts, const ExpertScratch scratch) {
   ReleaseSuccessor();
   WaitForPredecessor();
   const auto row = static_cast<int32_t>(blockIdx.x * kChoiceWarps + threadIdx.x / 32);
-  if (row < rows) ChooseForRow<kLaneScores, kCountStride>(row, experts, scratch, scratch.counts);
+  if (row < rows) {
+    ChooseForRow<kLaneScores, kCountStride, kByLogits>(row, experts, scratch, scratch.counts);
+  }
 }
 
 // One thread for each pair. Every thread block computes the experts' first slots itself.
@@ -228,7 +342,7 @@ __global__ void __launch_bounds__(kGroupThreads) GroupPairs(int32_t pairs,
 }
 
 // One thread block that does the work of both kernels above, for few rows.
-template <int kLaneScores>
+template <int kLaneScores, bool kByLogits>
 __global__ void __launch_bounds__(kGroupThreads) ChooseAndGroup(int32_t rows,
                                                                 int32_t tile_rows,
                                                                 const PreparedExperts experts,
@@ -241,7 +355,7 @@ __global__ void __launch_bounds__(kGroupThreads) ChooseAndGroup(int32_t rows,
   __syncthreads();
   WaitForPredecessor();
   for (int32_t row = thread / 32; row < rows; row += kGroupThreads / 32) {
-    ChooseForRow<kLaneScores, 1>(row, experts, scratch, counts);
+    ChooseForRow<kLaneScores, 1, kByLogits>(row, experts, scratch, counts);
   }
   __syncthreads();
   if (thread < 32) FindSlots(tile_rows, true, experts, scratch, counts, first_slots);
@@ -266,19 +380,23 @@ __global__ void __launch_bounds__(kCombineThreads)
   }
 }
 
-// Launches the instance of a kernel whose lanes have room for all scores of a row.
+// Launches the instance of a kernel whose lanes have room for all scores of a row, and that chooses
+// as `experts` say.
 template <class Launch>
-cudaError_t ForLaneScores(int32_t experts, const Launch& launch) {
-  if (experts <= 128) return launch(std::integral_constant<int, 4>());
-  return launch(std::integral_constant<int, kMaxExperts / 32>());
+cudaError_t ForScores(const PreparedExperts& experts, const Launch& launch) {
+  const auto choose = [&](auto by_logits) {
+    if (experts.experts <= 128) return launch(std::integral_constant<int, 4>(), by_logits);
+    return launch(std::integral_constant<int, kMaxExperts / 32>(), by_logits);
+  };
+  return experts.routing.chooses_by_logits() ? choose(std::true_type()) : choose(std::false_type());
 }
 
 cudaError_t LaunchChoice(int32_t rows,
                          const PreparedExperts& experts,
                          const ExpertScratch& scratch,
                          cudaStream_t stream) {
-  return ForLaneScores(experts.experts, [&](auto scores) {
-    return LaunchOverlapped(ChooseExperts<scores()>,
+  return ForScores(experts, [&](auto scores, auto by_logits) {
+    return LaunchOverlapped(ChooseExperts<scores(), by_logits()>,
                             dim3(CeilDiv(rows, kChoiceWarps)),
                             dim3(32 * kChoiceWarps),
                             0,
@@ -314,8 +432,8 @@ cudaError_t LaunchRouting(int64_t row_count,
   const auto rows = static_cast<int32_t>(row_count);
   const int32_t tile_rows = TileRows(experts, rows);
   if (rows <= kGroupThreads / 32) {
-    return ForLaneScores(experts.experts, [&](auto scores) {
-      return LaunchOverlapped(ChooseAndGroup<scores()>,
+    return ForScores(experts, [&](auto scores, auto by_logits) {
+      return LaunchOverlapped(ChooseAndGroup<scores(), by_logits()>,
                               dim3(1),
                               dim3(kGroupThreads),
                               0,

@@ -87,7 +87,38 @@ class Pointers {
   }
   void operator()(SampleOp& op) { Use(op.logits); }
   void operator()(NotifyOp& /*op*/) {}
+  void operator()(FamilyOp& op) { std::visit(*this, op); }
   void operator()(ExchangeOp& op) { std::visit(*this, op); }
+
+  void operator()(ScaleOp& op) { Use(op.x); }
+  void operator()(LayerNormOp& op) {
+    Use(op.x);
+    Use(op.out);
+  }
+  void operator()(ActivateOp& op) { Use(op.x); }
+  void operator()(MultiplyOp& op) {
+    Use(op.x);
+    Use(op.factors);
+  }
+  void operator()(SoftCapOp& op) { Use(op.x); }
+  void operator()(SigmoidGateOp& op) {
+    Use(op.x);
+    Use(op.gate);
+  }
+  void operator()(HeadSquaresOp& op) {
+    Use(op.qkv);
+    Use(op.out);
+  }
+  void operator()(ProjectionNormOp& op) {
+    Use(op.qkv);
+    Use(op.squares);
+  }
+  void operator()(HeadLayerNormOp& op) { Use(op.qkv); }
+  void operator()(BiasOp& op) { Use(op.x); }
+  void operator()(DotOp& op) {
+    Use(op.x);
+    Use(op.out);
+  }
 
   void operator()(ReduceOp& op) {
     Use(op.x);

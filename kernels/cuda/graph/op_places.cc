@@ -119,7 +119,38 @@ class Collector {
   }
   void operator()(const SampleOp& op) { Updates(op.logits); }
   void operator()(const NotifyOp& /*op*/) {}
+  void operator()(const FamilyOp& op) { std::visit(*this, op); }
   void operator()(const ExchangeOp& op) { std::visit(*this, op); }
+
+  void operator()(const ScaleOp& op) { Updates(op.x); }
+  void operator()(const LayerNormOp& op) {
+    Reads(op.x);
+    Writes(op.out);
+  }
+  void operator()(const ActivateOp& op) { Updates(op.x); }
+  void operator()(const MultiplyOp& op) {
+    Reads(op.factors);
+    Updates(op.x);
+  }
+  void operator()(const SoftCapOp& op) { Updates(op.x); }
+  void operator()(const SigmoidGateOp& op) {
+    Reads(op.gate);
+    Updates(op.x);
+  }
+  void operator()(const HeadSquaresOp& op) {
+    Reads(op.qkv);
+    Writes(op.out);
+  }
+  void operator()(const ProjectionNormOp& op) {
+    Reads(op.squares);
+    Updates(op.qkv);
+  }
+  void operator()(const HeadLayerNormOp& op) { Updates(op.qkv); }
+  void operator()(const BiasOp& op) { Updates(op.x); }
+  void operator()(const DotOp& op) {
+    Reads(op.x);
+    Writes(op.out);
+  }
 
   void operator()(const ReduceOp& op) { Updates(op.x); }
   void operator()(const PutOp& op) {

@@ -7,6 +7,7 @@
 #include "common/base/overloaded.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/rows/activation_norm.h"
+#include "kernels/cuda/rows/family_kernels.h"
 #include "kernels/cuda/rows/rope.h"
 #include "kernels/cuda/rows/row_kernels.h"
 
@@ -22,11 +23,12 @@ RopeLaunch LaunchOf(const RopeOp& call, const StepLayout& step) {
           .q_norm = call.q_norm,
           .k_norm = call.k_norm,
           .norm_epsilon = call.norm_epsilon,
+          .norm_after_rope = call.norm_after_rope,
           .kv_scales = call.kv_scales,
           .layer = call.layer,
           .angles = call.angles,
           .positions = step.d_positions,
-          .row_blocks = step.d_row_blocks};
+          .row_blocks = step.groups[static_cast<size_t>(call.cache_group)].d_row_blocks};
 }
 
 cudaError_t Attend(const AttentionOp& call, const OpContext& context) {
@@ -36,6 +38,7 @@ cudaError_t Attend(const AttentionOp& call, const OpContext& context) {
                                                      {.kv = context.kv,
                                                       .layer = call.layer,
                                                       .kv_scales = call.kv_scales,
+                                                      .sinks = call.sinks,
                                                       .qkv = call.qkv,
                                                       .out = to,
                                                       .fp8_out = call.fp8_out,
@@ -67,7 +70,8 @@ bool AttentionOp::operator==(const AttentionOp& other) const {
   const bool same_plan =
       plan == other.plan || (plan != nullptr && other.plan != nullptr && *plan == *other.plan);
   const auto rest = [](const AttentionOp& op) {
-    return std::tie(op.qkv, op.shape, op.layer, op.kv_scales, op.out, op.packed, op.fp8_out);
+    return std::tie(
+        op.qkv, op.shape, op.layer, op.kv_scales, op.sinks, op.out, op.packed, op.fp8_out);
   };
   return same_plan && rest(*this) == rest(other);
 }
@@ -139,6 +143,7 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
           [&](const NotifyOp& c) {
             return step.recorded ? cudaSuccess : cudaEventRecord(context.marks[c.index], stream);
           },
+          [&](const FamilyOp& c) { return LaunchFamilyOp(c, stream); },
           [&](const ExchangeOp& /*c*/) { return cudaErrorNotSupported; },
       },
       call);

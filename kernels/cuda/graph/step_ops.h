@@ -16,6 +16,7 @@
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
+#include "kernels/cuda/graph/family_ops.h"
 #include "kernels/cuda/input/step_layout.h"
 #include "kernels/cuda/rows/norm.h"
 #include "kernels/cuda/rows/quantize.h"
@@ -133,8 +134,10 @@ struct RopeOp {
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
   float norm_epsilon = 0;
+  bool norm_after_rope = false;
   const float* kv_scales = nullptr;
-  int32_t layer = 0;
+  int32_t cache_group = 0;
+  int32_t layer = 0;  // KvLayerPlace::index
   bool operator==(const RopeOp&) const = default;
 };
 
@@ -144,8 +147,9 @@ struct AttentionOp {
   // Null until the step is planned. Shared by the layers of one shape: a plan is larger than all
   // other ops, and a step has hundreds of ops.
   std::shared_ptr<const AttentionPlan> plan;
-  int32_t layer = 0;
+  int32_t layer = 0;  // KvLayerPlace::index
   const float* kv_scales = nullptr;
+  const float* sinks = nullptr;  // AttentionArgs::sinks
   Tensor out;
   Tensor packed;      // the kernels' destination when `out` has gaps between its rows
   Fp8Rows fp8_out{};  // instead of `out`, when it has data
@@ -188,6 +192,7 @@ using StepOp = std::variant<EmbedOp,
                             GatherOp,
                             SampleOp,
                             NotifyOp,
+                            FamilyOp,
                             ExchangeOp>;
 
 // What running an op needs beside the op itself.

@@ -65,58 +65,66 @@ Status StepLayout::Build(const StepInput& in,
   BATON_RETURN_IF_ERROR(CheckRows(in));
   input = &in;
   recorded = padded_rows > 0;
-  if (kv.groups != 1) {
-    return InvalidArgument("step: a KV cache of {} groups; the kernels read one", kv.groups);
-  }
   rows = recorded ? padded_rows : static_cast<int32_t>(in.tokens.size());
   logit_rows = recorded ? padded_rows : static_cast<int32_t>(in.logit_rows.size());
   sequences = recorded ? padded_rows : static_cast<int32_t>(in.sequences.size());
 
   tables.clear();
-  table_starts.clear();
   lengths_.clear();
-  row_blocks_.clear();
   for (const SequenceRows& sequence : in.sequences) {
-    const int32_t length = sequence.context + sequence.row_count;
-    const int32_t blocks = CeilDiv(length, kv.block_tokens);
-    if (sequence.first_block < 0 ||
-        std::cmp_greater(int64_t{sequence.first_block} + blocks, in.block_tables.size())) {
-      return InvalidArgument("step: a block table needs {} entries from index {} on; there are {}",
-                             blocks,
-                             sequence.first_block,
-                             in.block_tables.size());
-    }
-    const auto table = in.block_tables.subspan(sequence.first_block, blocks);
-    for (const int32_t block : table) {
-      if (block < 0 || block >= kv.blocks) {
-        return InvalidArgument("step: block {} is not in the arena of {} blocks", block, kv.blocks);
-      }
-    }
-    table_starts.push_back(static_cast<int32_t>(tables.size()));
-    tables.insert(tables.end(), table.begin(), table.end());
-    lengths_.push_back(length);
-    for (int32_t i = sequence.context; i < length; ++i) {
-      row_blocks_.push_back(table[i / kv.block_tokens]);
-    }
+    lengths_.push_back(sequence.context + sequence.row_count);
   }
-  table_starts.resize(sequences + 1, static_cast<int32_t>(tables.size()));
   lengths_.resize(sequences, 0);
-  row_blocks_.resize(rows, -1);
   padded_.assign(in.tokens.begin(), in.tokens.end());
   padded_.resize(rows, 0);
   d_tokens = fixed.Write(std::span<const int32_t>(padded_));
   padded_.assign(in.positions.begin(), in.positions.end());
   padded_.resize(rows, 0);
   d_positions = fixed.Write(std::span<const int32_t>(padded_));
-  d_row_blocks = fixed.Write(std::span<const int32_t>(row_blocks_));
+  groups.resize(kv.groups);
+  for (int32_t group = 0; group < kv.groups; ++group) {
+    BATON_RETURN_IF_ERROR(BuildGroup(kv, group, fixed));
+  }
   padded_.assign(in.logit_rows.begin(), in.logit_rows.end());
   for (int32_t row = static_cast<int32_t>(padded_.size()); row < logit_rows; ++row) {
     padded_.push_back(row);
   }
   d_logit_rows = fixed.Write(std::span<const int32_t>(padded_));
-  d_table_starts = fixed.Write(std::span<const int32_t>(table_starts));
   d_lengths = fixed.Write(std::span<const int32_t>(lengths_));
   d_tables = lists.Write(std::span<const int32_t>(tables));
+  return OkStatus();
+}
+
+Status StepLayout::BuildGroup(const KvView& kv, int32_t group, StepBuffer& fixed) {
+  GroupLayout& layout = groups[group];
+  layout.table_starts.clear();
+  row_blocks_.clear();
+  for (const SequenceRows& sequence : input->sequences) {
+    const int32_t length = sequence.context + sequence.row_count;
+    const int32_t blocks = CeilDiv(length, kv.block_tokens);
+    const int32_t first = sequence.TableOf(group);
+    if (first < 0 || std::cmp_greater(int64_t{first} + blocks, input->block_tables.size())) {
+      return InvalidArgument("step: a block table needs {} entries from index {} on; there are {}",
+                             blocks,
+                             first,
+                             input->block_tables.size());
+    }
+    const auto table = input->block_tables.subspan(first, blocks);
+    for (const int32_t block : table) {
+      if (block < 0 || block >= kv.blocks) {
+        return InvalidArgument("step: block {} is not in the arena of {} blocks", block, kv.blocks);
+      }
+    }
+    layout.table_starts.push_back(static_cast<int32_t>(tables.size()));
+    tables.insert(tables.end(), table.begin(), table.end());
+    for (int32_t i = sequence.context; i < length; ++i) {
+      row_blocks_.push_back(table[i / kv.block_tokens]);
+    }
+  }
+  layout.table_starts.resize(sequences + 1, static_cast<int32_t>(tables.size()));
+  row_blocks_.resize(rows, -1);
+  layout.d_table_starts = fixed.Write(std::span<const int32_t>(layout.table_starts));
+  layout.d_row_blocks = fixed.Write(std::span<const int32_t>(row_blocks_));
   return OkStatus();
 }
 

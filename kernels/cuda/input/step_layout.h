@@ -14,6 +14,14 @@ namespace baton::cuda {
 // size.
 inline constexpr int32_t kBlockTokenMultiple = 8;
 
+// The blocks of one cache group in a step.
+struct GroupLayout {
+  // On the host: where the block table of each sequence begins in StepLayout::tables.
+  std::vector<int32_t> table_starts;        // [sequences + 1]
+  const int32_t* d_table_starts = nullptr;  // the same on the device
+  const int32_t* d_row_blocks = nullptr;    // [rows]; arena block for the row's KV, -1: none
+};
+
 // The padded input of a step, and its addresses on the device.
 //
 // A step is *recorded* when it only decodes: every sequence has one row, and the logits of every
@@ -27,18 +35,16 @@ struct StepLayout {
   int32_t logit_rows = 0;  // padded
   int32_t sequences = 0;   // padded
 
-  // On the host: the packed block tables. They have exactly the blocks that hold the context +
-  // row_count tokens of each sequence. Padding sequences have no blocks.
+  // On the host: the packed block tables of one group after the other. They have exactly the blocks
+  // that hold the context + row_count tokens of each sequence. Padding sequences have no blocks.
   std::vector<int32_t> tables;
-  std::vector<int32_t> table_starts;  // [sequences + 1], into `tables`
+  std::vector<GroupLayout> groups;  // the cache groups of the KV view
 
   // Device addresses of arrays of fixed size.
-  const int32_t* d_tokens = nullptr;        // [rows]
-  const int32_t* d_positions = nullptr;     // [rows]
-  const int32_t* d_row_blocks = nullptr;    // [rows]; arena block for the row's KV, -1: none
-  const int32_t* d_logit_rows = nullptr;    // [logit_rows]
-  const int32_t* d_table_starts = nullptr;  // [sequences + 1]
-  const int32_t* d_lengths = nullptr;       // [sequences]; context + row_count
+  const int32_t* d_tokens = nullptr;      // [rows]
+  const int32_t* d_positions = nullptr;   // [rows]
+  const int32_t* d_logit_rows = nullptr;  // [logit_rows]
+  const int32_t* d_lengths = nullptr;     // [sequences]; context + row_count
   // Device address of the packed block tables, the first list in the buffer of lists.
   const int32_t* d_tables = nullptr;
 
@@ -51,6 +57,9 @@ struct StepLayout {
                StepBuffer& lists);
 
  private:
+  // Packs the block tables of a cache group. Errors: as Build.
+  Status BuildGroup(const KvView& kv, int32_t group, StepBuffer& fixed);
+
   // Kept from step to step.
   std::vector<int32_t> lengths_;
   std::vector<int32_t> row_blocks_;

@@ -26,6 +26,7 @@ struct Arguments {
   const float* q_norm;
   const float* k_norm;
   float epsilon;
+  bool norm_after;  // rope; AnyRopeKernel only
   const float* kv_scales;
   const float2* angles;
   const int32_t* positions;
@@ -119,36 +120,49 @@ __global__ void AnyRopeKernel(const Arguments a) {
       continue;
     }
     const float* norm = head < a.q_heads ? a.q_norm : a.k_norm;
+    const auto angle_of = [&](int i) { return a.angles[static_cast<int64_t>(row) * a.pairs + i]; };
+    const auto first_of = [&](int i) { return a.adjacent ? 2 * i : i; };
+    const auto second_of = [&](int i) { return a.adjacent ? 2 * i + 1 : i + a.pairs; };
     float scale = 1.0f;
     if (norm != nullptr) {
-      float squares = 0;
-      for (int i = lane; i < a.dim; i += kWarp) {
+      const auto square = [&](int i) {
         const float value = __bfloat162float(x[i]);
-        squares = fmaf(value, value, squares);
+        return value * value;
+      };
+      float squares = 0;
+      // A rotation multiplies the length of a pair by that of its angle.
+      for (int i = lane; i < a.pairs; i += kWarp) {
+        const float2 angle = a.norm_after ? angle_of(i) : make_float2(1, 0);
+        const float length = angle.x * angle.x + angle.y * angle.y;
+        squares += (square(first_of(i)) + square(second_of(i))) * length;
       }
+      for (int i = 2 * a.pairs + lane; i < a.dim; i += kWarp) squares += square(i);
       squares = SumOverWarp(squares);
       scale = rsqrtf(squares / static_cast<float>(a.dim) + a.epsilon);
     }
-    const auto normed = [&](int i) {
-      const float value = __bfloat162float(x[i]);
+    const auto times_norm = [&](int i, float value) {
       return norm == nullptr ? value : value * scale * norm[i];
+    };
+    const auto before_rope = [&](int i) {
+      const float value = __bfloat162float(x[i]);
+      return a.norm_after ? value : times_norm(i, value);
     };
     Kv* k = head >= a.q_heads && kept ? place.Head<Kv>(a, 0, kv_head) : nullptr;
     const float factor = k != nullptr ? KvFactor(a, 0, kv_head) : 1.0f;
     const auto put = [&](int i, float value) {
-      x[i] = __float2bfloat16(value);
+      x[i] = __float2bfloat16(a.norm_after ? times_norm(i, value) : value);
       if (k != nullptr) StoreKv(k + i, x[i], factor);
     };
     for (int i = lane; i < a.pairs; i += kWarp) {
-      const float2 angle = a.angles[static_cast<int64_t>(row) * a.pairs + i];
-      const int first = a.adjacent ? 2 * i : i;
-      const int second = a.adjacent ? 2 * i + 1 : i + a.pairs;
-      const float low = normed(first);
-      const float high = normed(second);
+      const float2 angle = angle_of(i);
+      const int first = first_of(i);
+      const int second = second_of(i);
+      const float low = before_rope(first);
+      const float high = before_rope(second);
       put(first, low * angle.x - high * angle.y);
       put(second, low * angle.y + high * angle.x);
     }
-    for (int i = 2 * a.pairs + lane; i < a.dim; i += kWarp) put(i, normed(i));
+    for (int i = 2 * a.pairs + lane; i < a.dim; i += kWarp) put(i, before_rope(i));
   }
 }
 
@@ -215,9 +229,11 @@ __device__ __forceinline__ void Turn(const float2* angles, float (&lows)[8], flo
   }
 }
 
+enum class HeadNorm { kNone, kBeforeRope, kAfterRope };
+
 // For heads of kDim dimensions that are all rotated, and KV in bf16 or FP8. A thread holds 16
 // numbers of one head; a thread block computes some of a row's heads.
-template <int kDim, bool kAdjacent, bool kNorm, class Kv>
+template <int kDim, bool kAdjacent, HeadNorm kNorm, class Kv>
 __global__ void RopeKernel(const Arguments a) {
   constexpr int kThreads = kDim / 16;  // per head
   ReleaseSuccessor();
@@ -243,10 +259,14 @@ __global__ void RopeKernel(const Arguments a) {
     Unpack(high, highs);
     if (scaled) scales.Apply(a.scales.rows[row], lows, highs);
     if (!is_v) {
-      const float* norm = head < a.q_heads ? a.q_norm : a.k_norm;
-      if (kNorm) Normalize<kThreads>(norm + first, kSecond, a.epsilon, lows, highs);
+      const auto normalize = [&] {
+        const float* norm = head < a.q_heads ? a.q_norm : a.k_norm;
+        Normalize<kThreads>(norm + first, kSecond, a.epsilon, lows, highs);
+      };
+      if constexpr (kNorm == HeadNorm::kBeforeRope) normalize();
       const float2* angles = a.angles + static_cast<int64_t>(row) * (kDim / 2) + share * 8;
       Turn<kAdjacent>(angles, lows, highs);
+      if constexpr (kNorm == HeadNorm::kAfterRope) normalize();
     }
     low = Pack(lows);
     high = Pack(highs);
@@ -264,14 +284,26 @@ __global__ void RopeKernel(const Arguments a) {
 
 using Kernel = void (*)(Arguments);
 
+template <int kDim, bool kAdjacent, class Kv>
+Kernel WholeKernel(HeadNorm norm) {
+  switch (norm) {
+    case HeadNorm::kNone:
+      return RopeKernel<kDim, kAdjacent, HeadNorm::kNone, Kv>;
+    case HeadNorm::kBeforeRope:
+      return RopeKernel<kDim, kAdjacent, HeadNorm::kBeforeRope, Kv>;
+    case HeadNorm::kAfterRope:
+      break;
+  }
+  return RopeKernel<kDim, kAdjacent, HeadNorm::kAfterRope, Kv>;
+}
+
 template <int kDim, class Kv>
-Kernel WholeKernel(bool adjacent, bool norm) {
-  if (adjacent) return norm ? RopeKernel<kDim, true, true, Kv> : RopeKernel<kDim, true, false, Kv>;
-  return norm ? RopeKernel<kDim, false, true, Kv> : RopeKernel<kDim, false, false, Kv>;
+Kernel WholeKernel(bool adjacent, HeadNorm norm) {
+  return adjacent ? WholeKernel<kDim, true, Kv>(norm) : WholeKernel<kDim, false, Kv>(norm);
 }
 
 template <class Kv>
-Kernel WholeKernel(int head_dim, bool adjacent, bool norm) {
+Kernel WholeKernel(int head_dim, bool adjacent, HeadNorm norm) {
   switch (head_dim) {
     case 64:
       return WholeKernel<64, Kv>(adjacent, norm);
@@ -293,7 +325,9 @@ Kernel WholeKernelFor(const RopeLaunch& launch, const KvView& kv) {
     return nullptr;
   }
   const bool adjacent = launch.pairing == RopePairing::kAdjacent;
-  const bool norm = launch.q_norm != nullptr;
+  const HeadNorm norm = launch.q_norm == nullptr ? HeadNorm::kNone
+                        : launch.norm_after_rope ? HeadNorm::kAfterRope
+                                                 : HeadNorm::kBeforeRope;
   return fp8 ? WholeKernel<__nv_fp8_e4m3>(launch.heads.head_dim, adjacent, norm)
              : WholeKernel<__nv_bfloat16>(launch.heads.head_dim, adjacent, norm);
 }
@@ -340,6 +374,7 @@ cudaError_t LaunchRope(const RopeLaunch& launch, const KvView& kv, cudaStream_t 
       .q_norm = launch.q_norm,
       .k_norm = launch.k_norm,
       .epsilon = launch.norm_epsilon,
+      .norm_after = launch.norm_after_rope,
       .kv_scales = launch.kv_scales,
       .angles = launch.angles,
       .positions = launch.positions,

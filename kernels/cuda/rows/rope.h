@@ -26,9 +26,10 @@ struct RopeLaunch {
   HeadShape heads;
   RopePairing pairing = RopePairing::kHalves;
   int32_t pairs = 0;              // the first 2·pairs dimensions are rotated
-  const float* q_norm = nullptr;  // RMS norm of every head before rope, or null
+  const float* q_norm = nullptr;  // RMS norm of every head, or null
   const float* k_norm = nullptr;
   float norm_epsilon = 0;
+  bool norm_after_rope = false;      // false: before it
   const float* kv_scales = nullptr;  // RopeArgs::kv_scales
   int32_t layer = 0;
   const float2* angles = nullptr;       // [rows][pairs]

@@ -37,6 +37,8 @@ CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
       properties_(PropertiesFor(device, options)),
       options_(options),
       loader_(device, options.fp8_weights),
+      family_({.pad = [this](const Tensor& tensor) { return Padded(tensor); },
+               .add = [this](FamilyOp op) { ops_list_.emplace_back(std::move(op)); }}),
       pending_(MaxStepsInFlight(PlaceIn(options.groups))) {}
 
 CudaOps::~CudaOps() {
@@ -220,15 +222,18 @@ Status CudaOps::AwaitStep() {
 }
 
 Status CudaOps::PlanOps() {
-  std::shared_ptr<const AttentionPlan> last;
+  std::vector<std::shared_ptr<const AttentionPlan>> plans;  // one for each shape
   for (StepOp& call : ops_list_) {
     if (auto* attention = std::get_if<AttentionOp>(&call)) {
-      if (last == nullptr || !(last->shape == attention->shape)) {
-        BATON_ASSIGN_OR_RETURN(const AttentionPlan plan,
-                               attention_->Plan(attention->shape, layout_, kv_, *fixed_));
-        last = std::make_shared<const AttentionPlan>(plan);
+      const auto same = std::ranges::find_if(
+          plans, [&](const auto& plan) { return plan->shape == attention->shape; });
+      if (same != plans.end()) {
+        attention->plan = *same;
+        continue;
       }
-      attention->plan = last;
+      BATON_ASSIGN_OR_RETURN(const AttentionPlan plan,
+                             attention_->Plan(attention->shape, layout_, kv_, *fixed_));
+      attention->plan = plans.emplace_back(std::make_shared<const AttentionPlan>(plan));
     } else if (auto* sample = std::get_if<SampleOp>(&call)) {
       BATON_ASSIGN_OR_RETURN(sample->plan,
                              sampling_->Plan(sampling_rows_,

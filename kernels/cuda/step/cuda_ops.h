@@ -24,6 +24,7 @@
 #include "kernels/cuda/step/cuda_options.h"
 #include "kernels/cuda/step/decode_sizes.h"
 #include "kernels/cuda/step/graph_cache.h"
+#include "kernels/cuda/step/listed_family_ops.h"
 #include "kernels/cuda/step/model_check.h"
 #include "kernels/cuda/step/pending_step.h"
 #include "kernels/ops.h"
@@ -41,7 +42,9 @@ class CudaOps final : public Ops {
 
   Device& device() override { return device_; }
   DType activation_dtype() const override { return DType::kBF16; }
-  KvNeeds kv_needs() const override { return {.block_token_multiple = kBlockTokenMultiple}; }
+  KvNeeds kv_needs() const override {
+    return {.block_token_multiple = kBlockTokenMultiple, .cache_groups = true};
+  }
   bool supports_fp8_kv() const override;
   Status CheckModel(const ModelShape& shape) const override {
     return cuda::CheckModel(shape, properties_, options_.deterministic);
@@ -54,6 +57,7 @@ class CudaOps final : public Ops {
   bool has_timed_kernels() const override { return exchange_ != nullptr || gemm_->has_timed(); }
   Status KeepTimedKernels() override { return gemm_->WriteCache(); }
   Exchange* exchange() override { return listed_.get(); }
+  FamilyOps* family_ops() override { return &family_; }
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
@@ -154,6 +158,7 @@ class CudaOps final : public Ops {
   // Both null when this rank is the only one.
   std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<ListedExchange> listed_;
+  ListedFamilyOps family_;
   RowSplit row_split_;
   std::unique_ptr<GrowingMemory> memory_;  // of the values of steps
   std::unique_ptr<ValueSpace> values_;

@@ -64,7 +64,24 @@ void CudaOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, 
               weight.cols(),
               out.rows,
               out.cols);
+  if (x.dtype == DType::kF32) {  // the residual itself
+    const Tensor rounded = {
+        Scratch(Padded(x).rows * x.cols * 2), DType::kBF16, x.rows, x.cols, x.cols};
+    ops_list_.emplace_back(RoundOp{Padded(x), Padded(rounded)});
+    return MatMul(rounded, weight, bias, out);
+  }
   const CudaMatrix& matrix = Cast(weight);
+  const bool is_dot = weight.rows() == 1 && matrix.dtype() == DType::kBF16 &&
+                      out.dtype == DType::kBF16 && bias == nullptr;
+  if (is_dot) {
+    ops_list_.emplace_back(FamilyOp(DotOp{Padded(x), matrix.data(), Padded(out)}));
+    return;
+  }
+  if (bias != nullptr && out.dtype == DType::kF32) {
+    MatMul(x, weight, nullptr, out);
+    ops_list_.emplace_back(FamilyOp(BiasOp{Padded(out), DataOf(bias)}));
+    return;
+  }
   const GemmProblem problem = {
       .x = x.data,
       .weight = matrix.data(),
@@ -166,6 +183,7 @@ void CudaOps::RopeAndWriteKv(const Tensor& qkv,
     ops_list_.emplace_back(angles);
     angles_op_ = angles;
   }
+  const KvLayerPlace place = kv_.PlaceOf(layer);
   ops_list_.emplace_back(RopeOp{.qkv = padded,
                                 .heads = heads,
                                 .pairing = args.pairing,
@@ -174,21 +192,28 @@ void CudaOps::RopeAndWriteKv(const Tensor& qkv,
                                 .q_norm = DataOf(args.q_norm),
                                 .k_norm = DataOf(args.k_norm),
                                 .norm_epsilon = args.norm_epsilon,
+                                .norm_after_rope = args.norm_after_rope,
                                 .kv_scales = DataOf(args.kv_scales),
-                                .layer = layer});
+                                .cache_group = place.group,
+                                .layer = place.index});
 }
 
 void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) {
+  const KvLayerPlace place = kv_.PlaceOf(args.layer);
   AttentionOp call;
   call.qkv = Padded(qkv);
-  call.layer = args.layer;
+  call.layer = place.index;
   call.kv_scales = DataOf(args.kv_scales);
+  call.sinks = DataOf(args.sinks);
   call.out = Padded(out);
   call.shape = {.q_heads = args.heads.q_heads,
                 .kv_heads = args.heads.kv_heads,
                 .head_dim = args.heads.head_dim,
                 .window = args.window,
                 .scale = args.scale,
+                .cap = args.cap,
+                .has_sinks = args.sinks != nullptr,
+                .cache_group = place.group,
                 .only_logit_rows = args.only_logit_rows && !layout_.recorded};
   if (call.out.stride != call.out.cols) {
     call.packed = call.out;

@@ -1,5 +1,6 @@
 #include "kernels/cuda/step/model_check.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/cuda/experts/experts_kernels.h"
@@ -35,9 +36,14 @@ KvView KvOf(const ModelShape& shape) {
 
 Status CheckModel(const ModelShape& shape, const DeviceProperties& device, bool deterministic) {
   BATON_RETURN_IF_ERROR(CheckVariants(shape.variants));
+  const auto needs = [&](OpVariant variant) {
+    return std::ranges::find(shape.variants, variant) != shape.variants.end();
+  };
   const AttentionHeads heads = {.q_heads = shape.heads.q_heads,
                                 .kv_heads = shape.heads.kv_heads,
-                                .head_dim = shape.heads.head_dim};
+                                .head_dim = shape.heads.head_dim,
+                                .soft_cap = needs(OpVariant::kSoftCap),
+                                .sinks = needs(OpVariant::kAttentionSinks)};
   const GemmShape head = {.rows = 1, .n = shape.vocabulary, .k = shape.hidden};
   std::vector<KernelRequest> requests = {GemmRequest(head, deterministic),
                                          FewRowsRequest(heads, KvOf(shape), deterministic),
@@ -46,7 +52,9 @@ Status CheckModel(const ModelShape& shape, const DeviceProperties& device, bool 
     const ExpertShape experts = {.experts = shape.experts,
                                  .experts_per_token = shape.experts_per_token,
                                  .hidden = shape.hidden,
-                                 .width = shape.expert_width};
+                                 .width = shape.expert_width,
+                                 .bias = needs(OpVariant::kExpertBias),
+                                 .clamped_gate = needs(OpVariant::kClampedGate)};
     requests.push_back(ExpertScoresRequest(1, deterministic));
     requests.push_back(ExpertsRequest(experts, 1, deterministic));
   }

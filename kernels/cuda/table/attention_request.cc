@@ -65,6 +65,8 @@ KernelRequest FewRowsRequest(const AttentionHeads& heads, const KvView& kv, bool
   KernelRequest request;
   request.op = KernelOp::kFewRows;
   request.operands = OperandsOf(kv.dtype);
+  if (heads.soft_cap) request.fusions |= SetOf(Fusion::kSoftCap);
+  if (heads.sinks) request.fusions |= SetOf(Fusion::kSinks);
   request.deterministic = deterministic;
   const auto bytes = static_cast<int64_t>(ShapeOf(kv.dtype).bytes);
   request[Property::kRows] = 1;

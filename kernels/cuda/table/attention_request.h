@@ -16,6 +16,8 @@ struct AttentionHeads {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t window = 0;  // AttentionArgs::window
+  bool soft_cap = false;
+  bool sinks = false;
 };
 
 // A device and what attention has counted on it.

@@ -24,6 +24,8 @@ struct ExpertShape {
   int64_t width = 0;
   DType gate_up = DType::kBF16;
   DType down = DType::kBF16;
+  bool bias = false;
+  bool clamped_gate = false;
 };
 
 KernelRequest ExpertsRequest(const ExpertShape& shape, int64_t rows, bool deterministic);

@@ -20,8 +20,15 @@ std::string_view Name(Operands operands) {
 }
 
 std::string_view Name(Fusion fusion) {
-  constexpr std::array<std::string_view, 5> kNames = {
-      "a bias", "a norm", "silu · up", "accumulation", "f32 outputs"};
+  constexpr std::array<std::string_view, kFusions> kNames = {"a bias",
+                                                             "a norm",
+                                                             "silu · up",
+                                                             "accumulation",
+                                                             "f32 outputs",
+                                                             "a cap of logits",
+                                                             "sinks",
+                                                             "biases of experts",
+                                                             "a clamped gate"};
   return kNames[static_cast<size_t>(fusion)];
 }
 

@@ -40,14 +40,20 @@ constexpr EnumSet SetOf(E... members) {
   return (EnumSet{0} | ... | (EnumSet{1} << static_cast<unsigned>(members)));
 }
 
-// What a GEMM does besides the product.
+// What a GEMM does besides the product, attention besides the softmax of scaled logits, and experts
+// besides silu(gate) · up.
 enum class Fusion : uint8_t {
   kBias,
   kNorm,        // normalises its input
   kSiluMul,     // the outputs are [gate | up]; stores silu(gate) · up
   kAccumulate,  // adds to the output
   kF32Out,
+  kSoftCap,      // AttentionArgs::cap
+  kSinks,        // AttentionArgs::sinks
+  kExpertBias,   // ExpertArgs::gate_up_bias and down_bias
+  kClampedGate,  // ExpertArgs::gate with a limit
 };
+inline constexpr size_t kFusions = static_cast<size_t>(Fusion::kClampedGate) + 1;
 std::string_view Name(Fusion fusion);
 
 // The numbers on which a choice may depend.

@@ -352,15 +352,34 @@ TEST(KernelTable, LessSharedMemoryLeadsToAnotherKernel) {
                         "has 65536"));
 }
 
+TEST(KernelTable, ChoosesKernelsThatHaveCapsSinksAndBiasesOfExperts) {
+  AttentionCase capped;
+  capped.heads.soft_cap = true;
+  AttentionCase with_sinks;
+  with_sinks.heads.sinks = true;
+  for (const AttentionCase& attention : {capped, with_sinks}) {
+    EXPECT_EQ(attention.Rows(Card(90), 8192), "1 attention/portable");
+    EXPECT_EQ(attention.Chunks(Card(90)), "1 attention/portable");
+  }
+  ExpertShape experts = {.experts = 8, .experts_per_token = 2, .hidden = 512, .width = 512};
+  EXPECT_TRUE(Runs(KernelId::kWgmmaExperts, ExpertsRequest(experts, 8192, false), Card(90)));
+  experts.bias = true;
+  EXPECT_FALSE(Runs(KernelId::kWgmmaExperts, ExpertsRequest(experts, 8192, false), Card(90)));
+  EXPECT_TRUE(Runs(KernelId::kGroupedGemm, ExpertsRequest(experts, 8192, false), Card(90)));
+}
+
 TEST(VariantCheckTest, NamesWhatTheBackendLacks) {
   EXPECT_TRUE(CheckVariants({}).ok());
-  const OpVariant variants[] = {OpVariant::kLayerNorm, OpVariant::kRouting};
+  const OpVariant there[] = {OpVariant::kLayerNorm, OpVariant::kAttentionSinks};
+  EXPECT_TRUE(CheckVariants(there).ok());
+  const OpVariant variants[] = {
+      OpVariant::kLatentAttention, OpVariant::kRouting, OpVariant::kDeltaNet};
   const Status status = CheckVariants(variants);
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(Message(status),
-            "the CUDA backend does not have what the model needs: LayerNorm; a router with sigmoid "
-            "scores, a selection bias, groups or a scale; the CPU backend does (engine.device: "
-            "cpu)");
+  EXPECT_EQ(
+      Message(status),
+      "the CUDA backend does not have what the model needs: multi-head latent attention; gated "
+      "delta nets; the CPU backend does (engine.device: cpu)");
 }
 
 }  // namespace
