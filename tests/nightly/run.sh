@@ -26,7 +26,7 @@ run_part() {
     asan) ./dev asan ;;
     tsan) ./dev tsan ;;
     fuzz) ./dev fuzz 240 ;;
-    soak) ./dev test -L soak ;;
+    soak) ./dev test -L soak && ./dev test -L gemma ;;
     clients) ./dev clients all ;;
     mutate-*) ./dev mutate "${1#mutate-}/$MUTATION_PARTS" ;;
   esac
