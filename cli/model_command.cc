@@ -32,8 +32,9 @@ std::string SequencesText(const ModelSpec& spec, int32_t tokens, int32_t memory_
                 .head_dim = spec.head_dim,
                 .dtype = DType::kF16,
                 .latent_width = spec.latent.width(),
+                .index_width = spec.latent.index.dim,
                 .state = StateLayersOf(spec)};
-  for (const LayerSpec& layer : spec.layers) kv.windows.push_back(layer.window);
+  for (const LayerSpec& layer : spec.layers) kv.windows.push_back(layer.tokens_read());
   const KvLayout layout = DenseLayout(kv);
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
   const auto blocks = static_cast<int32_t>(

@@ -12,6 +12,7 @@ namespace baton {
 enum class RouterScore : uint8_t {
   kSoftmax,  // over all experts
   kSigmoid,
+  kSigmoidOfLogits,  // kSigmoid, but experts are chosen by their logits
 };
 
 // How good a group of experts is.
@@ -23,7 +24,8 @@ enum class GroupScore : uint8_t {
 // How a row chooses its experts by the logits of the router. All in float32.
 struct RouterArgs {
   RouterScore score = RouterScore::kSoftmax;
-  float scale = 1;  // multiplies the weights of the chosen experts
+  float scale = 1;               // multiplies the weights of the chosen experts
+  bool weighted_inputs = false;  // an expert's weight multiplies its input in place of its output
   // Weights that are scaled to sum to 1 are divided by the sum of the scores, or by this if the sum
   // is smaller.
   float least_sum = 0;

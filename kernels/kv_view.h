@@ -53,6 +53,10 @@ struct KvView {
   int64_t layer_stride = 0;
   int64_t head_stride = 0;
   int64_t value_offset = 0;
+  // Beside latents there may be a plane of index keys (IndexShape), [token][dim], index_offset
+  // bytes after the latents of the same layer and block. 0: none.
+  int32_t index_dim = 0;
+  int64_t index_offset = 0;
   int32_t groups = 1;                    // cache groups of blocks of tokens
   const KvLayerPlace* places = nullptr;  // by layer; null: one group with all layers in order
   StateView state = {};
@@ -66,6 +70,10 @@ struct KvView {
   }
   std::byte* Value(int32_t block, int32_t layer, int32_t head) const {
     return Key(block, layer, head) + value_offset;
+  }
+
+  std::byte* IndexKey(int32_t block, int32_t layer) const {
+    return Key(block, layer, 0) + index_offset;
   }
 
   bool operator==(const KvView&) const = default;

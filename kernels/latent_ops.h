@@ -56,6 +56,30 @@ struct LatentAttentionArgs {
   bool only_logit_rows = false;  // as AttentionArgs::only_logit_rows
 };
 
+// DeepSeek Sparse Attention (arXiv:2512.02556): a row attends to the tokens that an index of its
+// own ranks highest. The index key of a token is one vector, the same on all ranks.
+struct IndexShape {
+  int32_t heads = 0;     // of index queries; 0: rows attend to all tokens
+  int32_t dim = 0;       // numbers of an index key, and of a head of an index query
+  int32_t rope_dim = 0;  // the first of them, which are rotated
+  int32_t tokens = 0;    // the most tokens that a row attends to
+
+  bool operator==(const IndexShape&) const = default;
+};
+
+struct IndexKeyArgs {
+  IndexShape shape;
+  LatentRope rope;
+  int32_t layer = 0;
+};
+
+struct SelectArgs {
+  IndexShape shape;
+  LatentRope rope;
+  int32_t layer = 0;
+  bool only_logit_rows = false;  // as AttentionArgs::only_logit_rows
+};
+
 struct LatentValueArgs {
   LatentShape shape;
   HeadMatrices values = {};  // [value_dim][rank]
@@ -80,6 +104,23 @@ class LatentOps {
   virtual void AttendLatents(const Tensor& q,
                              const LatentAttentionArgs& args,
                              const Tensor& out) = 0;
+  // Of a model with an index: `k` is [rows][dim]. Rotates it, in place, and writes it of every row
+  // to the cache.
+  virtual void WriteIndexKeys(const Tensor& k, const IndexKeyArgs& args) = 0;
+  // `q` is [rows][heads · dim], `weights` [rows][heads]. out[row] is [tokens]: the positions with
+  // the highest Σ over heads of weight · max(0, rotated q · index key), among those up to the row's
+  // own, ascending, as float32 numbers; −1 where there are fewer. Of equal scores, the earlier
+  // position is chosen.
+  virtual void SelectTokens(const Tensor& q,
+                            const Tensor& weights,
+                            const SelectArgs& args,
+                            const Tensor& out) = 0;
+  // AttendLatents over the positions that SelectTokens has selected for each row. The same bits
+  // where these are all positions.
+  virtual void AttendSelected(const Tensor& q,
+                              const Tensor& selected,
+                              const LatentAttentionArgs& args,
+                              const Tensor& out) = 0;
   // out[row][head] = values · x[row][head], of value_dim numbers.
   virtual void ExpandValues(const Tensor& x, const LatentValueArgs& args, const Tensor& out) = 0;
 };

@@ -26,14 +26,22 @@ std::string_view Describe(OpVariant variant) {
       return "layers without input norms";
     case OpVariant::kLatentAttention:
       return "multi-head latent attention";
+    case OpVariant::kSparseAttention:
+      return "attention to selected tokens";
     case OpVariant::kDeltaNet:
       return "gated delta nets";
     case OpVariant::kAttentionGate:
       return "a gate of attention";
     case OpVariant::kRouting:
       return "a router with sigmoid scores, a selection bias, groups or a scale";
+    case OpVariant::kWeightedInputs:
+      return "experts whose inputs are weighted";
     case OpVariant::kAttentionSinks:
       return "attention sinks";
+    case OpVariant::kChunkedAttention:
+      return "attention in chunks";
+    case OpVariant::kQueryScaling:
+      return "queries scaled by their position";
     case OpVariant::kSoftCap:
       return "soft-capped logits";
     case OpVariant::kExpertBias:

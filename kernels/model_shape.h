@@ -22,10 +22,14 @@ enum class OpVariant : uint8_t {
   kHeadNormAfterRope,  // RopeArgs::norm_after_rope
   kResidualGemm,       // GEMMs of the residual itself, in layers without input norms
   kLatentAttention,    // LatentOps
+  kSparseAttention,    // LatentOps::SelectTokens
   kDeltaNet,           // DeltaNetOps, and states (KvNeeds::states)
   kAttentionGate,      // FamilyOps::MulSigmoid with a gate for each number
   kRouting,            // any member of RouterArgs but the default
+  kWeightedInputs,     // RouterArgs::weighted_inputs and RouterScore::kSigmoidOfLogits
   kAttentionSinks,     // AttentionArgs::sinks
+  kChunkedAttention,   // AttentionArgs::chunk
+  kQueryScaling,       // RopeArgs::query_scaling
   kSoftCap,            // AttentionArgs::cap, FamilyOps::SoftCap
   kExpertBias,         // ExpertArgs::router_bias, gate_up_bias and down_bias
   kClampedGate,        // ExpertArgs::gate with a limit
@@ -45,6 +49,7 @@ struct ModelShape {
   int32_t expert_width = 0;  // intermediate size of one expert
   bool fp8_kv = false;       // the KV cache is in FP8 (E4M3)
   LatentShape latent = {};
+  IndexShape index = {};
   std::vector<OpVariant> variants = {};
 };
 

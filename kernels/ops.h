@@ -23,6 +23,15 @@
 
 namespace baton {
 
+// Multiplies the queries of the token at position p by 1 + slope · ln(1 + ⌊(p + 1) / step⌋), so
+// that attention over a long context does not become flat (Llama 4).
+struct QueryScaling {
+  float slope = 0;   // 0: none
+  int32_t step = 1;  // in tokens
+
+  bool operator==(const QueryScaling&) const = default;
+};
+
 struct RopeArgs {
   const Vector* inverse_frequencies = nullptr;  // [rotary_dim / 2], scaling already applied
   float magnitude = 1.0f;                       // multiplies sin and cos (yarn)
@@ -34,7 +43,8 @@ struct RopeArgs {
   // [K of every kv head | V of every kv head], for KV in FP8: the numbers of a head are stored
   // divided by its scale. Null: all scales are 1.
   const Vector* kv_scales = nullptr;
-  bool norm_after_rope = false;  // the norms follow the rotation (OpVariant::kHeadNormAfterRope)
+  bool norm_after_rope = false;     // the norms follow the rotation (OpVariant::kHeadNormAfterRope)
+  QueryScaling query_scaling = {};  // OpVariant::kQueryScaling; after the norms
 };
 
 struct AttentionArgs {
@@ -42,6 +52,9 @@ struct AttentionArgs {
   int32_t layer = 0;
   float scale = 0;     // usually 1/√head_dim
   int32_t window = 0;  // a row sees the last `window` positions, itself included; 0 = all
+  // Positions 0 … chunk − 1 are a chunk, and so on; a row sees those of its chunk up to itself
+  // (OpVariant::kChunkedAttention). 0: no chunks.
+  int32_t chunk = 0;
   const Vector* kv_scales = nullptr;  // as RopeArgs::kv_scales
   // [q_heads]: one more logit of each head's softmax, which is not scaled and has no value
   // (OpVariant::kAttentionSinks). Null: none.

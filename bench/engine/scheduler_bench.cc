@@ -32,7 +32,7 @@ Scheduler::Options Options(int32_t sequences) {
 
 // Decoding sequences of about 1,000 tokens each. Every step contains all of them.
 struct Decoding {
-  explicit Decoding(int32_t sequences, const std::vector<int32_t>& windows = {0})
+  explicit Decoding(int32_t sequences, const std::vector<KvWindow>& windows = {0})
       : cache(1 << 19, kBlockTokens, true, windows), scheduler(Options(sequences), cache) {
     for (int32_t i = 0; i < sequences; ++i) scheduler.Add(MakeRequest(i, 1000), now);
     Step();
@@ -70,7 +70,7 @@ BENCHMARK(PlanAndCommit)
 
 // The same with the blocks stored, for one cache group, and for two: one of them has a window.
 void PlanAndCommitGroups(benchmark::State& state) {
-  const std::vector<int32_t> windows = {0, 128};
+  const std::vector<KvWindow> windows = {0, 128};
   Decoding decoding(256, {windows.begin(), windows.begin() + state.range(0)});
   while (state.KeepRunning()) {
     decoding.Step();

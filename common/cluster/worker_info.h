@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/ids.h"
+#include "common/kvcache/kv_window.h"
 
 namespace baton {
 
@@ -30,8 +31,8 @@ struct WorkerInfo {
   std::string program_version;  // of the worker's program, "0.1.0"; for people
   std::string address;          // peer address of the stream; set by the router, not sent
   int32_t block_tokens = 0;
-  // The largest window of layers, in tokens, where other layers read all tokens; else 0.
-  int32_t sliding_window = 0;
+  // The largest window of layers where other layers read all tokens; else that of all tokens.
+  KvWindow window = {};
   // The blocks of tokens that one sequence may have when it is alone: arena blocks in a model with
   // one cache group; more than those divided by the groups where windows release blocks.
   int32_t blocks = 0;

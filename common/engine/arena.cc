@@ -71,6 +71,7 @@ KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
                       .k_dim_major = traits.k_dim_major,
                       .windows = traits.windows,
                       .latent_width = traits.latent_width,
+                      .index_width = traits.index_width,
                       .state = traits.state});
 }
 

@@ -38,10 +38,10 @@ int32_t StagesOf(const Decoder& decoder) {
 }
 
 // ModelTraits::windows. Without cache groups all layers keep what one of them needs.
-std::vector<int32_t> WindowsOf(const ModelSpec& spec, bool cache_groups) {
-  std::vector<int32_t> windows;
+std::vector<KvWindow> WindowsOf(const ModelSpec& spec, bool cache_groups) {
+  std::vector<KvWindow> windows;
   for (const LayerSpec& layer : spec.layers) {
-    windows.push_back(cache_groups ? layer.window : spec.sliding_window());
+    windows.push_back(cache_groups ? layer.tokens_read() : spec.sliding_window());
   }
   return windows;
 }
@@ -63,6 +63,7 @@ ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
           .windows = WindowsOf(spec, needs.cache_groups),
           .k_dim_major = needs.k_dim_major,
           .latent_width = spec.latent.width(),
+          .index_width = spec.latent.index.dim,
           .state = StateLayersOf(spec),
           .fp8_kv = decoder.limits().fp8_kv,
           .fingerprint = decoder.fingerprint()};

@@ -5,7 +5,7 @@
 
 namespace baton {
 
-KvRoom::KvRoom(std::span<const int32_t> windows,
+KvRoom::KvRoom(std::span<const KvWindow> windows,
                int32_t block_tokens,
                int32_t blocks,
                int32_t max_step_tokens,
@@ -20,8 +20,8 @@ KvRoom::KvRoom(std::span<const int32_t> windows,
   constexpr int64_t kChunkPart = 4;
   int64_t in_windows = 0;
   int64_t sliding = 0;
-  for (const int32_t window : windows_) {
-    if (window == 0) continue;
+  for (const KvWindow window : windows_) {
+    if (window.reads_all()) continue;
     in_windows += WindowBlocks(window);
     ++sliding;
   }
@@ -37,7 +37,7 @@ KvRoom::KvRoom(const KvLayout& layout,
                int32_t blocks,
                int32_t max_step_tokens,
                int32_t state_blocks)
-    : KvRoom(std::span<const int32_t>(layout.windows()).first(layout.block_groups()),
+    : KvRoom(std::span<const KvWindow>(layout.windows()).first(layout.block_groups()),
              layout.block_tokens,
              blocks,
              max_step_tokens,
@@ -62,8 +62,8 @@ template <class OfWindow>
 int32_t KvRoom::Sum(int64_t tokens, const OfWindow& of_window) const {
   const int32_t all = BlocksFor(tokens);
   int32_t sum = state_blocks_;
-  for (const int32_t window : windows_) {
-    sum += slides_ && window > 0 ? std::min(all, of_window(window)) : all;
+  for (const KvWindow window : windows_) {
+    sum += slides_ && !window.reads_all() ? std::min(all, of_window(window)) : all;
   }
   return sum;
 }
@@ -73,7 +73,7 @@ int32_t KvRoom::All(int64_t tokens) const {
 }
 
 int32_t KvRoom::HeldBy(int64_t tokens, int64_t chunk) const {
-  return Sum(tokens, [&](int32_t window) { return WindowBlocks(window) + BlocksFor(chunk); });
+  return Sum(tokens, [&](KvWindow window) { return WindowBlocks(window) + BlocksFor(chunk); });
 }
 
 int32_t KvRoom::ByChunks(int64_t tokens) const {
@@ -81,19 +81,19 @@ int32_t KvRoom::ByChunks(int64_t tokens) const {
 }
 
 int32_t KvRoom::ByChunksThenDecodes(int64_t tokens, int64_t prompt) const {
-  return Sum(tokens, [&](int32_t window) {
+  return Sum(tokens, [&](KvWindow window) {
     const int32_t at_chunk = WindowBlocks(window) + BlocksFor(chunk_tokens_);
     return std::max(std::min(BlocksFor(prompt), at_chunk), WindowBlocks(window));
   });
 }
 
 int32_t KvRoom::ReceivedThenDecodes(int64_t tokens) const {
-  return Sum(tokens, [&](int32_t window) { return WindowBlocks(window); });
+  return Sum(tokens, [&](KvWindow window) { return WindowBlocks(window); });
 }
 
 int32_t KvRoom::Received(int64_t tokens) const {
   int32_t sum = state_blocks_;
-  for (const int32_t window : windows_) {
+  for (const KvWindow window : windows_) {
     sum += BlocksFor(tokens) - FirstBlockKept(tokens, window, block_tokens_);
   }
   return sum;
@@ -105,7 +105,7 @@ std::vector<int32_t> KvRoom::FirstSizes(int64_t tokens, int32_t cached) const {
   if (!slides_) return sizes;
   const int32_t chunk = cached + BlocksFor(chunk_tokens_);
   for (size_t group = 0; group < sizes.size(); ++group) {
-    if (windows_[group] > 0) sizes[group] = std::min(all, chunk);
+    if (!windows_[group].reads_all()) sizes[group] = std::min(all, chunk);
   }
   return sizes;
 }

@@ -11,7 +11,7 @@ namespace baton {
 // How many arena blocks sequences need. A block of tokens takes one arena block in each cache group
 // of the model.
 //
-// In a group with a sliding window, a sequence releases each block when no later token reads the
+// In a group with a window (KvWindow), a sequence releases each block when no later token reads the
 // block, and a prompt takes its blocks chunk by chunk. So the sequence holds at most a window and a
 // chunk at a time there, however long it becomes. In a model whose layers have states, it holds the
 // blocks of a state as well. Pure arithmetic; counts are of arena blocks where nothing else is
@@ -20,7 +20,7 @@ class KvRoom final {
  public:
   // `windows` has KvCacheGroup::window of each cache group of blocks of tokens, `blocks` is the
   // arena's size, `state_blocks` StateBlocks.
-  KvRoom(std::span<const int32_t> windows,
+  KvRoom(std::span<const KvWindow> windows,
          int32_t block_tokens,
          int32_t blocks,
          int32_t max_step_tokens,
@@ -52,17 +52,19 @@ class KvRoom final {
   std::vector<int32_t> FirstSizes(int64_t tokens, int32_t cached) const;
   // The first block of tokens that a sequence reads in `group` when it computes token `next`.
   int32_t FirstRead(int32_t group, int32_t next) const;
-  // Whether it reads none of the blocks up to `block` then. As FirstRead, without a division.
+  // Whether it reads none of the blocks up to `block` then. With a sliding window, as FirstRead
+  // without a division.
   bool IsPassed(int32_t group, int32_t next, int32_t block) const {
-    const int32_t window = windows_[group];
-    return window > 0 && next - window + 1 >= (block + 1) * block_tokens_;
+    const KvWindow window = windows_[group];
+    return !window.reads_all() && window.FirstRead(next) >= (block + 1) * block_tokens_;
   }
 
  private:
   int32_t BlocksFor(int64_t tokens) const;
   // The most blocks of a decoding sequence in a group. The window may begin inside a block. The
-  // next token, and the token after it when a step is planned ahead, may need a block each.
-  int32_t WindowBlocks(int32_t window) const { return window / block_tokens_ + 2; }
+  // next token, and the token after it when a step is planned ahead, may need a block each. The
+  // same for chunks: the last token of one and the first token of the next may be planned together.
+  int32_t WindowBlocks(KvWindow window) const { return window.tokens / block_tokens_ + 2; }
   // The sum over all groups: `of_window(window)` for those with a window, if sequences release
   // blocks, but at most, and else, the blocks for `tokens`.
   template <class OfWindow>
@@ -71,7 +73,7 @@ class KvRoom final {
   int32_t HeldBy(int64_t tokens, int64_t chunk) const;
   int64_t MaxTokens(int64_t chunk) const;
 
-  const std::vector<int32_t> windows_;
+  const std::vector<KvWindow> windows_;
   const int32_t block_tokens_;
   const int32_t blocks_;
   const int32_t state_blocks_;

@@ -17,12 +17,11 @@ struct ModelTraits {
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t block_token_multiple = 1;  // tokens of a KV block are a multiple of this
-  // By layer: how many tokens a token's attention reads, itself included; 0: all tokens. Empty: all
-  // layers read all tokens.
-  std::vector<int32_t> windows = {};
+  int32_t block_token_multiple = 1;    // tokens of a KV block are a multiple of this
+  std::vector<KvWindow> windows = {};  // by layer; empty: all layers read all tokens
   bool k_dim_major = false;
   int32_t latent_width = 0;  // DenseKv::latent_width
+  int32_t index_width = 0;   // DenseKv::index_width
   StateLayers state = {};
   bool fp8_kv = false;  // the model was loaded for an FP8 KV cache
   Hash128 fingerprint = {};

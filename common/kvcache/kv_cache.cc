@@ -10,7 +10,7 @@ namespace baton {
 KvCache::KvCache(int32_t blocks,
                  int32_t block_tokens,
                  bool prefix_cache,
-                 std::vector<int32_t> windows,
+                 std::vector<KvWindow> windows,
                  int32_t state_blocks)
     : block_tokens_(block_tokens),
       prefix_caching_(prefix_cache),
@@ -46,7 +46,7 @@ PrefixHit KvCache::Match(std::span<const Hash128> hashes,
     for (int32_t group = 0; group < all; ++group) {
       if (!prefix_.BlockOf(*entry, group)) cached_from[group] = count;
       resumes &= cached_from[group] <= first(group, count);
-      ends |= windows_[group] == 0 && cached_from[group] > 0;
+      ends |= windows_[group].reads_all() && cached_from[group] > 0;
     }
     if (ends) break;
     if (resumes) hit.count = count;

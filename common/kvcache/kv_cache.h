@@ -44,7 +44,7 @@ class KvCache final {
   KvCache(int32_t blocks,
           int32_t block_tokens,
           bool prefix_cache,
-          std::vector<int32_t> windows = {0},
+          std::vector<KvWindow> windows = {0},
           int32_t state_blocks = 0);
 
   // The groups of blocks of tokens.
@@ -52,7 +52,7 @@ class KvCache final {
     return static_cast<int32_t>(windows_.size()) - (state_blocks_ > 0 ? 1 : 0);
   }
   // KvCacheGroup::window of these groups.
-  std::span<const int32_t> windows() const { return std::span(windows_).first(groups()); }
+  std::span<const KvWindow> windows() const { return std::span(windows_).first(groups()); }
   // The arena blocks of a state; 0: no layer has one.
   int32_t state_blocks() const { return state_blocks_; }
   int32_t block_tokens() const { return block_tokens_; }
@@ -125,7 +125,7 @@ class KvCache final {
 
   const int32_t block_tokens_;
   const bool prefix_caching_;
-  const std::vector<int32_t> windows_;
+  const std::vector<KvWindow> windows_;
   const int32_t state_blocks_;
   BlockPool pool_;
   PrefixCache prefix_;

@@ -82,10 +82,11 @@ std::string ToString(const KvCacheGroup& group) {
     return ToString(plane);
   });
   return fmt::format(
-      "{}{}{}",
+      "{}{}{}{}",
       group.state ? "states of " : "",
       fmt::join(planes, ", "),
-      group.sliding_window > 0 ? fmt::format(", sliding window {}", group.sliding_window) : "");
+      group.sliding_window > 0 ? fmt::format(", sliding window {}", group.sliding_window) : "",
+      group.attention_chunk > 0 ? fmt::format(", chunks of {}", group.attention_chunk) : "");
 }
 
 // The heads of `plane` that `shard` holds.
@@ -124,7 +125,7 @@ size_t TokenBlockBytes(const KvLayout& layout, const KvShard& shard) {
 
 // A state continues with the last token alone, so there is one list of its blocks. Windows beside
 // it would need more than one cached state.
-Status CheckState(const KvLayout& layout) {
+Status CheckWindows(const KvLayout& layout) {
   for (size_t i = 0; i < layout.groups.size(); ++i) {
     const KvCacheGroup& group = layout.groups[i];
     if (group.state && i + 1 < layout.groups.size()) {
@@ -132,12 +133,21 @@ Status CheckState(const KvLayout& layout) {
                              i,
                              layout.groups.size());
     }
-    if (layout.has_state() && group.sliding_window > 0) {
+    if (group.sliding_window > 0 && group.attention_chunk > 0) {
       return InvalidArgument(
-          "KV layout: cache group {} has a sliding window of {} tokens; beside states there must "
-          "be none",
+          "KV layout: cache group {} has a sliding window of {} tokens and chunks of {}; it may "
+          "have one of them",
           i,
-          group.sliding_window);
+          group.sliding_window,
+          group.attention_chunk);
+    }
+    const int32_t window = std::max(group.sliding_window, group.attention_chunk);
+    if (layout.has_state() && window > 0) {
+      return InvalidArgument(
+          "KV layout: cache group {} has a sliding window or chunks of {} tokens; beside states "
+          "there must be none",
+          i,
+          window);
     }
   }
   return OkStatus();
@@ -145,11 +155,13 @@ Status CheckState(const KvLayout& layout) {
 
 std::vector<KvPlane> PlanesOf(const DenseKv& kv) {
   if (kv.latent_width > 0) {
-    return {{.name = "latent",
-             .heads = 1,
-             .dim = kv.latent_width,
-             .dtype = kv.dtype,
-             .sharded = false}};
+    const KvPlane latent = {
+        .name = "latent", .heads = 1, .dim = kv.latent_width, .dtype = kv.dtype, .sharded = false};
+    if (kv.index_width == 0) return {latent};
+    KvPlane index = latent;
+    index.name = "index";
+    index.dim = kv.index_width;
+    return {latent, index};
   }
   const KvPlane v = {.name = "v", .heads = kv.kv_heads, .dim = kv.head_dim, .dtype = kv.dtype};
   KvPlane k = v;
@@ -159,11 +171,11 @@ std::vector<KvPlane> PlanesOf(const DenseKv& kv) {
 }
 
 // Layers with all tokens come first, because 0 is the smallest window.
-std::map<int32_t, std::vector<int32_t>> LayersByWindow(const DenseKv& kv) {
-  std::map<int32_t, std::vector<int32_t>> windows;
+std::map<KvWindow, std::vector<int32_t>> LayersByWindow(const DenseKv& kv) {
+  std::map<KvWindow, std::vector<int32_t>> windows;
   for (int32_t layer = 0; layer < kv.layers; ++layer) {
     if (std::ranges::binary_search(kv.state.layers, layer)) continue;
-    windows[kv.windows.empty() ? 0 : kv.windows[layer]].push_back(layer);
+    windows[kv.windows.empty() ? KvWindow() : kv.windows[layer]].push_back(layer);
   }
   return windows;
 }
@@ -171,7 +183,7 @@ std::map<int32_t, std::vector<int32_t>> LayersByWindow(const DenseKv& kv) {
 // How many layers a block holds: the most with which no window leaves more than kMaxWaste of its
 // blocks empty, or the least part, if that would take too many cache groups. Large blocks have
 // short block tables and are transferred faster.
-size_t LayersOfBlock(const std::map<int32_t, std::vector<int32_t>>& windows) {
+size_t LayersOfBlock(const std::map<KvWindow, std::vector<int32_t>>& windows) {
   size_t longest = 1;
   for (const auto& [window, layers] : windows) longest = std::max(longest, layers.size());
   size_t best = longest;
@@ -209,13 +221,13 @@ int32_t KvLayout::sharded_heads() const {
   return 0;
 }
 
-int32_t KvLayout::window_beside_all() const {
-  const std::vector<int32_t> all = windows();
-  return std::ranges::count(all, 0) > 0 ? std::ranges::max(all) : 0;
+KvWindow KvLayout::window_beside_all() const {
+  const std::vector<KvWindow> all = windows();
+  return std::ranges::any_of(all, &KvWindow::reads_all) ? std::ranges::max(all) : KvWindow();
 }
 
-std::vector<int32_t> KvLayout::windows() const {
-  std::vector<int32_t> windows;
+std::vector<KvWindow> KvLayout::windows() const {
+  std::vector<KvWindow> windows;
   for (const KvCacheGroup& group : groups) windows.push_back(group.window());
   return windows;
 }
@@ -243,10 +255,12 @@ Status KvLayout::Validate() const {
   BATON_RETURN_IF_ERROR(
       CheckRange("the number of cache groups", std::ssize(groups), 1, kMaxCacheGroups));
   BATON_RETURN_IF_ERROR(CheckRange("layers", layers(), 1, kMaxLayers));
-  BATON_RETURN_IF_ERROR(CheckState(*this));
+  BATON_RETURN_IF_ERROR(CheckWindows(*this));
   std::vector<bool> seen(layers());
   for (const KvCacheGroup& group : groups) {
     BATON_RETURN_IF_ERROR(CheckRange("sliding_window", group.sliding_window, 0, kMaxSlidingWindow));
+    BATON_RETURN_IF_ERROR(
+        CheckRange("attention_chunk", group.attention_chunk, 0, kMaxSlidingWindow));
     BATON_RETURN_IF_ERROR(
         CheckRange("the number of planes", std::ssize(group.planes), 1, kMaxPlanes));
     for (const KvPlane& plane : group.planes) {
@@ -285,13 +299,13 @@ KvLayout DenseLayout(const DenseKv& kv) {
   const std::vector<KvPlane> planes = PlanesOf(kv);
   KvLayout layout;
   layout.block_tokens = kv.block_tokens;
-  const std::map<int32_t, std::vector<int32_t>> windows = LayersByWindow(kv);
+  const std::map<KvWindow, std::vector<int32_t>> windows = LayersByWindow(kv);
   const size_t most = LayersOfBlock(windows);
   for (const auto& [window, layers] : windows) {
     const size_t parts = CeilDiv(layers.size(), most);
     for (size_t part = 0; part < parts; ++part) {
       KvCacheGroup& group = layout.groups.emplace_back();
-      group.sliding_window = window;
+      (window.chunked ? group.attention_chunk : group.sliding_window) = window.tokens;
       group.planes = planes;
       // Neighbours are in different cache groups, so that the layers of a pipeline stage fill equal
       // parts of the blocks of all of them.
@@ -419,11 +433,11 @@ KvView MakeView(const KvLayout& layout,
   const bool alike = std::ranges::all_of(layout.groups, [&](const KvCacheGroup& group) {
     return group.state || group.planes == planes;
   });
-  const bool latent = planes.size() == 1 && !planes[0].sharded;
-  BATON_CHECK(
-      alike && (latent || planes.size() == 2) && std::cmp_equal(places.size(), shard.layer_count),
-      "kernels have no view of the layout {}",
-      layout.ToString());
+  const bool latent = !planes[0].sharded;
+  const bool fits = planes.size() == 2 || (latent && planes.size() == 1);
+  BATON_CHECK(alike && fits && std::cmp_equal(places.size(), shard.layer_count),
+              "kernels have no view of the layout {}",
+              layout.ToString());
   const KvPlane& k = planes[0];
   const auto head = static_cast<int64_t>(k.head_bytes(layout.block_tokens));
   KvView view;
@@ -437,7 +451,11 @@ KvView MakeView(const KvLayout& layout,
   view.k_dim_major = k.order == KvOrder::kDimMajor;
   view.head_stride = head;
   view.value_offset = latent ? 0 : head * view.kv_heads;
-  view.layer_stride = head * view.kv_heads * static_cast<int64_t>(planes.size());
+  view.layer_stride = static_cast<int64_t>(LayerBytes(layout, layout.groups[0], shard));
+  if (latent && planes.size() == 2) {
+    view.index_dim = planes[1].dim;
+    view.index_offset = head;
+  }
   view.block_stride = static_cast<int64_t>(ShardBlockBytes(layout, shard));
   view.groups = layout.block_groups();
   if (layout.groups.size() > 1) view.places = places.data();

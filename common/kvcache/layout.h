@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/kvcache/kv_window.h"
 #include "kernels/kv_view.h"
 
 // How the KV of a whole model is stored. A block holds block_tokens tokens of the layers of one
@@ -46,9 +46,6 @@ struct KvPlane {
   }
 };
 
-// The KvCacheGroup::window of states: the next token needs the state after the token before it.
-inline constexpr int32_t kStateWindow = 2;
-
 // Layers with the same planes and one block table for each sequence. Blocks of all cache groups
 // come from one arena and have one size: each block belongs to one cache group while it is in use.
 struct KvCacheGroup {
@@ -56,14 +53,20 @@ struct KvCacheGroup {
   // A token's attention reads itself and the tokens before it, sliding_window tokens together.
   // 0: all tokens.
   int32_t sliding_window = 0;
+  // In its place: a token's attention reads the tokens of its chunk of this many up to itself
+  // (KvWindow). 0: no chunks.
+  int32_t attention_chunk = 0;
   std::vector<KvPlane> planes;
   // The layers keep a state of fixed size for each sequence, which every token changes, in place of
   // KV of every token (recurrent layers). A state takes StateBlocks arena blocks. That after the
   // last token of a block of tokens stands for this block in the prefix cache (a checkpoint).
   bool state = false;
 
-  // How many of the last tokens must be in the cache for the next one, itself included; 0: all.
-  int32_t window() const { return state ? kStateWindow : sliding_window; }
+  // Which tokens must be in the cache for the next one.
+  KvWindow window() const {
+    if (state) return kStateWindow;
+    return attention_chunk > 0 ? KvWindow::OfChunks(attention_chunk) : KvWindow(sliding_window);
+  }
 
   bool operator==(const KvCacheGroup&) const = default;
 };
@@ -84,7 +87,7 @@ struct KvLayout {
   // replicated.
   int32_t sharded_heads() const;
   // KvCacheGroup::window of each group.
-  std::vector<int32_t> windows() const;
+  std::vector<KvWindow> windows() const;
   // Whether the last group is one of states.
   bool has_state() const { return !groups.empty() && groups.back().state; }
   // The number of groups of blocks of tokens, which come first.
@@ -93,8 +96,9 @@ struct KvLayout {
   }
   // For KvPlane::head_bytes of the planes of `group`.
   int32_t plane_tokens(const KvCacheGroup& group) const { return group.state ? 1 : block_tokens; }
-  // The largest window of cache groups beside groups without one; 0 if all groups or none have one.
-  int32_t window_beside_all() const;
+  // The largest window of cache groups beside groups that read all tokens; that of all tokens if
+  // all groups or none have one.
+  KvWindow window_beside_all() const;
   bool has_replicated_planes() const;
   // Equal layouts, and only these, print equally: "30 layers of k 3 × 64 f16, v 3 × 64 f16; 16
   // tokens a block; sent after layers 8, 16, 24, 30".
@@ -118,18 +122,21 @@ struct DenseKv {
   int32_t block_tokens = 16;
   DType dtype = DType::kF32;
   bool k_dim_major = false;
-  std::vector<int32_t> windows = {};  // by layer, as KvCacheGroup::sliding_window; empty: all 0
+  std::vector<KvWindow> windows = {};  // by layer; empty: all layers read all tokens
   // Not 0: a layer has one plane of this many numbers for each token, which stands for K and V of
   // all heads (multi-head latent attention). Then kv_heads, head_dim and k_dim_major have no
   // effect.
   int32_t latent_width = 0;
+  // Beside a latent: the numbers of an index key of each token (IndexShape), a plane of its own.
+  // 0: none.
+  int32_t index_width = 0;
   StateLayers state = {};
 };
 
-// Cache groups with the planes "k" and "v", or with the replicated plane "latent", each of layers
-// with one window, then one of the layers with a state. Layers of one window
-// are in several cache groups where a block that holds all of them would be larger than another
-// window's. Layer groups are those of ChooseLayerGroups.
+// Cache groups with the planes "k" and "v", or with the replicated planes "latent" and "index",
+// each of layers with one window, then one of the layers with a state. Layers of one window are in
+// several cache groups where a block that holds all of them would be larger than another window's.
+// Layer groups are those of ChooseLayerGroups.
 KvLayout DenseLayout(const DenseKv& kv);
 
 // KvLayout::layer_group_ends for a layout that has none yet: 1 to 4 layer groups, as many as leave
@@ -150,19 +157,6 @@ struct KvShard {
 
 inline KvShard WholeModel(const KvLayout& layout) {
   return {0, layout.layers(), 0, layout.sharded_heads()};
-}
-
-// The first block of tokens that token number `next` reads in layers with `window`; 0: all tokens.
-inline int32_t FirstBlockRead(int64_t next, int32_t window, int32_t block_tokens) {
-  const bool all = window == 0 || next < window;
-  return all ? 0 : static_cast<int32_t>((next - window + 1) / block_tokens);
-}
-
-// The first block of tokens that a sequence of `tokens` computed tokens keeps in layers with
-// `window`: the first one that its next token reads, and at least its last one.
-inline int32_t FirstBlockKept(int64_t tokens, int32_t window, int32_t block_tokens) {
-  const auto last = static_cast<int32_t>((tokens - 1) / block_tokens);
-  return std::min(FirstBlockRead(tokens, window, block_tokens), last);
 }
 
 // How many layers of `group` lie before layer `layer` of the model.

@@ -16,11 +16,11 @@ void XorInto(Hash128& digest, const Hash128& hash) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(int32_t blocks, int32_t block_tokens, std::span<const int32_t> windows)
+PrefixCache::PrefixCache(int32_t blocks, int32_t block_tokens, std::span<const KvWindow> windows)
     : block_tokens_(block_tokens), groups_(static_cast<int32_t>(windows.size())), places_(blocks) {
-  const bool keeps_all = std::ranges::count(windows, 0) > 0;
-  for (const int32_t window : windows) {
-    in_window_.push_back(window > 0 && keeps_all ? 1 : 0);
+  const bool keeps_all = std::ranges::any_of(windows, &KvWindow::reads_all);
+  for (const KvWindow window : windows) {
+    in_window_.push_back(keeps_all && !window.reads_all() ? 1 : 0);
     ++members_[in_window_.back()];
   }
 }

@@ -13,6 +13,7 @@
 #include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/kvcache/cache_event.h"
+#include "common/kvcache/kv_window.h"
 
 namespace baton {
 
@@ -43,7 +44,7 @@ class PrefixCache final {
 
   // `windows` has KvCacheGroup::window of each cache group. Whoever adds a state calls the last one
   // its group.
-  PrefixCache(int32_t blocks, int32_t block_tokens, std::span<const int32_t> windows);
+  PrefixCache(int32_t blocks, int32_t block_tokens, std::span<const KvWindow> windows);
 
   // The entry of `tokens` (one full block) after `parent`'s content.
   std::optional<Entry> Find(const Hash128& hash,

@@ -44,6 +44,8 @@ std::string_view Name(QkNorm norm) {
       return "of all heads together";
     case QkNorm::kHeadLayer:
       return "LayerNorm of heads";
+    case QkNorm::kUnitAfterRope:
+      return "of heads after rope, without weights";
   }
   BATON_CHECK(false, "norm of q and k {}", static_cast<int>(norm));
 }

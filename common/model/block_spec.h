@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/kvcache/kv_window.h"
 #include "kernels/expert_args.h"
+#include "kernels/latent_ops.h"
 
 // What the blocks of a transformer are made of. A model family is a choice of these values.
 namespace baton {
@@ -30,6 +32,8 @@ enum class QkNorm : uint8_t {
   kHeadAfterRope,  // the same, after the rotary embedding
   kProjection,     // RMS norm of all heads together
   kHeadLayer,      // LayerNorm of each head, with weights of its own
+  kUnitAfterRope,  // RMS norm of each head after the rotary embedding, where the layer has one,
+                   // without a weight
 };
 
 enum class FeedForward : uint8_t {
@@ -55,6 +59,7 @@ struct LatentSpec {
   // The files have what computes keys and values of a latent as two tensors of all heads, those of
   // keys transposed, and not as one.
   bool two_tensors = false;
+  IndexShape index = {};  // of the tokens that rows attend to, if there is one
 
   // The numbers of a token in the KV cache.
   int32_t width() const { return rank + rope_dim; }
@@ -66,8 +71,9 @@ struct MoeSpec {
   int32_t intermediate = 0;  // feed-forward size of one expert
   bool normalize = true;     // the chosen experts' weights sum to 1
   RouterScore score = RouterScore::kSoftmax;
-  bool selection_bias = false;  // RouterArgs::selection_bias
-  int32_t groups = 1;           // RouterArgs::groups
+  bool weighted_inputs = false;  // RouterArgs::weighted_inputs
+  bool selection_bias = false;   // RouterArgs::selection_bias
+  int32_t groups = 1;            // RouterArgs::groups
   int32_t groups_per_token = 1;
   GroupScore group_score = GroupScore::kBestTwo;
   float scale = 1;                  // multiplies the chosen experts' weights
@@ -79,12 +85,15 @@ struct MoeSpec {
 };
 
 struct LayerSpec {
-  int32_t window = 0;  // sliding attention window in tokens; 0 = full attention
+  int32_t window = 0;  // sliding attention window in tokens; 0 = full attention, or in chunks
+  int32_t chunk = 0;   // attention within chunks of this many tokens; 0 = none
   bool moe = false;    // experts instead of one feed-forward network
   bool rotary = true;  // q and k are rotated
   // A gated delta net (ModelSpec::delta_net) in place of attention. The layer keeps a state for
   // each sequence in place of KV.
   bool delta_net = false;
+
+  KvWindow tokens_read() const { return chunk > 0 ? KvWindow::OfChunks(chunk) : KvWindow(window); }
 };
 
 }  // namespace baton

@@ -123,6 +123,11 @@ bool JsonFields::IsNull(std::string_view key) const {
   return found != object_->end() && found->is_null();
 }
 
+bool JsonFields::IsNumber(std::string_view key) const {
+  const auto found = object_->find(key);
+  return found != object_->end() && found->is_number();
+}
+
 StatusOr<std::unique_ptr<JsonFields>> JsonFields::Object(std::string_view key) const {
   BATON_ASSIGN_OR_RETURN(const nlohmann::json* value, Find(key));
   if (!value->is_object()) {

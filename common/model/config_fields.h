@@ -62,6 +62,8 @@ class JsonFields final : public ConfigFields {
   bool Has(std::string_view key) const override;
   // Whether the key is present and null.
   bool IsNull(std::string_view key) const;
+  // Whether the key is present and a number.
+  bool IsNumber(std::string_view key) const;
   // The object under `key`. NotFound when the key is absent; InvalidArgument for another type.
   StatusOr<std::unique_ptr<JsonFields>> Object(std::string_view key) const;
   // The list of numbers under `key`, all within the bounds. Errors as Object, and InvalidArgument

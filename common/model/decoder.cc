@@ -44,6 +44,7 @@ class Decoder::Impl {
                                          .expert_width = spec_.moe.intermediate,
                                          .fp8_kv = limits_.fp8_kv,
                                          .latent = LatentShapeOf(spec_, plan_),
+                                         .index = spec_.latent.index,
                                          .variants = VariantsOf(spec_)});
     if (!runs.ok())
       return Annotate(runs, fmt::format("the model cannot run on {}", ops_.device().name()));

@@ -162,7 +162,8 @@ class StageBuilder {
                  .k_norm = weights.k_norm.get(),
                  .norm_epsilon = spec_.norm_epsilon,
                  .kv_scales = weights.kv_scales.get(),
-                 .norm_after_rope = spec_.qk_norm == QkNorm::kHeadAfterRope},
+                 .norm_after_rope = spec_.norms_after_rope(),
+                 .query_scaling = spec.rotary ? QueryScaling() : spec_.query_scaling},
         .layer = layer,
         .out = rotated});
     graph_.Append(graph::KvWrittenOp{NumberOf(layer)});
@@ -238,6 +239,7 @@ class StageBuilder {
                               ? spec_.attention_scale
                               : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
                  .window = SpecOf(layer).window,
+                 .chunk = SpecOf(layer).chunk,
                  .kv_scales = weights.kv_scales.get(),
                  .sinks = weights.sinks.get(),
                  .cap = spec_.attention_cap,
@@ -351,6 +353,7 @@ class StageBuilder {
     const ValueId out = New(values_.delta);
     const RouterArgs routing = {.score = moe.score,
                                 .scale = moe.scale,
+                                .weighted_inputs = moe.weighted_inputs,
                                 .least_sum = moe.least_sum,
                                 .selection_bias = weights.selection_bias.get(),
                                 .groups = moe.groups,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/model/delta_net_weights.h"
 #include "common/model/latent_weights.h"
@@ -37,6 +38,12 @@ Status LoadQkv(WeightLoader& loader,
   if (spec.qk_norm == QkNorm::kHead || spec.qk_norm == QkNorm::kHeadAfterRope) {
     BATON_ASSIGN_OR_RETURN(to.q_norm, loader.LoadVectors({{id(WeightKind::kQueryNorm), head_dim}}));
     BATON_ASSIGN_OR_RETURN(to.k_norm, loader.LoadVectors({{id(WeightKind::kKeyNorm), head_dim}}));
+  } else if (spec.qk_norm == QkNorm::kUnitAfterRope) {
+    if (spec.layers[layer].rotary) {
+      const std::vector<float> ones(static_cast<size_t>(spec.head_dim), 1.0f);
+      BATON_ASSIGN_OR_RETURN(to.q_norm, loader.LoadVector(ones));
+      BATON_ASSIGN_OR_RETURN(to.k_norm, loader.LoadVector(ones));
+    }
   } else if (spec.qk_norm != QkNorm::kNone) {
     BATON_ASSIGN_OR_RETURN(
         to.qk_norm,

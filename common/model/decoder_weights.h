@@ -14,6 +14,14 @@
 
 namespace baton {
 
+// Packed weights of the index of tokens (IndexShape), whole on each rank.
+struct IndexWeights {
+  std::unique_ptr<Matrix> q;        // [heads · dim][latent of queries]
+  std::unique_ptr<Matrix> k;        // [dim][hidden]
+  std::unique_ptr<Vector> k_norm;   // LayerNorm: [weight | bias]
+  std::unique_ptr<Matrix> weights;  // [heads][hidden]
+};
+
 // Packed weights of multi-head latent attention. What computes the latents is whole on each rank.
 struct LatentWeights {
   std::unique_ptr<Matrix> q_down;  // [latent of queries][hidden], or null
@@ -25,6 +33,7 @@ struct LatentWeights {
   std::unique_ptr<Vector> kv_norm;
   std::vector<std::unique_ptr<Matrix>> keys;    // by head: LatentQueryArgs::keys
   std::vector<std::unique_ptr<Matrix>> values;  // by head: LatentValueArgs::values
+  IndexWeights index;                           // null without an index
 };
 
 // Packed weights of a gated delta net (DeltaNetArgs), of the loaded key heads.

@@ -24,8 +24,14 @@ std::string HeadsText(const ModelSpec& spec) {
         "{} heads, {} KV heads, head dimension {}", spec.heads, spec.kv_heads, spec.head_dim);
   }
   const LatentSpec& latent = spec.latent;
-  const std::string queries =
+  std::string queries =
       latent.q_rank > 0 ? fmt::format(", queries of a latent of {}", latent.q_rank) : "";
+  if (latent.index.heads > 0) {
+    queries += fmt::format(", the {} tokens that an index of {} heads of {} selects",
+                           latent.index.tokens,
+                           latent.index.heads,
+                           latent.index.dim);
+  }
   return fmt::format(
       "{} heads, head dimension {} ({} with rope), {} of values, keys and values of a latent of "
       "{}{}",
@@ -51,13 +57,16 @@ std::string AttentionText(const ModelSpec& spec) {
   if (spec.delta_net_layers() > 0) {
     text += fmt::format(", in {} layers", spec.layer_count() - spec.delta_net_layers());
   }
-  const auto sliding = std::count_if(
-      spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) { return l.window > 0; });
-  if (sliding > 0) {
-    const auto first = std::find_if(
-        spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) { return l.window > 0; });
-    text += fmt::format(", sliding window {} in {} layers", first->window, sliding);
+  const auto in_window = [](const LayerSpec& layer) { return !layer.tokens_read().reads_all(); };
+  const auto first = std::ranges::find_if(spec.layers, in_window);
+  if (first != spec.layers.end()) {
+    const KvWindow window = first->tokens_read();
+    text += fmt::format(", {} {} in {} layers",
+                        window.chunked ? "chunks of" : "sliding window",
+                        window.tokens,
+                        std::ranges::count_if(spec.layers, in_window));
   }
+  if (spec.query_scaling.slope != 0) text += ", queries scaled by position";
   const auto still = std::count_if(
       spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) { return !l.rotary; });
   if (still > 0) text += fmt::format(", no rope in {} layers", still);
@@ -116,19 +125,21 @@ std::string FeedForwardText(const ModelSpec& spec) {
 
 // The KV of the layers with each window, at 16 bits.
 std::string WindowsText(const ModelSpec& spec) {
-  std::map<int32_t, int32_t> layers;  // by window
-  for (const LayerSpec& layer : spec.layers) ++layers[layer.window];
+  std::map<KvWindow, int32_t> layers;  // by window
+  for (const LayerSpec& layer : spec.layers) ++layers[layer.tokens_read()];
   std::vector<std::string> parts;
   for (const auto& [window, count] : layers) {
     const size_t token_bytes = spec.KvBytesPerToken(2) / spec.layers.size() * count;
     parts.push_back(
-        window == 0 ? fmt::format("{} layers with {} bytes per token", count, token_bytes)
-                    : fmt::format("{} layers with {} bytes per token of a window of {}, {:.1f} MiB "
-                                  "per sequence",
-                                  count,
-                                  token_bytes,
-                                  window,
-                                  static_cast<double>(token_bytes * window) / kMiB));
+        window.reads_all()
+            ? fmt::format("{} layers with {} bytes per token", count, token_bytes)
+            : fmt::format(
+                  "{} layers with {} bytes per token of a {} of {}, {:.1f} MiB per sequence",
+                  count,
+                  token_bytes,
+                  window.chunked ? "chunk" : "window",
+                  window.tokens,
+                  static_cast<double>(token_bytes * window.tokens) / kMiB));
   }
   return fmt::format("{}", fmt::join(parts, "; "));
 }
@@ -268,8 +279,8 @@ ModelDescription DescribeModel(const OpenedModel& model) {
   if (spec.StateBytes() > 0) {
     lines.push_back({"state per sequence", fmt::format("{} bytes", spec.StateBytes())});
   }
-  const bool has_windows =
-      std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.window > 0; });
+  const bool has_windows = std::ranges::any_of(
+      spec.layers, [](const LayerSpec& layer) { return !layer.tokens_read().reads_all(); });
   if (has_windows) lines.push_back({"KV at 16 bits", WindowsText(spec)});
   if (description.tensors.empty()) {
     lines.push_back({"tensors", "random (dummy)"});

@@ -26,6 +26,7 @@ bool IsNorm(WeightKind kind) {
     case WeightKind::kKeyNorm:
     case WeightKind::kQueryDownNorm:
     case WeightKind::kLatentNorm:
+    case WeightKind::kIndexKeyNorm:
     case WeightKind::kDeltaNetNorm:
       return true;
     default:

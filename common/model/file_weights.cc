@@ -34,20 +34,29 @@ std::string OfExperts(bool stacked, const WeightId& id) {
   return stacked ? fmt::format(" for each of more than {} experts", id.expert) : "";
 }
 
-// Writes column r · parts + part of a row-major matrix of `cols` columns as row r of `to`.
+// Some columns of a row-major matrix.
+struct ColumnRange {
+  size_t first = 0;
+  size_t step = 1;
+  size_t count = 0;
+};
+
+// Writes column first + r · step of a row-major matrix of `cols` columns as row r of `to`.
 template <class Number>
-void CopyColumns(
-    std::span<const std::byte> from, size_t cols, size_t part, size_t parts, std::byte* to) {
+void CopyColumns(std::span<const std::byte> from,
+                 size_t cols,
+                 const ColumnRange& range,
+                 std::byte* to) {
   constexpr size_t kTogether = 64 / sizeof(Number);  // rows of `to`, whose numbers share a line
   const size_t rows = from.size() / sizeof(Number) / cols;
-  const size_t outputs = cols / parts;
+  const size_t outputs = range.count;
   for (size_t first = 0; first < outputs; first += kTogether) {
     const size_t last = std::min(outputs, first + kTogether);
     for (size_t row = 0; row < rows; ++row) {
       const std::byte* const numbers = from.data() + row * cols * sizeof(Number);
       for (size_t i = first; i < last; ++i) {
         std::memcpy(to + (i * rows + row) * sizeof(Number),
-                    numbers + (i * parts + part) * sizeof(Number),
+                    numbers + (range.first + i * range.step) * sizeof(Number),
                     sizeof(Number));
       }
     }
@@ -76,10 +85,18 @@ void FileWeights::Add(const FileTensor& tensor) {
   BATON_CHECK(added, "{}: two tensors {}", where_, tensor.name);
 }
 
+const FileTensor* FileWeights::TensorOf(const std::string& name) const {
+  auto found = by_name_.find(name);
+  if (found == by_name_.end() && naming_.scheme == NamingScheme::kLlama4) {
+    found = by_name_.find("language_model." + name);
+  }
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
 FileWeights::Found FileWeights::Lookup(const WeightId& id) const {
   const TensorName name = NameOf(id, naming_);
-  if (const auto found = by_name_.find(name.tensor); found != by_name_.end()) {
-    const FileTensor& tensor = *found->second;
+  if (const FileTensor* const whole = TensorOf(name.tensor); whole != nullptr) {
+    const FileTensor& tensor = *whole;
     const bool is_stack = name.stacked && tensor.shape.size() == DimensionsOfStack(id.kind);
     return {.tensor = &tensor,
             .stacked = name.stacked,
@@ -90,8 +107,7 @@ FileWeights::Found FileWeights::Lookup(const WeightId& id) const {
             .parts = name.parts,
             .order = name.order};
   }
-  const auto slice = name.stacked ? by_name_.find(name.slice) : by_name_.end();
-  return {.tensor = slice == by_name_.end() ? nullptr : slice->second};
+  return {.tensor = name.stacked ? TensorOf(name.slice) : nullptr};
 }
 
 StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
@@ -148,7 +164,7 @@ StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
                        tensor.shape == std::vector<int64_t>{cols};
   // [heads][rows of a head][columns]
   const bool of_heads = id.kind == WeightKind::kLatentKeys || id.kind == WeightKind::kLatentValues;
-  const bool columns = found.order == RowOrder::kColumns;
+  const bool columns = found.order == RowOrder::kColumns || found.order == RowOrder::kColumnParts;
   const std::vector<int64_t> of_slice =
       columns ? std::vector<int64_t>{cols, slice_rows} : std::vector<int64_t>{slice_rows, cols};
   std::vector<int64_t> wanted = of_slice;
@@ -194,8 +210,12 @@ std::vector<std::byte> FileWeights::OrderedRows(const Found& found, int64_t cols
   const auto part = static_cast<size_t>(found.part);
   const size_t columns = from.size() / RowBytes(dtype, cols);
   std::vector<std::byte> rows(from.size() / parts);
+  const size_t count = columns / parts;
+  const ColumnRange range = found.order == RowOrder::kColumns
+                                ? ColumnRange{.first = part, .step = parts, .count = count}
+                                : ColumnRange{.first = part * count, .count = count};
   const auto copy = RowBytes(dtype, 1) == 2 ? CopyColumns<uint16_t> : CopyColumns<uint32_t>;
-  copy(from, columns, part, parts, rows.data());
+  copy(from, columns, range, rows.data());
   return rows;
 }
 
@@ -276,11 +296,11 @@ void FileWeights::Release(const WeightId& id) const {
 }
 
 bool FileWeights::HasDifferent(const WeightId& a, const WeightId& b) const {
-  const auto first = by_name_.find(NameOf(a, naming_).tensor);
-  const auto second = by_name_.find(NameOf(b, naming_).tensor);
-  if (first == by_name_.end() || second == by_name_.end()) return false;
-  const FileTensor& x = *first->second;
-  const FileTensor& y = *second->second;
+  const FileTensor* const first = TensorOf(NameOf(a, naming_).tensor);
+  const FileTensor* const second = TensorOf(NameOf(b, naming_).tensor);
+  if (first == nullptr || second == nullptr) return false;
+  const FileTensor& x = *first;
+  const FileTensor& y = *second;
   if (TypeName(x) != TypeName(y) || x.shape != y.shape) return true;
   bool equal = x.bytes.size() == y.bytes.size();
   for (size_t at = 0; equal && at < x.bytes.size(); at += kComparedAtOnce) {

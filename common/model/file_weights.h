@@ -58,6 +58,9 @@ class FileWeights final : public WeightSource {
     int64_t parts = 1;
     RowOrder order = RowOrder::kPartByPart;
   };
+  // The tensor of this name, or null. In the files of Llama 4 with images, names of the text model
+  // begin with "language_model.".
+  const FileTensor* TensorOf(const std::string& name) const;
   // As Find, but the tensor may be of any type, and does not count as read. Null: missing.
   Found Lookup(const WeightId& id) const;
   StatusOr<Found> Find(const WeightId& id) const;

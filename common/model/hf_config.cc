@@ -14,6 +14,7 @@
 #include "common/model/hf_experts.h"
 #include "common/model/hf_families.h"
 #include "common/model/hf_latent.h"
+#include "common/model/hf_llama4.h"
 #include "common/model/hf_rope.h"
 
 namespace baton {
@@ -21,6 +22,12 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
+
+// For messages: the family that is nearest to one that is not supported, or nothing.
+std::string_view NearestOf(std::string_view found) {
+  const bool qwen35 = found.find("Qwen3_5") != found.npos || found.find("qwen3_5") != found.npos;
+  return qwen35 ? "; the nearest is Qwen3NextForCausalLM, which has other tensors" : "";
+}
 
 // Uses `architectures`, or `model_type` when the config has no architectures.
 StatusOr<HfFamily> ReadFamily(JsonFields& fields) {
@@ -40,9 +47,10 @@ StatusOr<HfFamily> ReadFamily(JsonFields& fields) {
   std::string supported;
   for (const HfFamily& row : HfFamilies()) supported += fmt::format(" {}", row.architecture);
   return MakeStatus(StatusCode::kUnimplemented,
-                    "{}: {} is not supported; supported are{}",
+                    "{}: {} is not supported{}; supported are{}",
                     fields.file(),
                     found,
+                    NearestOf(found),
                     supported);
 }
 
@@ -137,6 +145,9 @@ Status ReadBlocks(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
       break;
     case ModelFamily::kCohere:
       if (fields.BoolOr("use_qk_norm", false)) spec.qk_norm = QkNorm::kHeadLayer;
+      break;
+    case ModelFamily::kLlama4:
+      if (!fields.BoolOr("use_qk_norm", true)) spec.qk_norm = QkNorm::kNone;
       break;
     case ModelFamily::kStableLm:
       if (fields.BoolOr("use_parallel_residual", false)) spec.residual = ResidualForm::kParallel;
@@ -290,11 +301,13 @@ Status ReadRotaryLayers(JsonFields& fields, ModelSpec& spec) {
         std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.window > 0; });
     for (LayerSpec& layer : spec.layers) layer.rotary = (!windows && !cohere) || layer.window > 0;
   }
-  if (spec.family != ModelFamily::kSmolLm3) return fields.status();
+  const bool llama4 = spec.family == ModelFamily::kLlama4;
+  if (!llama4 && spec.family != ModelFamily::kSmolLm3) return fields.status();
   const int32_t interval = fields.IntOr("no_rope_layer_interval", 4, 1, kMaxLayers);
   std::vector<int32_t> rotated = fields.IntsOr("no_rope_layers", 0, 1);
   BATON_RETURN_IF_ERROR(fields.status());
-  if (!fields.Has("no_rope_layers")) {
+  // An empty list of Llama 4 states nothing.
+  if (!fields.Has("no_rope_layers") || (llama4 && rotated.empty())) {
     for (int32_t i = 0; i < spec.layer_count(); ++i) rotated.push_back((i + 1) % interval != 0);
   }
   if (rotated.size() != spec.layers.size()) {
@@ -323,7 +336,10 @@ void AddEndTokens(ConfigFields& fields, ModelSpec& spec) {
 Status ReadSizes(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
   spec.hidden = fields.Int("hidden_size", 1, ModelSpec::kMaxHidden);
   spec.heads = fields.Int("num_attention_heads", 1, ModelSpec::kMaxHeads);
-  spec.kv_heads = fields.IntOr("num_key_value_heads", spec.heads, 1, ModelSpec::kMaxHeads);
+  constexpr std::string_view kKvHeads = "num_key_value_heads";
+  const bool usual = family.kv_heads > 0 && !fields.IsNull(kKvHeads);
+  spec.kv_heads =
+      fields.IntOr(kKvHeads, usual ? family.kv_heads : spec.heads, 1, ModelSpec::kMaxHeads);
   BATON_RETURN_IF_ERROR(fields.status());
   if (!fields.Has("head_dim") && family.head_dim == 0 && spec.hidden % spec.heads != 0) {
     return InvalidArgument("{}: hidden_size {} is not a multiple of num_attention_heads {}",
@@ -360,9 +376,16 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   if (HasLatentAttention(spec.family)) BATON_RETURN_IF_ERROR(ReadLatent(fields, spec));
   BATON_RETURN_IF_ERROR(ReadRope(family, fields, spec));
   if (HasLatentAttention(spec.family)) BATON_RETURN_IF_ERROR(ReadLatentRope(fields, spec));
-  BATON_RETURN_IF_ERROR(HasDeltaNets(spec.family) ? ReadDeltaNets(fields, spec)
-                                                  : ReadWindows(fields, spec));
+  const bool llama4 = spec.family == ModelFamily::kLlama4;
+  if (HasDeltaNets(spec.family)) {
+    BATON_RETURN_IF_ERROR(ReadDeltaNets(fields, spec));
+  } else if (spec.family == ModelFamily::kDeepSeekV32) {
+    BATON_RETURN_IF_ERROR(ReadIndex(fields, spec));
+  } else if (!llama4) {
+    BATON_RETURN_IF_ERROR(ReadWindows(fields, spec));
+  }
   BATON_RETURN_IF_ERROR(ReadRotaryLayers(fields, spec));
+  if (llama4) BATON_RETURN_IF_ERROR(ReadLlama4Attention(fields, spec));
   if (HasExperts(spec.family)) BATON_RETURN_IF_ERROR(ReadExperts(fields, spec));
   return spec;
 }
@@ -376,7 +399,10 @@ StatusOr<std::unique_ptr<JsonFields>> ReadJson(const std::string& path) {
 
 StatusOr<ModelSpec> SpecFromHfDirectory(const std::string& directory) {
   const std::string path = directory + "/config.json";
-  BATON_ASSIGN_OR_RETURN(const auto config, ReadJson(path));
+  BATON_ASSIGN_OR_RETURN(auto config, ReadJson(path));
+  if (IsLlama4WithImages(*config)) {
+    BATON_ASSIGN_OR_RETURN(config, config->Object("text_config"));
+  }
   BATON_ASSIGN_OR_RETURN(ModelSpec spec, ReadConfig(*config));
   const std::string generation_path = directory + "/generation_config.json";
   std::error_code ignored;

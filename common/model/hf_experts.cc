@@ -23,6 +23,7 @@ std::string_view KeyOfExperts(const JsonFields& fields, ModelFamily family) {
     case ModelFamily::kGlm4Moe:
     case ModelFamily::kDeepSeekV2:
     case ModelFamily::kDeepSeekV3:
+    case ModelFamily::kDeepSeekV32:
       return "n_routed_experts";
     case ModelFamily::kErnieMoe:
       return "moe_num_experts";
@@ -123,6 +124,7 @@ DeepSeekDefaults DefaultsOf(ModelFamily family) {
     case ModelFamily::kDeepSeekV2:
       return {.shared_experts = 2};
     case ModelFamily::kDeepSeekV3:
+    case ModelFamily::kDeepSeekV32:
       return {.normalize = true,
               .scale = 2.5,
               .groups = 8,
@@ -172,6 +174,27 @@ Status ReadV3Router(JsonFields& fields, MoeSpec& moe) {
   return OkStatus();
 }
 
+// mlp_layer_types lists which layers have experts. Published files do not have it.
+Status ReadMlpKinds(JsonFields& fields, ModelSpec& spec) {
+  if (!fields.Has("mlp_layer_types")) return OkStatus();
+  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, fields.Texts("mlp_layer_types"));
+  if (kinds.size() != spec.layers.size()) {
+    return InvalidArgument("{}: mlp_layer_types has {} entries for {} layers",
+                           fields.file(),
+                           kinds.size(),
+                           spec.layers.size());
+  }
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    spec.layers[i].moe = kinds[i] == "sparse";
+    if (spec.layers[i].moe || kinds[i] == "dense") continue;
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: mlp_layer_types has {}; dense and sparse are supported",
+                      fields.file(),
+                      kinds[i]);
+  }
+  return OkStatus();
+}
+
 // The experts of DeepSeek, whose third router dots.llm1 and GLM-4.5 have, too. The first layers are
 // dense.
 Status ReadDeepSeek(JsonFields& fields, ModelSpec& spec) {
@@ -195,7 +218,8 @@ Status ReadDeepSeek(JsonFields& fields, ModelSpec& spec) {
   }
   const int32_t dense = fields.IntOr("first_k_dense_replace", defaults.dense_layers, 0, kMaxLayers);
   for (int32_t i = dense; i < spec.layer_count(); ++i) spec.layers[i].moe = true;
-  return fields.status();
+  BATON_RETURN_IF_ERROR(fields.status());
+  return spec.family == ModelFamily::kDeepSeekV32 ? ReadMlpKinds(fields, spec) : OkStatus();
 }
 
 // gpt-oss: a softmax over the logits of the chosen experts, which is one over all experts, scaled
@@ -207,6 +231,26 @@ Status ReadGptOss(JsonFields& fields, ModelSpec& spec) {
   spec.moe.biases = true;
   spec.moe.gate = {.limit = number("swiglu_limit", 7), .alpha = number("swiglu_alpha", 1.702)};
   MakeAllLayersExperts(spec);
+  return fields.status();
+}
+
+// Llama 4: the sigmoid of a chosen expert's logit multiplies its input. Every interval of layers
+// ends with one with experts, unless they are listed. Dense layers have a size of their own.
+Status ReadLlama4(JsonFields& fields, ModelSpec& spec) {
+  MoeSpec& moe = spec.moe;
+  moe.intermediate = moe.shared_intermediate = spec.intermediate;
+  moe.score = RouterScore::kSigmoidOfLogits;
+  moe.normalize = false;
+  moe.weighted_inputs = true;
+  const int32_t step = fields.IntOr("interleave_moe_layer_step", 1, 1, kMaxLayers);
+  const std::vector<int32_t> listed = fields.IntsOr("moe_layers", 0, kMaxLayers);
+  for (int32_t i = 0; i < spec.layer_count(); ++i) {
+    spec.layers[i].moe = fields.Has("moe_layers") ? std::ranges::find(listed, i) != listed.end()
+                                                  : (i + 1) % step == 0;
+  }
+  const int32_t dense =
+      fields.IntOr("intermediate_size_mlp", 16384, 1, ModelSpec::kMaxIntermediate);
+  spec.intermediate = std::ranges::all_of(spec.layers, &LayerSpec::moe) ? 0 : dense;
   return fields.status();
 }
 
@@ -241,8 +285,10 @@ bool HasExperts(ModelFamily family) {
     case ModelFamily::kGlm4Moe:
     case ModelFamily::kMiniMaxM2:
     case ModelFamily::kGptOss:
+    case ModelFamily::kLlama4:
     case ModelFamily::kDeepSeekV2:
     case ModelFamily::kDeepSeekV3:
+    case ModelFamily::kDeepSeekV32:
     case ModelFamily::kErnieMoe:
     case ModelFamily::kHunyuanMoe:
       return true;
@@ -265,9 +311,12 @@ Status ReadExperts(JsonFields& fields, ModelSpec& spec) {
     case ModelFamily::kGlm4Moe:
     case ModelFamily::kDeepSeekV2:
     case ModelFamily::kDeepSeekV3:
+    case ModelFamily::kDeepSeekV32:
       return ReadDeepSeek(fields, spec);
     case ModelFamily::kGptOss:
       return ReadGptOss(fields, spec);
+    case ModelFamily::kLlama4:
+      return ReadLlama4(fields, spec);
     case ModelFamily::kErnieMoe:
       return ReadErnie(fields, spec);
     case ModelFamily::kHunyuanMoe:

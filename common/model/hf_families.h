@@ -29,6 +29,7 @@ struct HfFamily {
   double rotated = 1;  // partial_rotary_factor
   RopePairing pairing = RopePairing::kHalves;
   int32_t head_dim = 0;  // 0: hidden size / heads
+  int32_t kv_heads = 0;  // 0: as many as heads
 
   ModelFamily family = ModelFamily::kLlama;
   NormKind norm = NormKind::kRms;

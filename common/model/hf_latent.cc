@@ -2,14 +2,17 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/model/hf_rope.h"
 
 namespace baton {
 
 bool HasLatentAttention(ModelFamily family) {
-  return family == ModelFamily::kDeepSeekV2 || family == ModelFamily::kDeepSeekV3;
+  return family == ModelFamily::kDeepSeekV2 || family == ModelFamily::kDeepSeekV3 ||
+         family == ModelFamily::kDeepSeekV32;
 }
 
 Status ReadLatent(JsonFields& fields, ModelSpec& spec) {
@@ -26,6 +29,32 @@ Status ReadLatent(JsonFields& fields, ModelSpec& spec) {
   latent.value_dim = head_dim("v_head_dim", 128);
   spec.head_dim = latent.nope_dim + latent.rope_dim;
   spec.kv_heads = spec.heads;
+  return fields.status();
+}
+
+Status ReadIndex(JsonFields& fields, ModelSpec& spec) {
+  if (spec.latent.q_rank == 0) {
+    return MakeStatus(
+        StatusCode::kUnimplemented,
+        "{}: q_lora_rank is null; deepseek_v32 needs a number, because the index reads "
+        "the latent of queries",
+        fields.file());
+  }
+  spec.latent.index = {.heads = fields.IntOr("index_n_heads", 64, 1, ModelSpec::kMaxHeads),
+                       .dim = fields.IntOr("index_head_dim", 128, 1, ModelSpec::kMaxHeadDim),
+                       .rope_dim = spec.latent.rope_dim,
+                       .tokens = fields.IntOr("index_topk", 2048, 1, ModelSpec::kMaxContext)};
+  if (!fields.Has("layer_types")) return fields.status();
+  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, fields.Texts("layer_types"));
+  for (const std::string& kind : kinds) {
+    if (kind == "indexed_attention" || kind == "deepseek_sparse_attention") continue;
+    return MakeStatus(
+        StatusCode::kUnimplemented,
+        "{}: layer_types has {}; only indexed_attention and deepseek_sparse_attention "
+        "are supported",
+        fields.file(),
+        kind);
+  }
   return fields.status();
 }
 

@@ -13,6 +13,10 @@ bool HasLatentAttention(ModelFamily family);
 // SpecFromHfDirectory.
 Status ReadLatent(JsonFields& fields, ModelSpec& spec);
 
+// Reads the index of DeepSeek-V3.2, which selects the tokens that a row attends to. All layers must
+// have one.
+Status ReadIndex(JsonFields& fields, ModelSpec& spec);
+
 // Completes the rotary embedding, which only a part of each head has, and reads the scale of
 // attention, which depends on the scaling of the rotary embedding.
 Status ReadLatentRope(JsonFields& fields, ModelSpec& spec);

@@ -63,8 +63,10 @@ StatusOr<std::vector<float>> ComputeKvScales(const ModelSpec& spec,
   BATON_ASSIGN_OR_RETURN(auto keys, largest(WeightKind::kKey, WeightKind::kKeyBias));
   BATON_ASSIGN_OR_RETURN(const auto values, largest(WeightKind::kValue, WeightKind::kValueBias));
   if (spec.qk_norm != QkNorm::kNone) {
-    BATON_ASSIGN_OR_RETURN(const auto k_norm,
-                           source.GetVector(id(WeightKind::kKeyNorm), spec.head_dim));
+    std::vector<float> k_norm(1, 1.0f);
+    if (spec.qk_norm != QkNorm::kUnitAfterRope) {
+      BATON_ASSIGN_OR_RETURN(k_norm, source.GetVector(id(WeightKind::kKeyNorm), spec.head_dim));
+    }
     for (size_t i = 0; i < keys.size(); ++i) {
       keys[i] =
           std::sqrt(static_cast<double>(spec.head_dim)) * std::fabs(k_norm[i % k_norm.size()]);

@@ -34,6 +34,7 @@ LatentGraph::LatentGraph(const ModelSpec& spec,
       rope_({.inverse_frequencies = rope.inverse_frequencies.get(),
              .magnitude = rope.magnitude,
              .pairing = spec.rope.pairing}),
+      index_(spec.latent.index),
       dtype_(dtype) {}
 
 ValueId LatentGraph::NewRows(const char* name, int64_t cols, StepGraph& graph) const {
@@ -55,12 +56,59 @@ void LatentGraph::AppendWrite(ValueId x,
                                              .norm_epsilon = kNormEpsilon,
                                              .layer = layer},
                                     .out = written});
+  if (index_.heads > 0) AppendIndexKeys(x, weights.index, layer, graph);
+}
+
+LatentRope LatentGraph::index_rope() const {
+  LatentRope rope = rope_;
+  rope.pairing = RopePairing::kHalves;
+  return rope;
+}
+
+void LatentGraph::AppendIndexKeys(ValueId x,
+                                  const IndexWeights& weights,
+                                  int32_t layer,
+                                  StepGraph& graph) const {
+  const ValueId k = NewRows("index_k", index_.dim, graph);
+  graph.Append(graph::MatMulOp{.x = x, .weight = weights.k.get(), .out = k});
+  const ValueId normed = graph.Add(graph.value(k));
+  graph.Append(graph::LayerNormOp{
+      .x = k, .weight = weights.k_norm.get(), .epsilon = kNormEpsilon, .out = normed});
+  const ValueId written = graph.Add(graph.value(k));
+  graph.Append(
+      graph::WriteIndexKeysOp{.k = normed,
+                              .args = {.shape = index_, .rope = index_rope(), .layer = layer},
+                              .out = written});
+}
+
+ValueId LatentGraph::AppendSelection(ValueId x,
+                                     ValueId q_latent,
+                                     const IndexWeights& weights,
+                                     const Layer& layer,
+                                     StepGraph& graph) const {
+  const ValueId q = NewRows("index_q", int64_t{index_.heads} * index_.dim, graph);
+  graph.Append(graph::MatMulOp{.x = q_latent, .weight = weights.q.get(), .out = q});
+  const ValueId factors = NewRows("index_weights", index_.heads, graph);
+  graph.Append(graph::MatMulOp{.x = x, .weight = weights.weights.get(), .out = factors});
+  const ValueId selected = graph.Add({.name = "selected",
+                                      .dtype = DType::kF32,
+                                      .rows = graph::RowCount::kStep,
+                                      .cols = index_.tokens});
+  graph.Append(graph::SelectTokensOp{.q = q,
+                                     .weights = factors,
+                                     .args = {.shape = index_,
+                                              .rope = index_rope(),
+                                              .layer = layer.layer,
+                                              .only_logit_rows = layer.last},
+                                     .out = selected});
+  return selected;
 }
 
 ValueId LatentGraph::AppendAttention(ValueId x,
                                      const LatentWeights& weights,
                                      const Layer& layer,
                                      StepGraph& graph) const {
+  const ValueId input = x;
   if (weights.q_down != nullptr) {
     const ValueId down = NewRows("q_latent", q_rank_, graph);
     graph.Append(graph::MatMulOp{
@@ -76,12 +124,15 @@ ValueId LatentGraph::AppendAttention(ValueId x,
   graph.Append(graph::AbsorbQueriesOp{
       .q = q, .args = {.shape = shape_, .rope = rope_, .keys = weights.keys}, .out = absorbed});
   const ValueId means = NewRows("means", int64_t{shape_.heads} * shape_.rank, graph);
-  graph.Append(graph::AttendLatentsOp{.q = absorbed,
-                                      .args = {.shape = shape_,
-                                               .layer = layer.layer,
-                                               .scale = scale_,
-                                               .only_logit_rows = layer.last},
-                                      .out = means});
+  const LatentAttentionArgs args = {
+      .shape = shape_, .layer = layer.layer, .scale = scale_, .only_logit_rows = layer.last};
+  if (index_.heads == 0) {
+    graph.Append(graph::AttendLatentsOp{.q = absorbed, .args = args, .out = means});
+    return means;
+  }
+  const ValueId selected = AppendSelection(input, x, weights.index, layer, graph);
+  graph.Append(
+      graph::AttendSelectedOp{.q = absorbed, .selected = selected, .args = args, .out = means});
   return means;
 }
 

@@ -24,7 +24,7 @@ class LatentGraph final {
     bool last = false;  // of the model
   };
 
-  // Computes the latents of x, and writes them into the KV cache.
+  // Computes the latents of x, and the index keys, if any, and writes them into the KV cache.
   void AppendWrite(graph::ValueId x,
                    const LatentWeights& weights,
                    int32_t layer,
@@ -41,12 +41,25 @@ class LatentGraph final {
                     graph::StepGraph& graph) const;
 
  private:
+  void AppendIndexKeys(graph::ValueId x,
+                       const IndexWeights& weights,
+                       int32_t layer,
+                       graph::StepGraph& graph) const;
+  // The tokens that rows attend to, selected by queries that are computed of a latent of queries.
+  graph::ValueId AppendSelection(graph::ValueId x,
+                                 graph::ValueId q_latent,
+                                 const IndexWeights& weights,
+                                 const Layer& layer,
+                                 graph::StepGraph& graph) const;
+  // The rotary embedding of the index, which has another pairing.
+  LatentRope index_rope() const;
   graph::ValueId NewRows(const char* name, int64_t cols, graph::StepGraph& graph) const;
 
   const LatentShape shape_;
   const int32_t q_rank_;
   const float scale_;
   const LatentRope rope_;
+  const IndexShape index_;
   const DType dtype_;
 };
 

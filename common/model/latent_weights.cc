@@ -1,6 +1,26 @@
 #include "common/model/latent_weights.h"
 
 namespace baton {
+namespace {
+
+Status LoadIndex(WeightLoader& loader, const ModelSpec& spec, int32_t layer, IndexWeights& to) {
+  const auto id = [layer](WeightKind kind) { return WeightId{kind, layer, -1}; };
+  const IndexShape& index = spec.latent.index;
+  const Extent q{int64_t{index.heads} * index.dim};
+  const Extent k{index.dim};
+  const Extent hidden{spec.hidden};
+  BATON_ASSIGN_OR_RETURN(
+      to.q, loader.LoadStacked({{id(WeightKind::kIndexQuery), q}}, {spec.latent.q_rank}));
+  BATON_ASSIGN_OR_RETURN(to.k, loader.LoadStacked({{id(WeightKind::kIndexKey), k}}, hidden));
+  BATON_ASSIGN_OR_RETURN(to.k_norm,
+                         loader.LoadVectors({{id(WeightKind::kIndexKeyNorm), k},
+                                             {id(WeightKind::kIndexKeyNormBias), k}}));
+  BATON_ASSIGN_OR_RETURN(
+      to.weights, loader.LoadStacked({{id(WeightKind::kIndexWeights), {index.heads}}}, hidden));
+  return OkStatus();
+}
+
+}  // namespace
 
 Status LoadLatent(WeightLoader& loader,
                   const ModelSpec& spec,
@@ -34,6 +54,7 @@ Status LoadLatent(WeightLoader& loader,
   }
   BATON_ASSIGN_OR_RETURN(to.kv_norm,
                          loader.LoadVectors({{id(WeightKind::kLatentNorm), {latent.rank}}}));
+  if (latent.index.heads > 0) BATON_RETURN_IF_ERROR(LoadIndex(loader, spec, layer, to.index));
   return loader.LoadLatentHeads(layer, slice.heads.value_or(IndexRange{0, spec.heads}), to);
 }
 

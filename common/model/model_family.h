@@ -8,7 +8,8 @@ namespace baton {
 // Llama 2 and 3.x and SmolLM2 are kLlama; Qwen 2.5 is kQwen2; GLM-4 and GLM-Z1 of 2025 are kGlm4,
 // GLM-4.5 and later kGlm4Moe. Granite 3 is kGranite; Command R is kCohere, Command R7B and Command
 // A are kCohere2; Pythia is kGptNeox. Gemma 3 is that of text. DeepSeek-R1 and Kimi K2 are
-// kDeepSeekV3; kErnieMoe is ERNIE 4.5 with experts; Hunyuan-A13B is kHunyuanMoe.
+// kDeepSeekV3; kLlama4 is the text model of Llama 4; kErnieMoe is ERNIE 4.5 with experts;
+// Hunyuan-A13B is kHunyuanMoe.
 enum class ModelFamily : uint8_t {
   kLlama,
   kMistral,
@@ -37,9 +38,11 @@ enum class ModelFamily : uint8_t {
   kCohere2,
   kGemma3,
   kGptOss,
+  kLlama4,
   kGemma2,
   kDeepSeekV2,
   kDeepSeekV3,
+  kDeepSeekV32,
   kErnieMoe,
   kHunyuanMoe,
   kQwen3Next,

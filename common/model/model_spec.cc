@@ -122,6 +122,15 @@ void CheckLatent(const ModelSpec& spec, SpecChecker& check) {
   check.Range("head dimension with rope", latent.rope_dim, 2, ModelSpec::kMaxHeadDim);
   check.Range("head dimension of values", latent.value_dim, 1, ModelSpec::kMaxHeadDim);
   check.Range("numbers of a token in the KV cache", latent.width(), 1, kMaxPlaneDim);
+  const IndexShape& index = latent.index;
+  if (index.heads == 0) return;
+  constexpr int32_t kMaxIndexedContext = 1 << 24;  // a float32 number has each position exactly
+  check.Range("number of index heads", index.heads, 1, ModelSpec::kMaxHeads);
+  check.Range("dimension of index heads", index.dim, 1, ModelSpec::kMaxHeadDim);
+  check.Range("rotated dimension of index heads", index.rope_dim, 2, index.dim);
+  check.Range("tokens that the index selects", index.tokens, 1, ModelSpec::kMaxContext);
+  check.Range("context length with an index", spec.context_length, 1, kMaxIndexedContext);
+  check.Require(latent.q_rank > 0, "an index needs a latent of queries");
 }
 
 void CheckDeltaNet(const ModelSpec& spec, SpecChecker& check) {
@@ -146,9 +155,9 @@ void CheckDeltaNet(const ModelSpec& spec, SpecChecker& check) {
                 "all {} layers have a delta net; at least one must have attention",
                 spec.layer_count());
   check.Require(
-      spec.sliding_window() == 0 &&
-          std::ranges::none_of(spec.layers, [](const LayerSpec& l) { return l.window > 0; }),
-      "layers have sliding windows; beside delta nets there must be none");
+      std::ranges::all_of(spec.layers,
+                          [](const LayerSpec& layer) { return layer.tokens_read().reads_all(); }),
+      "layers have sliding windows or chunks; beside delta nets there must be none");
   if (!check.status().ok()) return;
   const int64_t heads = net.key_heads / spec.kv_heads;
   check.Range("numbers of the state of a KV head",
@@ -189,7 +198,8 @@ int32_t ModelSpec::delta_net_layers() const {
 }
 
 size_t ModelSpec::KvBytesPerToken(size_t number_bytes) const {
-  const int64_t numbers = latent_attention() ? latent.width() : int64_t{2} * kv_heads * head_dim;
+  const int64_t numbers = latent_attention() ? int64_t{latent.width()} + latent.index.dim
+                                             : int64_t{2} * kv_heads * head_dim;
   const int32_t with_kv = layer_count() - delta_net_layers();
   return static_cast<size_t>(with_kv * numbers) * number_bytes;
 }
@@ -223,6 +233,12 @@ Status ModelSpec::Validate(std::string_view file) const {
   bool any_moe = false;
   for (const LayerSpec& layer : layers) {
     check.Range("sliding window", layer.window, 0, kMaxContext);
+    check.Range("attention chunk", layer.chunk, 0, kMaxContext);
+    check.Require(layer.window == 0 || layer.chunk == 0,
+                  "a layer has a sliding window of {} and attention chunks of {} tokens; it may "
+                  "have one of them",
+                  layer.window,
+                  layer.chunk);
     (layer.moe ? any_moe : any_dense) = true;
   }
   if (any_dense) check.Range("feed-forward size", intermediate, 1, kMaxIntermediate);
@@ -232,6 +248,10 @@ Status ModelSpec::Validate(std::string_view file) const {
   check.Scale("logit scale", logit_scale);
   if (attention_scale != 0) check.Scale("attention scale", attention_scale);
   if (attention_cap != 0) check.Scale("cap of attention logits", attention_cap);
+  if (query_scaling.slope != 0) {
+    check.Scale("scale of queries by position", query_scaling.slope);
+    check.Range("step of the scale of queries", query_scaling.step, 1, kMaxContext);
+  }
   if (logit_cap != 0) check.Scale("cap of logits", logit_cap);
   check.Require(input_norms() || residual_scale == 1,
                 "residual scale {} must be 1 in layers without input norms",
@@ -284,6 +304,9 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
   add_if(spec.residual_scale != 1, "residual_scale", spec.residual_scale);
   add_if(spec.attention_scale != 0, "attention_scale", spec.attention_scale);
   add_if(spec.attention_cap != 0, "attention_cap", spec.attention_cap);
+  add_if(spec.query_scaling.slope != 0,
+         "query_scaling",
+         fmt::format("{} every {}", spec.query_scaling.slope, spec.query_scaling.step));
   add_if(spec.logit_scale != 1, "logit_scale", spec.logit_scale);
   add_if(spec.logit_cap != 0, "logit_cap", spec.logit_cap);
   add_if(spec.head_bias, "head_bias", true);
@@ -297,6 +320,13 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
                      latent.nope_dim,
                      latent.rope_dim,
                      latent.value_dim));
+  add_if(latent.index.heads > 0,
+         "index",
+         fmt::format("{} heads of {} rope {} tokens {}",
+                     latent.index.heads,
+                     latent.index.dim,
+                     latent.index.rope_dim,
+                     latent.index.tokens));
   const DeltaNetShape& net = spec.delta_net;
   add_if(net.key_heads > 0,
          "delta_net",
@@ -309,6 +339,8 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
   add_if(spec.attention_gate, "attention_gate", true);
   const MoeSpec& moe = spec.moe;
   add_if(moe.score == RouterScore::kSigmoid, "moe.score", "sigmoid");
+  add_if(moe.score == RouterScore::kSigmoidOfLogits, "moe.score", "sigmoid of logits");
+  add_if(moe.weighted_inputs, "moe.weighted_inputs", true);
   add_if(moe.selection_bias, "moe.selection_bias", true);
   add_if(moe.groups != 1, "moe.groups", fmt::format("{} of {}", moe.groups_per_token, moe.groups));
   add_if(moe.group_score == GroupScore::kBest, "moe.group_score", "best");
@@ -354,8 +386,9 @@ std::string ModelSpec::ToString() const {
   add("moe.normalize", moe.normalize);
   for (const LayerSpec& layer : layers) {
     add("layer",
-        fmt::format("window {} moe {}{}{}",
+        fmt::format("window {}{} moe {}{}{}",
                     layer.window,
+                    layer.chunk > 0 ? fmt::format(" chunk {}", layer.chunk) : "",
                     layer.moe,
                     layer.rotary ? "" : " without rope",
                     layer.delta_net ? " delta_net" : ""));

@@ -75,17 +75,18 @@ struct ModelSpec {
   DeltaNetShape delta_net = {};  // of the layers that have one; without key heads: none
   bool attention_gate = false;  // attention is multiplied by a sigmoid of a projection of its input
   FeedForward feed_forward = FeedForward::kSiluGated;
-  float embedding_scale = 1;     // multiplies embeddings
-  float residual_scale = 1;      // multiplies what attention and the feed-forward network add
-  float attention_scale = 0;     // multiplies q · k; 0 = 1/√head_dim
-  float attention_cap = 0;       // AttentionArgs::cap
-  float logit_scale = 1;         // multiplies logits
-  float logit_cap = 0;           // of logits, as attention_cap
-  bool qkv_bias = false;         // attention input biases (Qwen 2); latents: of what gives them
-  bool o_bias = false;           // attention output bias
-  bool mlp_bias = false;         // feed-forward biases
-  bool head_bias = false;        // of the output head
-  bool attention_sinks = false;  // AttentionArgs::sinks in all layers
+  float embedding_scale = 1;        // multiplies embeddings
+  float residual_scale = 1;         // multiplies what attention and the feed-forward network add
+  float attention_scale = 0;        // multiplies q · k; 0 = 1/√head_dim
+  float attention_cap = 0;          // AttentionArgs::cap
+  QueryScaling query_scaling = {};  // of layers that do not rotate
+  float logit_scale = 1;            // multiplies logits
+  float logit_cap = 0;              // of logits, as attention_cap
+  bool qkv_bias = false;            // attention input biases (Qwen 2); latents: of what gives them
+  bool o_bias = false;              // attention output bias
+  bool mlp_bias = false;            // feed-forward biases
+  bool head_bias = false;           // of the output head
+  bool attention_sinks = false;     // AttentionArgs::sinks in all layers
   bool tied_head = false;  // the model's files say that the output head is the embedding table
   // The files tie the head, but have another head of its own (FindOwnHead), which is used. Not in
   // ToString, because only who has the weights knows it; hashes of the weights tell it.
@@ -109,6 +110,9 @@ struct ModelSpec {
   }
   // Whether the feed-forward network has an input norm that attention does not have.
   bool feed_forward_norms() const { return input_norms() && residual != ResidualForm::kParallel; }
+  bool norms_after_rope() const {
+    return qk_norm == QkNorm::kHeadAfterRope || qk_norm == QkNorm::kUnitAfterRope;
+  }
   bool silu() const { return feed_forward == FeedForward::kSiluGated; }
   bool gated() const { return silu() || feed_forward == FeedForward::kGeluTanhGated; }
   bool embedding_is_head() const { return tied_head && !own_head; }

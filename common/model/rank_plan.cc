@@ -194,7 +194,10 @@ double AttentionWeights(const ModelSpec& spec) {
   const LatentSpec& latent = spec.latent;
   const double heads = spec.heads;
   const double q_inputs = latent.q_rank > 0 ? latent.q_rank : hidden;
-  return hidden * (latent.q_rank + latent.width()) + q_inputs * heads * spec.head_dim +
+  const IndexShape& index = latent.index;
+  const double indexed =
+      hidden * (index.dim + index.heads) + double{1} * latent.q_rank * index.heads * index.dim;
+  return indexed + hidden * (latent.q_rank + latent.width()) + q_inputs * heads * spec.head_dim +
          heads * latent.rank * (latent.nope_dim + latent.value_dim) +
          heads * latent.value_dim * hidden;
 }

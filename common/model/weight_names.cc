@@ -46,6 +46,11 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.self_attn.kv_b_proj.weight", "blk.{0}.attn_kv_b.weight"},
     {"model.layers.{0}.self_attn.k_b_proj.weight", "blk.{0}.attn_k_b.weight"},
     {"model.layers.{0}.self_attn.v_b_proj.weight", "blk.{0}.attn_v_b.weight"},
+    {"model.layers.{0}.self_attn.indexer.wq_b.weight", "blk.{0}.indexer.attn_q_b.weight"},
+    {"model.layers.{0}.self_attn.indexer.wk.weight", "blk.{0}.indexer.attn_k.weight"},
+    {"model.layers.{0}.self_attn.indexer.k_norm.weight", "blk.{0}.indexer.k_norm.weight"},
+    {"model.layers.{0}.self_attn.indexer.k_norm.bias", "blk.{0}.indexer.k_norm.bias"},
+    {"model.layers.{0}.self_attn.indexer.weights_proj.weight", "blk.{0}.indexer.proj.weight"},
     {"model.layers.{0}.self_attn.q_gate.weight", "blk.{0}.attn_q_gate.weight"},
     {"model.layers.{0}.linear_attn.in_proj_qkvz.weight", "blk.{0}.ssm_in.weight"},
     {"model.layers.{0}.linear_attn.in_proj_ba.weight", "blk.{0}.ssm_ba.weight"},
@@ -87,7 +92,7 @@ static_assert(std::size(kNames) == static_cast<size_t>(WeightKind::kExpertDownBi
 struct OwnName {
   // What the tensor holds besides the weight, one behind the other; …ByHead: head by head;
   // kExpertsColumns: of each expert [inputs][outputs]; kExpertsGateUpColumns: of gate and up in
-  // turn.
+  // turn; kExpertsGateUpHalves: the columns of gate before those of up.
   enum class Joined : uint8_t {
     kNothing,
     kGateUp,
@@ -98,6 +103,7 @@ struct OwnName {
     kExpertsGateUp,
     kExpertsColumns,
     kExpertsGateUpColumns,
+    kExpertsGateUpHalves,
   };
 
   constexpr OwnName(NamingScheme of,
@@ -118,6 +124,9 @@ constexpr auto kQueryGateByHead = OwnName::Joined::kQueryGateByHead;
 constexpr auto kGateUp = OwnName::Joined::kGateUp;
 constexpr auto kExpertsGateUpColumns = OwnName::Joined::kExpertsGateUpColumns;
 
+constexpr auto kExpertsGateUpHalves = OwnName::Joined::kExpertsGateUpHalves;
+
+constexpr std::string_view kLlama4GateUp = "model.layers.{0}.feed_forward.experts.gate_up_proj";
 constexpr std::string_view kGptOssGateUp = "model.layers.{0}.mlp.experts.gate_up_proj";
 constexpr std::string_view kGptOssGateUpBias = "model.layers.{0}.mlp.experts.gate_up_proj_bias";
 constexpr std::string_view kNeoxQkvWeight = "gpt_neox.layers.{0}.attention.query_key_value.weight";
@@ -237,6 +246,25 @@ constexpr OwnName kOwnNames[] = {
      WeightKind::kExpertDownBias,
      "model.layers.{0}.mlp.experts.down_proj_bias",
      OwnName::Joined::kExperts},
+    {NamingScheme::kLlama4, WeightKind::kGate, "model.layers.{0}.feed_forward.gate_proj.weight"},
+    {NamingScheme::kLlama4, WeightKind::kUp, "model.layers.{0}.feed_forward.up_proj.weight"},
+    {NamingScheme::kLlama4, WeightKind::kDown, "model.layers.{0}.feed_forward.down_proj.weight"},
+    {NamingScheme::kLlama4, WeightKind::kRouter, "model.layers.{0}.feed_forward.router.weight"},
+    {NamingScheme::kLlama4,
+     WeightKind::kSharedGate,
+     "model.layers.{0}.feed_forward.shared_expert.gate_proj.weight"},
+    {NamingScheme::kLlama4,
+     WeightKind::kSharedUp,
+     "model.layers.{0}.feed_forward.shared_expert.up_proj.weight"},
+    {NamingScheme::kLlama4,
+     WeightKind::kSharedDown,
+     "model.layers.{0}.feed_forward.shared_expert.down_proj.weight"},
+    {NamingScheme::kLlama4, WeightKind::kExpertGate, kLlama4GateUp, kExpertsGateUpHalves},
+    {NamingScheme::kLlama4, WeightKind::kExpertUp, kLlama4GateUp, kExpertsGateUpHalves},
+    {NamingScheme::kLlama4,
+     WeightKind::kExpertDown,
+     "model.layers.{0}.feed_forward.experts.down_proj",
+     OwnName::Joined::kExpertsColumns},
     {NamingScheme::kErnie,
      WeightKind::kSelectionBias,
      "model.layers.{0}.mlp.moe_statics.e_score_correction_bias"},
@@ -307,7 +335,9 @@ OwnName FindName(WeightKind kind, NamingScheme scheme) {
 void SetParts(OwnName::Joined joined, WeightKind kind, const Naming& naming, TensorName& name) {
   using enum OwnName::Joined;
   if (joined == kExpertsColumns || joined == kExpertsGateUpColumns) name.order = RowOrder::kColumns;
-  if (joined == kGateUp || joined == kExpertsGateUp || joined == kExpertsGateUpColumns) {
+  if (joined == kExpertsGateUpHalves) name.order = RowOrder::kColumnParts;
+  if (joined == kGateUp || joined == kExpertsGateUp || joined == kExpertsGateUpColumns ||
+      joined == kExpertsGateUpHalves) {
     const bool gate = kind == WeightKind::kGate || kind == WeightKind::kExpertGate ||
                       kind == WeightKind::kExpertGateBias;
     name.part = gate ? 0 : 1;
@@ -364,6 +394,8 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
         return NamingScheme::kErnie;
       case ModelFamily::kGptOss:
         return NamingScheme::kGptOss;
+      case ModelFamily::kLlama4:
+        return NamingScheme::kLlama4;
       case ModelFamily::kQwen3Next:
         return NamingScheme::kQwen3Next;
       default:

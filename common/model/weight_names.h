@@ -24,6 +24,7 @@ enum class NamingScheme : uint8_t {
   kGptNeox,
   kGemma,
   kGptOss,
+  kLlama4,
   kQwen3Next,
   kErnie,
   kGguf,
@@ -59,8 +60,9 @@ bool IsLessByOne(WeightKind kind, NamingScheme scheme);
 // Where a tensor, or its slice of one expert, has the rows of a weight that it is joined of.
 enum class RowOrder : uint8_t {
   kPartByPart,
-  kHeadByHead,  // the rows of each part of the first head, then those of the second head, …
-  kColumns,     // row r of part p is column r · parts + p: [inputs][outputs], with parts in turn
+  kHeadByHead,   // the rows of each part of the first head, then those of the second head, …
+  kColumns,      // row r of part p is column r · parts + p: [inputs][outputs], with parts in turn
+  kColumnParts,  // row r of part p is column p · rows + r: [inputs][outputs], part by part
 };
 
 struct TensorName {

@@ -18,6 +18,12 @@ struct IndexRange {
   bool operator==(const IndexRange&) const = default;
 };
 
+// One of `count` parts of nearly equal size of the pieces of a weight (weights_hash.h).
+struct PieceShare {
+  int32_t index = 0;
+  int32_t count = 1;
+};
+
 // The rows of a range of heads that have `head_dim` rows each. Without a range: none.
 std::optional<IndexRange> RowsOfHeads(const std::optional<IndexRange>& heads, int64_t head_dim);
 

@@ -47,7 +47,13 @@ enum class WeightKind : uint8_t {
   // In place of kLatentUp (LatentSpec::two_tensors), by head:
   kLatentKeys,    // [latent][head dimension without rope]
   kLatentValues,  // [head dimension of values][latent]
-  kQueryGate,     // [heads · head_dim][hidden]: ModelSpec::attention_gate
+  // The index of tokens (IndexShape):
+  kIndexQuery,        // [index heads · dimension][latent of queries]
+  kIndexKey,          // [dimension][hidden]
+  kIndexKeyNorm,      // [dimension]
+  kIndexKeyNormBias,  // [dimension]
+  kIndexWeights,      // [index heads][hidden]
+  kQueryGate,         // [heads · head_dim][hidden]: ModelSpec::attention_gate
   // Gated delta nets, in the order of key heads (DeltaNetOps):
   kDeltaNetInput,        // [key heads · DeltaNetShape::input_columns()][hidden]
   kDeltaNetGates,        // [2 · value heads][hidden]
@@ -91,12 +97,6 @@ struct WeightId {
   int32_t expert = -1;
 
   bool operator==(const WeightId&) const = default;
-};
-
-// One of `count` parts of nearly equal size of the pieces of a weight (weights_hash.h).
-struct PieceShare {
-  int32_t index = 0;
-  int32_t count = 1;
 };
 
 // A description of a tensor in a file, for display.

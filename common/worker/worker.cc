@@ -89,7 +89,7 @@ StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerOptions options,
   self.program_version = worker->options_.program_version;
   self.deterministic = worker->options_.deterministic;
   self.block_tokens = executor.kv_layout().block_tokens;
-  self.sliding_window = executor.kv_layout().window_beside_all();
+  self.window = executor.kv_layout().window_beside_all();
   self.blocks = BlocksOfOneSequence(executor, worker->options_.engine.max_step_tokens);
   self.max_sequences = worker->options_.engine.max_sequences;
   self.max_step_tokens = worker->options_.engine.max_step_tokens;

@@ -71,6 +71,7 @@ struct AttentionKernels {
       query.sink = task.sinks == nullptr ? nullptr : task.sinks + head;
       query.end = task.position + row + 1;
       query.begin = task.window > 0 && query.end > task.window ? query.end - task.window : 0;
+      if (task.chunk > 0) query.begin = (query.end - 1) / task.chunk * task.chunk;
     }
     // Queries are in row order: the first query begins first, the last query ends last.
     const int64_t base = queries[0].begin / 16 * 16;

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdint>
 
 #include "common/base/check.h"
@@ -6,6 +7,15 @@
 #include "kernels/cpu/for_rows.h"
 
 namespace baton::cpu {
+namespace {
+
+float FactorOf(const QueryScaling& scaling, int32_t position) {
+  const int64_t steps = (int64_t{position} + 1) / scaling.step;
+  return static_cast<float>(1.0 +
+                            double{scaling.slope} * std::log(1.0 + static_cast<double>(steps)));
+}
+
+}  // namespace
 
 void CpuOps::CheckHeads(const HeadShape& heads, const Tensor& qkv) const {
   BATON_CHECK(heads.kv_heads > 0 && heads.q_heads % heads.kv_heads == 0 &&
@@ -52,6 +62,10 @@ void CpuOps::RotateRow(float* row,
     }
     if (args.norm_after_rope) normalise();
   }
+  if (args.query_scaling.slope == 0) return;
+  const float factor = FactorOf(args.query_scaling, input_.positions[static_cast<size_t>(index)]);
+  const int64_t q_cols = int64_t{heads.q_heads} * heads.head_dim;
+  for (int64_t i = 0; i < q_cols; ++i) row[i] *= factor;
 }
 
 void CpuOps::WriteKvRow(const float* row,
@@ -138,6 +152,7 @@ void CpuOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tenso
     task.head_dim = task.value_dim = task.value_stride = heads.head_dim;
     task.position = sequence.context + range.first;
     task.window = args.window;
+    task.chunk = args.chunk;
     task.scale = args.scale;
     task.cap = args.cap;
     task.sinks = sinks == nullptr ? nullptr : sinks + int64_t{head} * group;

@@ -81,9 +81,11 @@ void Route(const KernelTable& kernels,
            const ExpertArgs& args,
            std::vector<std::vector<Turn>>& turns) {
   const RouterArgs& routing = args.routing;
+  std::vector<float> choices(logits.begin(), logits.end());
   const float all = Score(kernels, routing.score, logits);
   const std::span<const float> scores = logits;
-  std::vector<float> choices(scores.begin(), scores.end());
+  // Sigmoids of large logits are equal.
+  if (routing.score != RouterScore::kSigmoidOfLogits) choices.assign(scores.begin(), scores.end());
   if (routing.selection_bias != nullptr) {
     const float* const bias = DataOf(*routing.selection_bias);
     for (size_t i = 0; i < choices.size(); ++i) choices[i] = choices[i] / all + bias[i];
@@ -92,7 +94,7 @@ void Route(const KernelTable& kernels,
   const auto count = std::min(static_cast<size_t>(args.experts_per_token), scores.size());
   const std::vector<int32_t> order = BestOf(choices, count);
   // A sum of sigmoids may be 0; DeepSeek-V3 adds this.
-  float chosen = routing.score == RouterScore::kSigmoid ? 1e-20f : 0.0f;
+  float chosen = routing.score == RouterScore::kSoftmax ? 0.0f : 1e-20f;
   for (const int32_t expert : order) chosen += scores[static_cast<size_t>(expert)];
   chosen = std::max(chosen, routing.least_sum * all);
   for (const int32_t number : order) {
@@ -132,10 +134,13 @@ void CpuOps::AddExpert(const ExpertStep& step, int32_t expert, const Tensor& sum
   const std::vector<Turn>& turns = step.turns[static_cast<size_t>(expert)];
   const auto count = static_cast<int64_t>(turns.size());
   if (count == 0) return;
+  const bool weighs_input = step.args.routing.weighted_inputs;
   for (int64_t i = 0; i < count; ++i) {
-    std::copy_n(FloatRow(step.x, turns[static_cast<size_t>(i)].row),
-                step.x.cols,
-                FloatRow(step.gathered, i));
+    const Turn& turn = turns[static_cast<size_t>(i)];
+    float* const input = FloatRow(step.gathered, i);
+    std::copy_n(FloatRow(step.x, turn.row), step.x.cols, input);
+    if (!weighs_input) continue;
+    for (int64_t col = 0; col < step.x.cols; ++col) input[col] *= turn.weight;
   }
   const auto index = static_cast<size_t>(expert - step.held.begin);
   const Tensor hidden = step.hidden.Rows(0, count);
@@ -152,7 +157,8 @@ void CpuOps::AddExpert(const ExpertStep& step, int32_t expert, const Tensor& sum
          result);
   for (int64_t i = 0; i < count; ++i) {
     const Turn& turn = turns[static_cast<size_t>(i)];
-    kernels_.add_scaled(FloatRow(result, i), turn.weight, sum.cols, FloatRow(sum, turn.row));
+    const float weight = weighs_input ? 1.0f : turn.weight;
+    kernels_.add_scaled(FloatRow(result, i), weight, sum.cols, FloatRow(sum, turn.row));
   }
 }
 

@@ -155,8 +155,10 @@ Status CpuOps::CheckModel(const ModelShape& shape) const {
   if (shape.latent.rank == 0) return CheckHeadDim(shape.heads.head_dim);
   const LatentShape& latent = shape.latent;
   for (const auto& [name, size] : {std::pair<std::string_view, int32_t>{"latent", latent.rank},
-                                   {"rotated part of a key", latent.rope_dim}}) {
-    if (size > 0 && size % kHeadDimMultiple == 0) continue;
+                                   {"rotated part of a key", latent.rope_dim},
+                                   {"index key", shape.index.dim}}) {
+    const bool absent = shape.index.heads == 0 && name == "index key";
+    if (absent || (size > 0 && size % kHeadDimMultiple == 0)) continue;
     return MakeStatus(StatusCode::kUnimplemented,
                       "the {} has {} numbers; the CPU backend needs a multiple of {}",
                       name,

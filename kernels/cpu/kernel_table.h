@@ -75,6 +75,7 @@ struct AttentionTask {
   int32_t value_stride = 0;  // numbers from the value of a token to that of the next one
   int32_t position = 0;      // position of the first row
   int32_t window = 0;        // in tokens; 0 = all positions
+  int32_t chunk = 0;         // AttentionArgs::chunk
   float scale = 0;
   float cap = 0;                 // AttentionArgs::cap
   const float* sinks = nullptr;  // [group]: AttentionArgs::sinks, or null
@@ -85,6 +86,23 @@ struct AttentionTask {
   int32_t block_tokens = 0;
   FloatKind kind = FloatKind::kF32;
   float* scratch = nullptr;  // AttentionScratch() floats, 64-byte aligned
+};
+
+// The scores of some tokens of a sequence for one row (LatentOps::SelectTokens).
+struct IndexTask {
+  const float* q = nullptr;        // [dim][heads]; the heads are a multiple of 16
+  const float* weights = nullptr;  // [heads]
+  int32_t heads = 0;
+  int32_t dim = 0;    // a multiple of 8
+  int32_t begin = 0;  // the tokens begin … end − 1
+  int32_t end = 0;
+  const int32_t* blocks = nullptr;
+  const std::byte* keys = nullptr;  // index keys of block 0 for this layer, [token][dim]
+  int64_t block_stride = 0;         // bytes
+  int32_t block_tokens = 0;
+  FloatKind kind = FloatKind::kF32;
+  float* scratch = nullptr;  // [4][dim]
+  float* scores = nullptr;   // by token
 };
 
 // Most queries that an attention kernel computes together.
@@ -169,6 +187,7 @@ struct KernelTable {
   void (*add_scaled)(const float* x, float scale, int64_t size, float* out);
   void (*attention)(const AttentionTask& task);
   void (*token_major_attention)(const AttentionTask& task);
+  void (*index_scores)(const IndexTask& task);
   // Converts `size` floats to `kind` and writes them `stride` elements apart.
   void (*write_kv)(const float* x, int64_t size, FloatKind kind, int64_t stride, std::byte* out);
   // Replaces x by exp(x·scale − maximum). Returns the sum: vectors of 16 are added in order, then

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/delta_net_kernels.h"
+#include "kernels/cpu/index_kernels.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/matmul_kernels.h"
 #include "kernels/cpu/vector_kernels.h"
@@ -30,6 +31,7 @@ constexpr KernelTable BuildKernels() {
   table.add_scaled = V::AddScaled;
   table.attention = AttentionKernels<S, KeyOrder::kDimMajor>::Run;
   table.token_major_attention = AttentionKernels<S, KeyOrder::kTokenMajor>::Run;
+  table.index_scores = IndexKernels<S>::Run;
   table.write_kv = V::WriteKv;
   table.exp_sum = V::ExpSum;
   table.arg_max = V::ArgMax;

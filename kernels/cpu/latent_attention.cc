@@ -27,12 +27,12 @@ void CheckHeads(HeadMatrices weights, const LatentShape& shape) {
 
 }  // namespace
 
-RopeTables::View CpuLatentOps::AnglesOf(const LatentRope& rope, const LatentShape& shape) const {
+RopeTables::View CpuLatentOps::AnglesOf(const LatentRope& rope, int32_t rope_dim) const {
   const auto& frequencies = static_cast<const HostVector&>(*rope.inverse_frequencies);
-  BATON_CHECK(frequencies.size() * 2 == shape.rope_dim,
+  BATON_CHECK(frequencies.size() * 2 == rope_dim,
               "{} rope frequencies for {} rotated numbers",
               frequencies.size(),
-              shape.rope_dim);
+              rope_dim);
   return context_.rope.Get(frequencies,
                            {frequencies.data(), static_cast<size_t>(frequencies.size())},
                            rope.magnitude,
@@ -60,6 +60,25 @@ void CpuLatentOps::CheckKv(const LatentShape& shape, int32_t layer) const {
               kv.kv_heads,
               kv.head_dim);
   BATON_CHECK(layer >= 0 && layer < kv.layers, "layer {} of {}", layer, kv.layers);
+}
+
+const SequenceRows& CpuLatentOps::SequenceOf(int64_t row) const {
+  const auto index = static_cast<size_t>(context_.row_sequence[static_cast<size_t>(row)]);
+  return context_.input.sequences[index];
+}
+
+int32_t CpuLatentOps::PositionOf(int64_t row) const {
+  const SequenceRows& sequence = SequenceOf(row);
+  return static_cast<int32_t>(sequence.context + row - sequence.first_row);
+}
+
+CpuLatentOps::Slot CpuLatentOps::SlotOf(int64_t row, int32_t layer) const {
+  const KvView& cache = context_.kv;
+  const int64_t token = PositionOf(row);
+  const int64_t entry =
+      SequenceOf(row).TableOf(cache.PlaceOf(layer).group) + token / cache.block_tokens;
+  return {.block = context_.input.block_tables[static_cast<size_t>(entry)],
+          .token = token % cache.block_tokens};
 }
 
 void CpuLatentOps::MultiplyHeads(const HeadColumns& x,
@@ -109,9 +128,8 @@ void CpuLatentOps::WriteLatent(const Tensor& kv, const LatentKvArgs& args) {
   CheckShape(kv, shape.width(), "latents");
   CheckKv(shape, args.layer);
   const KvView& cache = context_.kv;
-  const int32_t group = cache.PlaceOf(args.layer).group;
   const auto token_bytes = static_cast<int64_t>(ShapeOf(cache.dtype).bytes) * shape.width();
-  const RopeTables::View angles = AnglesOf(args.rope, shape);
+  const RopeTables::View angles = AnglesOf(args.rope, shape.rope_dim);
   ForRows(context_.pool, kv.rows, shape.width(), [&](int64_t row) {
     float* const x = FloatRow(kv, row);
     RmsNormArgs norm;
@@ -121,13 +139,8 @@ void CpuLatentOps::WriteLatent(const Tensor& kv, const LatentKvArgs& args) {
     norm.size = shape.rank;
     context_.kernels.rms_norm(norm);
     Rotate(angles, args.rope, row, x + shape.rank);
-    const auto index = static_cast<size_t>(context_.row_sequence[static_cast<size_t>(row)]);
-    const SequenceRows& sequence = context_.input.sequences[index];
-    const int64_t token = sequence.context + row - sequence.first_row;
-    const int64_t entry = sequence.TableOf(group) + token / cache.block_tokens;
-    const int32_t block = context_.input.block_tables[static_cast<size_t>(entry)];
-    std::byte* const to =
-        cache.Key(block, args.layer, 0) + token % cache.block_tokens * token_bytes;
+    const Slot slot = SlotOf(row, args.layer);
+    std::byte* const to = cache.Key(slot.block, args.layer, 0) + slot.token * token_bytes;
     context_.kernels.write_kv(x, shape.width(), KindOf(cache.dtype), 1, to);
   });
 }
@@ -140,7 +153,7 @@ void CpuLatentOps::AbsorbQueries(const Tensor& q, const LatentQueryArgs& args, c
   if (context_.exchange.failed()) return;
   MultiplyHeads(
       {q, shape.query_dim(), shape.nope_dim}, args.keys, {out, shape.width(), shape.rank});
-  const RopeTables::View angles = AnglesOf(args.rope, shape);
+  const RopeTables::View angles = AnglesOf(args.rope, shape.rope_dim);
   ForRows(context_.pool, q.rows, int64_t{shape.heads} * shape.rope_dim, [&](int64_t row) {
     for (int32_t head = 0; head < shape.heads; ++head) {
       const float* const from =
@@ -152,6 +165,45 @@ void CpuLatentOps::AbsorbQueries(const Tensor& q, const LatentQueryArgs& args, c
   });
 }
 
+std::vector<CpuLatentOps::Part> CpuLatentOps::PartsOf(const LatentAttentionArgs& args) const {
+  std::vector<RowRange> ranges = CutRows(context_.input, args.only_logit_rows);
+  std::ranges::reverse(ranges);  // the last rows of a prompt take longest
+  std::vector<Part> parts;
+  for (const RowRange& range : ranges) {
+    for (int32_t head = 0; head < args.shape.heads; head += kHeadsPerTask) {
+      parts.push_back({range, head, std::min(kHeadsPerTask, args.shape.heads - head)});
+    }
+  }
+  return parts;
+}
+
+AttentionTask CpuLatentOps::TaskOf(const Tensor& q,
+                                   const LatentAttentionArgs& args,
+                                   const Tensor& out,
+                                   const Part& part) const {
+  const LatentShape& shape = args.shape;
+  const KvView& kv = context_.kv;
+  const SequenceRows& sequence = *part.range.sequence;
+  const int64_t row = sequence.first_row + part.range.first;
+  AttentionTask task;
+  task.q = FloatRow(q, row) + int64_t{part.first_head} * shape.width();
+  task.q_stride = q.stride;
+  task.out = FloatRow(out, row) + int64_t{part.first_head} * shape.rank;
+  task.out_stride = out.stride;
+  task.rows = part.range.rows;
+  task.group = part.heads;
+  task.head_dim = task.value_stride = shape.width();
+  task.value_dim = shape.rank;
+  task.position = sequence.context + part.range.first;
+  task.scale = args.scale;
+  task.blocks = context_.input.block_tables.data() + sequence.TableOf(kv.PlaceOf(args.layer).group);
+  task.k = task.v = kv.Key(0, args.layer, 0);
+  task.block_stride = kv.block_stride;
+  task.block_tokens = kv.block_tokens;
+  task.kind = KindOf(kv.dtype);
+  return task;
+}
+
 void CpuLatentOps::AttendLatents(const Tensor& q,
                                  const LatentAttentionArgs& args,
                                  const Tensor& out) {
@@ -160,32 +212,10 @@ void CpuLatentOps::AttendLatents(const Tensor& q,
   CheckShape(out, int64_t{shape.heads} * shape.rank, "attention");
   CheckKv(shape, args.layer);
   if (context_.exchange.failed()) return;
-  const KvView& kv = context_.kv;
-  const KvLayerPlace place = kv.PlaceOf(args.layer);
-  const std::vector<RowRange> ranges = CutRows(context_.input, args.only_logit_rows);
   const auto scratch = static_cast<size_t>(AttentionScratch(context_.longest, shape.rank));
-  const int32_t parts = (shape.heads + kHeadsPerTask - 1) / kHeadsPerTask;
-  context_.pool.Run(static_cast<int64_t>(ranges.size()) * parts, [&](int64_t item, int thread) {
-    // The last rows of a prompt take longest, so they are computed first.
-    const RowRange& range = ranges[ranges.size() - 1 - static_cast<size_t>(item / parts)];
-    const auto first_head = static_cast<int32_t>(item % parts * kHeadsPerTask);
-    const int64_t row = range.sequence->first_row + range.first;
-    AttentionTask task;
-    task.q = FloatRow(q, row) + int64_t{first_head} * shape.width();
-    task.q_stride = q.stride;
-    task.out = FloatRow(out, row) + int64_t{first_head} * shape.rank;
-    task.out_stride = out.stride;
-    task.rows = range.rows;
-    task.group = std::min(kHeadsPerTask, shape.heads - first_head);
-    task.head_dim = task.value_stride = shape.width();
-    task.value_dim = shape.rank;
-    task.position = range.sequence->context + range.first;
-    task.scale = args.scale;
-    task.blocks = context_.input.block_tables.data() + range.sequence->TableOf(place.group);
-    task.k = task.v = kv.Key(0, args.layer, 0);
-    task.block_stride = kv.block_stride;
-    task.block_tokens = kv.block_tokens;
-    task.kind = KindOf(kv.dtype);
+  const std::vector<Part> parts = PartsOf(args);
+  context_.pool.Run(static_cast<int64_t>(parts.size()), [&](int64_t item, int thread) {
+    AttentionTask task = TaskOf(q, args, out, parts[static_cast<size_t>(item)]);
     task.scratch = AlignedScratch(context_.scratch[static_cast<size_t>(thread)], scratch);
     context_.kernels.token_major_attention(task);
   });

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "kernels/cpu/attention_ranges.h"
 #include "kernels/cpu/cpu_exchange.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/rope_table.h"
@@ -36,6 +39,15 @@ class CpuLatentOps final : public LatentOps {
   void WriteLatent(const Tensor& kv, const LatentKvArgs& args) override;
   void AbsorbQueries(const Tensor& q, const LatentQueryArgs& args, const Tensor& out) override;
   void AttendLatents(const Tensor& q, const LatentAttentionArgs& args, const Tensor& out) override;
+  void WriteIndexKeys(const Tensor& k, const IndexKeyArgs& args) override;
+  void SelectTokens(const Tensor& q,
+                    const Tensor& weights,
+                    const SelectArgs& args,
+                    const Tensor& out) override;
+  void AttendSelected(const Tensor& q,
+                      const Tensor& selected,
+                      const LatentAttentionArgs& args,
+                      const Tensor& out) override;
   void ExpandValues(const Tensor& x, const LatentValueArgs& args, const Tensor& out) override;
 
  private:
@@ -47,14 +59,47 @@ class CpuLatentOps final : public LatentOps {
   };
   // out[row][head] = weights[head] · x[row][head].
   void MultiplyHeads(const HeadColumns& x, HeadMatrices weights, const HeadColumns& out) const;
-  RopeTables::View AnglesOf(const LatentRope& rope, const LatentShape& shape) const;
+  RopeTables::View AnglesOf(const LatentRope& rope, int32_t rope_dim) const;
   void Rotate(const RopeTables::View& angles,
               const LatentRope& rope,
               int64_t row,
               float* head) const;
   void CheckKv(const LatentShape& shape, int32_t layer) const;
+  void CheckIndex(const IndexShape& shape, int32_t layer) const;
+  const SequenceRows& SequenceOf(int64_t row) const;
+  int32_t PositionOf(int64_t row) const;
+  // Where a row's token is in the cache.
+  struct Slot {
+    int32_t block = 0;
+    int64_t token = 0;  // of the block
+  };
+  Slot SlotOf(int64_t row, int32_t layer) const;
+  // Some rows of a sequence and some of their heads, which one attention task computes.
+  struct Part {
+    RowRange range;
+    int32_t first_head = 0;
+    int32_t heads = 0;
+  };
+  // The parts of all rows, or of those ranges that have logit rows. The first ones take longest.
+  std::vector<Part> PartsOf(const LatentAttentionArgs& args) const;
+  // The attention task of a part, which lacks scratch memory.
+  AttentionTask TaskOf(const Tensor& q,
+                       const LatentAttentionArgs& args,
+                       const Tensor& out,
+                       const Part& part) const;
+  // Makes `task`, of one row, attend to the selected positions alone.
+  void GatherSelected(std::span<const float> selected, int thread, AttentionTask& task);
+  // The part of SelectTokens for rows that must choose.
+  void RankTokens(std::span<const int64_t> rows,
+                  const Tensor& q,
+                  const Tensor& weights,
+                  const SelectArgs& args,
+                  const Tensor& out);
 
   const LatentContext context_;
+  std::vector<float> index_memory_;               // of SelectTokens
+  std::vector<std::vector<std::byte>> gathered_;  // by thread: the latents that a row attends to
+  std::vector<int32_t> gathered_blocks_;          // 0, 1, …: their block table
 };
 
 }  // namespace baton::cpu

@@ -70,6 +70,15 @@ class Caller {
   void operator()(const AttendLatentsOp& op) const {
     ops_.latent_ops()->AttendLatents(All(op.q), op.args, Out(op.out));
   }
+  void operator()(const WriteIndexKeysOp& op) const {
+    ops_.latent_ops()->WriteIndexKeys(All(op.out), op.args);
+  }
+  void operator()(const SelectTokensOp& op) const {
+    ops_.latent_ops()->SelectTokens(All(op.q), All(op.weights), op.args, Out(op.out));
+  }
+  void operator()(const AttendSelectedOp& op) const {
+    ops_.latent_ops()->AttendSelected(All(op.q), All(op.selected), op.args, Out(op.out));
+  }
   void operator()(const ExpandValuesOp& op) const {
     ops_.latent_ops()->ExpandValues(All(op.x), op.args, Out(op.out));
   }

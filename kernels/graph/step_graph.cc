@@ -128,6 +128,9 @@ std::optional<Replacement> ReplacementOf(const Op& op) {
                                [](const WriteLatentOp& o) -> Result {
                                  return Replacement{o.kv, o.out};
                                },
+                               [](const WriteIndexKeysOp& o) -> Result {
+                                 return Replacement{o.k, o.out};
+                               },
                                [](const AllReduceOp& o) -> Result {
                                  return Replacement{o.x, o.out};
                                },

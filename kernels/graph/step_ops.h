@@ -297,6 +297,40 @@ struct AttendLatentsOp {
   static constexpr Members<AttendLatentsOp, 1> kReads = {&AttendLatentsOp::q};
   static constexpr Members<AttendLatentsOp, 1> kWrites = {&AttendLatentsOp::out};
 };
+struct WriteIndexKeysOp {  // in place of `k`
+  static constexpr std::string_view kName = "WriteIndexKeys";
+
+  ValueId k = 0;
+  IndexKeyArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<WriteIndexKeysOp, 1> kReads = {&WriteIndexKeysOp::k};
+  static constexpr Members<WriteIndexKeysOp, 1> kWrites = {&WriteIndexKeysOp::out};
+};
+struct SelectTokensOp {
+  static constexpr std::string_view kName = "SelectTokens";
+
+  ValueId q = 0;
+  ValueId weights = 0;
+  SelectArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<SelectTokensOp, 2> kReads = {&SelectTokensOp::q,
+                                                        &SelectTokensOp::weights};
+  static constexpr Members<SelectTokensOp, 1> kWrites = {&SelectTokensOp::out};
+};
+struct AttendSelectedOp {
+  static constexpr std::string_view kName = "AttendSelected";
+
+  ValueId q = 0;
+  ValueId selected = 0;
+  LatentAttentionArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<AttendSelectedOp, 2> kReads = {&AttendSelectedOp::q,
+                                                          &AttendSelectedOp::selected};
+  static constexpr Members<AttendSelectedOp, 1> kWrites = {&AttendSelectedOp::out};
+};
 struct ExpandValuesOp {
   static constexpr std::string_view kName = "ExpandValues";
 
@@ -412,6 +446,9 @@ using Op = std::variant<EmbedOp,
                         WriteLatentOp,
                         AbsorbQueriesOp,
                         AttendLatentsOp,
+                        WriteIndexKeysOp,
+                        SelectTokensOp,
+                        AttendSelectedOp,
                         ExpandValuesOp,
                         DeltaNetOp,
                         AllReduceOp,

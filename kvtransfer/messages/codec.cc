@@ -51,9 +51,10 @@ template <class Io>
 void Layout(Io& io, KvLayout& layout) {
   const auto layer = [&io](int32_t& value) { io.Integer("layout.layer", value); };
   io.Integer("layout.block_tokens", layout.block_tokens);
-  Items(io, "layout.groups", layout.groups, kMaxCacheGroups, 13, [&](KvCacheGroup& group) {
+  Items(io, "layout.groups", layout.groups, kMaxCacheGroups, 17, [&](KvCacheGroup& group) {
     Items(io, "layout.group.layers", group.layers, kMaxLayers, sizeof(int32_t), layer);
     io.Integer("layout.group.sliding_window", group.sliding_window);
+    io.Integer("layout.group.attention_chunk", group.attention_chunk);
     Flag(io, "layout.group.state", group.state);
     Items(io, "layout.group.planes", group.planes, kMaxPlanes, 15, [&](KvPlane& plane) {
       Plane(io, plane);

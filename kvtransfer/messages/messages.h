@@ -18,7 +18,7 @@
 // encoding; README.md describes who sends which message when.
 namespace baton {
 
-constexpr uint32_t kKvProtocolVersion = 13;
+constexpr uint32_t kKvProtocolVersion = 14;
 
 // How one transport reaches a shard. The format of the descriptor is the transport's own.
 struct KvEndpoint {

@@ -53,7 +53,7 @@ StatusOr<WorkerSlot> RouterCore::Join(WorkerInfo info, Time now) {
                             info.fingerprint,
                             info.kv_layout,
                             info.block_tokens,
-                            info.sliding_window,
+                            info.window,
                             info.context_length,
                             info.vocabulary,
                             info.weights};

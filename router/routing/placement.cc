@@ -174,8 +174,8 @@ Placement::Plan Placement::LookUp(const Query& query, Time now) {
     plan.hashes = plan.own_hashes;
   }
   index_.Match(plan.hashes, now, depth_);
-  if (cluster_.has_value() && cluster_->sliding_window > 0) {
-    index_.CutToWindows(plan.hashes, cluster_->block_tokens, cluster_->sliding_window, now, depth_);
+  if (cluster_.has_value() && !cluster_->window.reads_all()) {
+    index_.CutToWindows(plan.hashes, cluster_->block_tokens, cluster_->window, now, depth_);
   }
   return plan;
 }
@@ -367,11 +367,10 @@ void Placement::Book(const Plan& plan, const Request& request, Time now) {
   }
   book_.Book(slot, request.id, request.epoch, booking, now);
   index_.Expect(slot, plan.hashes, now + kExpectation);
-  if (info.sliding_window == 0) return;
+  if (info.window.reads_all()) return;
   // A hand-off brings only the windows that the next token reads.
   const bool received = request.kind == RequestKind::kDecode;
-  const int32_t first =
-      received ? FirstBlockKept(tokens, info.sliding_window, info.block_tokens) : 0;
+  const int32_t first = received ? FirstBlockKept(tokens, info.window, info.block_tokens) : 0;
   std::vector<Hash128> windows;
   for (size_t i = static_cast<size_t>(first); i < plan.hashes.size(); ++i) {
     windows.push_back(WindowHash(plan.hashes[i]));

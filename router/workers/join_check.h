@@ -5,6 +5,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/status.h"
+#include "common/kvcache/kv_window.h"
 #include "router/types.h"
 
 namespace baton::router {
@@ -25,7 +26,7 @@ struct ClusterIdentity {
   Hash128 fingerprint;
   std::string kv_layout;
   int32_t block_tokens = 0;
-  int32_t sliding_window = 0;  // WorkerInfo::sliding_window; follows from the layout
+  KvWindow window = {};  // WorkerInfo::window; follows from the layout
   int32_t context_length = 0;
   int32_t vocabulary = 0;
   Hash128 weights;  // zero: not known

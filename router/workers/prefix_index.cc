@@ -200,7 +200,7 @@ void PrefixIndex::Probe(std::span<const Hash128> blocks,
 // each block is looked up once at most.
 void PrefixIndex::CutToWindows(std::span<const Hash128> blocks,
                                int32_t block_tokens,
-                               int32_t window,
+                               KvWindow window,
                                Time now,
                                std::vector<int32_t>& depth) const {
   std::vector<std::optional<WorkerSet>> holders(blocks.size());

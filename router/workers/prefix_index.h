@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/kvcache/kv_window.h"
 #include "router/types.h"
 
 namespace baton::router {
@@ -71,12 +72,12 @@ class PrefixIndex final {
   // worker that has a block also has all blocks before it.
   void Match(std::span<const Hash128> blocks, Time now, std::vector<int32_t>& depth) const;
 
-  // For models whose layers have windows of at most `window` tokens beside layers that read all:
-  // shortens each depth of Match to a prefix after which the worker also has the windows, which
-  // events name by their WindowHash.
+  // For models whose layers have windows of at most `window` beside layers that read all: shortens
+  // each depth of Match to a prefix after which the worker also has the windows, which events name
+  // by their WindowHash.
   void CutToWindows(std::span<const Hash128> blocks,
                     int32_t block_tokens,
-                    int32_t window,
+                    KvWindow window,
                     Time now,
                     std::vector<int32_t>& depth) const;
 

@@ -272,7 +272,8 @@ Status FakeExecutor::Run(Work& work) {
       uint64_t seen = 0;
       for (int32_t layer = 0; layer < traits_.layers; ++layer) {
         const int32_t count = rows.context + row + 1 - FirstSeen(layer, rows.context);
-        seen = AddTo(seen, std::span(values[layer]).first(count), seen_[layer]);
+        const int32_t position = rows.context + row;
+        seen = AddTo(seen, std::span(values[layer]).first(count), position, seen_[layer]);
       }
       if (sampling.late) {
         work.out[chosen.size()] = {.token = kLateToken, .logprob = 0, .top = {}};
@@ -305,8 +306,7 @@ Status FakeExecutor::Run(Work& work) {
 }
 
 int32_t FakeExecutor::FirstSeen(int32_t layer, int32_t position) const {
-  const int32_t window = seen_[layer];
-  return window > 0 ? std::max(0, position + 1 - window) : 0;
+  return static_cast<int32_t>(seen_[layer].FirstRead(position));
 }
 
 std::vector<uint64_t> FakeExecutor::RunLayer(const Work& work,
@@ -321,6 +321,7 @@ std::vector<uint64_t> FakeExecutor::RunLayer(const Work& work,
     const int32_t block = table[position / kv.block_tokens];
     std::byte* key = Slot(kv, block, layer, position, 0);
     std::byte* value = Slot(kv, block, layer, position, 1);
+    if (BeginsChunk(seen_[layer], position)) previous = 0;
     if (position >= rows.context) {
       const int32_t row = rows.first_row + position - rows.context;
       const uint64_t made = KvOf(previous, work.tokens[row], work.positions[row], layer);

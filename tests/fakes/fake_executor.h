@@ -37,7 +37,7 @@ class FakeExecutor final : public Executor {
     int32_t vocabulary = 1000;
     int32_t max_rows = 4096;
     int32_t max_logit_rows = 1024;
-    std::vector<int32_t> windows = {0};  // by layer (ModelTraits::windows); 0, or at least 2
+    std::vector<KvWindow> windows = {0};  // by layer; sliding ones are of at least 2 tokens
     // Layers with a state in place of KV, ascending, of `state_dim` elements, at least 4.
     std::vector<int32_t> state_layers = {};
     int32_t state_dim = 40;
@@ -140,7 +140,7 @@ class FakeExecutor final : public Executor {
 
   ModelTraits traits_;
   // By layer, how many of the last tokens a row sees; 0: all. Of a state, the last value.
-  std::vector<int32_t> seen_;
+  std::vector<KvWindow> seen_;
   const std::unique_ptr<Device> device_;
   const OwnedArena arena_;
   const bool queues_steps_;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/kvcache/kv_window.h"
 #include "kernels/kv_view.h"
 #include "kernels/step_input.h"
 
@@ -20,32 +21,42 @@ inline uint64_t Mix(uint64_t a, uint64_t b) {
   return z ^ (z >> 32);
 }
 
-// The KV of a token in a layer depends on all tokens before it, as in a transformer.
+// Whether the token at this position is the first one of a chunk, and so reads none before it.
+inline bool BeginsChunk(KvWindow window, int64_t position) {
+  return window.chunked && window.FirstRead(position) == position;
+}
+
+// The KV of a token in a layer depends on all tokens before it, as in a transformer, or on those of
+// its chunk.
 inline uint64_t KvOf(uint64_t previous, TokenId token, int64_t position, int32_t layer) {
   const uint64_t here = Mix(static_cast<uint64_t>(position), static_cast<uint64_t>(layer));
   return Mix(Mix(previous, static_cast<uint64_t>(token)), here) | 1;
 }
 
-// Adds the KV that a row sees in a layer to a digest: the last `window` of `values`, or all of them
-// if `window` is 0.
-inline uint64_t AddTo(uint64_t digest, std::span<const uint64_t> values, int32_t window) {
-  if (window > 0 && std::cmp_greater(values.size(), window)) values = values.last(window);
-  for (const uint64_t value : values) digest = Mix(digest, value);
+// Adds the KV that the row of a position sees in a layer to a digest. `values` is that of the
+// tokens up to this position, at least those that the row sees.
+inline uint64_t AddTo(uint64_t digest,
+                      std::span<const uint64_t> values,
+                      int64_t position,
+                      KvWindow window) {
+  const auto seen = static_cast<size_t>(position + 1 - window.FirstRead(position));
+  for (const uint64_t value : values.last(seen)) digest = Mix(digest, value);
   return digest;
 }
 
 // The KV of a sequence's tokens in each layer, computed without blocks.
 class KvOfTokens {
  public:
-  explicit KvOfTokens(std::span<const int32_t> windows)
+  explicit KvOfTokens(std::span<const KvWindow> windows)
       : windows_(windows), layers_(windows.size()) {}
 
   void Add(TokenId token) {
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       std::vector<uint64_t>& values = layers_[layer];
       const auto position = static_cast<int64_t>(values.size());
+      const bool first = values.empty() || BeginsChunk(windows_[layer], position);
       values.push_back(
-          KvOf(values.empty() ? 0 : values.back(), token, position, static_cast<int32_t>(layer)));
+          KvOf(first ? 0 : values.back(), token, position, static_cast<int32_t>(layer)));
     }
   }
   size_t size() const { return layers_[0].size(); }
@@ -53,13 +64,14 @@ class KvOfTokens {
   uint64_t Digest() const {
     uint64_t digest = 0;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
-      digest = AddTo(digest, layers_[layer], windows_[layer]);
+      const auto position = static_cast<int64_t>(size()) - 1;
+      digest = AddTo(digest, layers_[layer], position, windows_[layer]);
     }
     return digest;
   }
 
  private:
-  std::span<const int32_t> windows_;
+  std::span<const KvWindow> windows_;
   std::vector<std::vector<uint64_t>> layers_;
 };
 

@@ -64,7 +64,12 @@ TEST_P(FamilyFaultTest, AnswersOfAKilledDecodeWorkerContinue) {
 
 INSTANTIATE_TEST_SUITE_P(Families,
                          FamilyFaultTest,
-                         ::testing::Values("gemma2", "gemma3_text", "gpt_oss", "qwen3_next"),
+                         ::testing::Values("gemma2",
+                                           "gemma3_text",
+                                           "gpt_oss",
+                                           "llama4_text",
+                                           "deepseek_v32",
+                                           "qwen3_next"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -192,6 +192,20 @@ TEST_P(HandoffShapes, SinksAndExpertsWithBiases) {
   Check("gpt_oss", 2, {{1, 1}, {2, 1}, {2, 2}});
 }
 
+// The next token is in the second chunk of 64 tokens: of the three layers with chunks only its
+// block is sent, of the other layer all.
+TEST_P(HandoffShapes, ChunksOfTheNextToken) {
+  Check("llama4_text", 2, {{1, 1}, {2, 1}, {1, 2}, {2, 2}});
+  constexpr uint64_t kBlocks = (kLength + 15) / 16;
+  constexpr uint64_t kChunkBlocks = kBlocks - 64 / 16;
+  constexpr uint64_t kBlockBytes =
+      uint64_t{2} * 2 * 16 * 16 * 4;  // planes, heads, tokens, dim, F32
+  for (const std::string decode : {"d_tp1_pp1", "d_tp2_pp1", "d_tp1_pp2", "d_tp2_pp2"}) {
+    EXPECT_THAT(moved_[decode], testing::ElementsAre((kBlocks + 3 * kChunkBlocks) * kBlockBytes))
+        << decode;
+  }
+}
+
 TEST_P(HandoffShapes, ExpertsThatRanksDivide) {
   Check("qwen3_moe", 2, {{1, 1}, {2, 2}, {4, 1}});
 }
@@ -205,6 +219,20 @@ TEST_P(HandoffShapes, LatentsThatEveryRankHolds) {
   for (const auto& [decode, ranks] : {std::pair<std::string, uint64_t>{"d_tp1_pp1", 1},
                                       {"d_tp2_pp1", 2},
                                       {"d_tp3_pp1", 3},
+                                      {"d_tp4_pp2", 4}}) {
+    EXPECT_THAT(moved_[decode], testing::ElementsAre(kBlocks * kBlockBytes * ranks)) << decode;
+  }
+}
+
+// Latents and the index keys beside them.
+TEST_P(HandoffShapes, IndexKeysThatEveryRankHolds) {
+  Check("deepseek_v32", 12, {{1, 1}, {2, 1}, {1, 2}, {4, 2}});
+  constexpr uint64_t kBlocks = (kLength + 15) / 16;
+  constexpr uint64_t kBlockBytes =
+      uint64_t{3} * 16 * (32 + 16 + 32) * 4;  // layers, tokens, latent and index key, F32
+  for (const auto& [decode, ranks] : {std::pair<std::string, uint64_t>{"d_tp1_pp1", 1},
+                                      {"d_tp2_pp1", 2},
+                                      {"d_tp1_pp2", 1},
                                       {"d_tp4_pp2", 4}}) {
     EXPECT_THAT(moved_[decode], testing::ElementsAre(kBlocks * kBlockBytes * ranks)) << decode;
   }

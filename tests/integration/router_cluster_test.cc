@@ -16,12 +16,13 @@ const std::string kArena = "engine.kv_memory_mib=16";
 
 class RouterCluster : public ::testing::TestWithParam<const char*> {};
 
-// So few blocks that requests are preempted. Gemma 3 takes three of them for a block of tokens.
+// So few blocks that requests are preempted. Gemma 3 takes three of them for a block of tokens,
+// Llama 4 four.
 // Models with a window in every other layer take two, and free one of the two soon. A sequence of
 // Qwen3-Next takes a few blocks more for its state.
 std::string FewBlocks(const std::string& family) {
   if (family == "qwen3_next") return "engine.kv_blocks=60";
-  if (family == "gemma3_text") return "engine.kv_blocks=120";
+  if (family == "gemma3_text" || family == "llama4_text") return "engine.kv_blocks=120";
   const bool other_layers = family == "gpt_oss" || family == "gemma2";
   return other_layers ? "engine.kv_blocks=50" : "engine.kv_blocks=40";
 }
@@ -101,9 +102,11 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                            "qwen3_moe",
                                            "gemma3_text",
                                            "gpt_oss",
+                                           "llama4_text",
                                            "gemma2",
                                            "deepseek_v2_qlora",
                                            "deepseek_v3",
+                                           "deepseek_v32",
                                            "qwen3_next"));
 
 }  // namespace

@@ -19,7 +19,8 @@ struct Shape {
   // (context, rows) of each sequence
   std::vector<std::pair<int32_t, int32_t>> sequences;
   bool sinks = false;
-  float cap = 0;  // AttentionArgs::cap
+  float cap = 0;      // AttentionArgs::cap
+  int32_t chunk = 0;  // AttentionArgs::chunk
 };
 
 // Below, among and far above the logits.
@@ -55,6 +56,7 @@ void CheckStep(Ops& ops,
   const auto sink_vector = *ops.LoadVector(sinks);
   if (shape.sinks) args.sinks = sink_vector.get();
   args.cap = shape.cap;
+  args.chunk = shape.chunk;
   ops.Attention(in.view(), args, out.view());
   const Status status = ops.EndStep();
   ASSERT_TRUE(status.ok()) << status;
@@ -63,7 +65,8 @@ void CheckStep(Ops& ops,
   size_t at = 0;
   for (size_t row = 0; row < plan.tokens.size(); ++row) {
     const int32_t position = plan.positions[row];
-    const int32_t begin = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
+    int32_t begin = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
+    if (shape.chunk > 0) begin = position - position % shape.chunk;
     for (int32_t head = 0; head < shape.heads.q_heads; ++head) {
       const auto sequence = static_cast<size_t>(plan.tokens[row]);
       HeadSoftmax softmax = {.scale = args.scale, .cap = shape.cap};
@@ -83,6 +86,7 @@ void CheckAttention(Ops& ops, const Tolerance& tolerance, const Shape& shape) {
   ModelShape model = {.heads = shape.heads, .hidden = 64, .vocabulary = 64};
   if (shape.sinks) model.variants.push_back(OpVariant::kAttentionSinks);
   if (shape.cap > 0) model.variants.push_back(OpVariant::kSoftCap);
+  if (shape.chunk > 0) model.variants.push_back(OpVariant::kChunkedAttention);
   if (!model.variants.empty() && !ops.CheckModel(model).ok()) {
     GTEST_SKIP() << "this backend has no such attention";
   }
@@ -133,13 +137,22 @@ double RotatedAt(const std::vector<double>& x,
   return first ? a * c - b * s : a * s + b * c;
 }
 
-void CheckRope(Ops& ops,
-               const Tolerance& tolerance,
-               const HeadShape& heads,
-               RopePairing pairing,
-               int32_t rotary,
-               bool norm,
-               int32_t context) {
+struct Rope {
+  HeadShape heads;
+  RopePairing pairing = RopePairing::kHalves;
+  int32_t rotary = 0;
+  bool norm = false;
+  int32_t context = 0;
+  QueryScaling scaling = {};
+};
+
+void CheckRope(Ops& ops, const Tolerance& tolerance, const Rope& rope) {
+  const auto& [heads, pairing, rotary, norm, context, scaling] = rope;
+  const ModelShape model = {
+      .heads = heads, .hidden = 64, .vocabulary = 64, .variants = {OpVariant::kQueryScaling}};
+  if (scaling.slope != 0 && !ops.CheckModel(model).ok()) {
+    GTEST_SKIP() << "this backend does not scale queries";
+  }
   History history(ops, heads, DType::kF32, 16, {{context, 5}});
   const StepPlan plan = history.LastStep();
   const int32_t width = (heads.q_heads + 2 * heads.kv_heads) * heads.head_dim;
@@ -155,12 +168,13 @@ void CheckRope(Ops& ops,
   auto q_vector = ops.LoadVector(q_norm);
   auto k_vector = ops.LoadVector(k_norm);
   RopeArgs args;
-  args.inverse_frequencies = frequency_vector->get();
+  args.inverse_frequencies = rotary > 0 ? frequency_vector->get() : nullptr;
   args.magnitude = 1.25f;
   args.pairing = pairing;
   args.q_norm = norm ? q_vector->get() : nullptr;
   args.k_norm = norm ? k_vector->get() : nullptr;
   args.norm_epsilon = 1e-6f;
+  args.query_scaling = scaling;
   const DeviceTensor in(ops, plan.rows(), width, qkv);
   ASSERT_TRUE(ops.BeginStep(plan.input(), history.cache().view).ok());
   ops.RopeAndWriteKv(in.view(), heads, args, 0);
@@ -178,8 +192,11 @@ void CheckRope(Ops& ops,
         const auto& weight = head < heads.q_heads ? q_norm : k_norm;
         for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * weight[i];
       }
+      const double steps = std::floor((context + row + 1.0) / scaling.step);
+      const bool scaled = head < heads.q_heads;
+      const double factor = scaled ? 1 + double{scaling.slope} * std::log(1 + steps) : 1;
       for (size_t i = 0; i < x.size(); ++i) {
-        const double want = RotatedAt(x, frequencies, args, context + row, i);
+        const double want = factor * RotatedAt(x, frequencies, args, context + row, i);
         ASSERT_NEAR(
             got[base + i], want, tolerance.elementwise * 10 + tolerance.stored * std::fabs(want))
             << "row " << row << ", head " << head << ", dimension " << i;
@@ -252,6 +269,12 @@ std::vector<Case> AttentionCases() {
   }
   add("block32", {{3, 3, 64}, DType::kF32, 32, 0, {{0, 33}, {70, 1}}});
   add("group_of_9", {{9, 1, 64}, DType::kBF16, 16, 0, {{15, 2}, {16, 1}, {31, 9}}});
+  // Chunks that begin inside a block, inside the rows that are computed together, and before them.
+  Shape chunked{{4, 2, 16}, DType::kF32, 16, 0, {{0, 60}, {37, 1}, {35, 12}, {20, 1}, {19, 3}}};
+  for (const int32_t chunk : {1, 20, 32}) {
+    chunked.chunk = chunk;
+    add(fmt::format("chunks_of_{}", chunk), chunked);
+  }
   add("window", {{4, 2, 32}, DType::kF32, 16, 7, {{0, 40}, {33, 1}, {100, 12}}});
   add("window_of_1", {{2, 1, 16}, DType::kF16, 16, 1, {{0, 5}, {30, 3}}});
   add("window_of_48", {{3, 1, 64}, DType::kF32, 16, 48, {{0, 130}, {200, 1}}});
@@ -282,22 +305,15 @@ std::vector<Case> AttentionCases() {
                      const Shape shape{{4, 2, 64}, DType::kBF16, 16, 33, {{20, 20}, {150, 4}}};
                      CheckDecode(ops, tolerance, shape);
                    }});
-  struct Rope {
-    HeadShape heads;
-    RopePairing pairing;
-    int32_t rotary;
-    bool norm;
-    int32_t context;
-  };
   int index = 0;
   for (const Rope& r : {Rope{{3, 1, 64}, RopePairing::kHalves, 64, false, 0},
                         Rope{{3, 1, 64}, RopePairing::kAdjacent, 64, false, 1000},
                         Rope{{2, 2, 80}, RopePairing::kHalves, 32, true, 3},
                         Rope{{4, 2, 128}, RopePairing::kHalves, 128, true, 100},
-                        Rope{{1, 1, 8}, RopePairing::kAdjacent, 4, false, 9}}) {
-    cases.push_back({fmt::format("Rope_{}", index++), [=](Ops& ops, const Tolerance& tolerance) {
-                       CheckRope(ops, tolerance, r.heads, r.pairing, r.rotary, r.norm, r.context);
-                     }});
+                        Rope{{1, 1, 8}, RopePairing::kAdjacent, 4, false, 9},
+                        Rope{{3, 1, 16}, RopePairing::kAdjacent, 0, false, 29, {0.5f, 8}}}) {
+    cases.push_back({fmt::format("Rope_{}", index++),
+                     [=](Ops& ops, const Tolerance& tolerance) { CheckRope(ops, tolerance, r); }});
   }
   cases.push_back(
       {"Step_refuses_bad_input", [](Ops& ops, const Tolerance&) { CheckBadSteps(ops); }});

@@ -112,7 +112,13 @@ Floats Attend(Ops& ops,
     RopeArgs rope;
     rope.kv_scales = history.kv_scales();
     ops.RopeAndWriteKv(in.view(), heads, rope, 1);
-    ops.Attention(in.view(), {heads, 1, 0.2f, window, history.kv_scales()}, out.view());
+    ops.Attention(in.view(),
+                  {.heads = heads,
+                   .layer = 1,
+                   .scale = 0.2f,
+                   .window = window,
+                   .kv_scales = history.kv_scales()},
+                  out.view());
     EXPECT_TRUE(ops.EndStep().ok());
     const Floats part = Slice(out.Read(), q_size, 0, run.second);
     result.insert(result.end(), part.begin(), part.end());

@@ -18,6 +18,7 @@ std::vector<Case> ResultCases() {
                            FamilyCases(),
                            RoutingCases(),
                            LatentCases(),
+                           SparseCases(),
                            DeltaNetCases(),
                            AttentionCases(),
                            SamplingCases(),

@@ -54,6 +54,7 @@ std::vector<Case> FamilyCases();
 std::vector<Case> RoutingCases();
 // For backends that have LatentOps; skipped on others.
 std::vector<Case> LatentCases();
+std::vector<Case> SparseCases();
 // For backends that have DeltaNetOps; skipped on others.
 std::vector<Case> DeltaNetCases();
 std::vector<Case> AttentionCases();

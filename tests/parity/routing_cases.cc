@@ -3,6 +3,7 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -34,6 +35,9 @@ std::vector<OpVariant> VariantsOf(const Routing& routing) {
   std::vector<OpVariant> variants;
   if (routing.added) variants.push_back(OpVariant::kExpertBias);
   if (routing.gate.limit > 0) variants.push_back(OpVariant::kClampedGate);
+  if (routing.args.weighted_inputs || routing.args.score == RouterScore::kSigmoidOfLogits) {
+    variants.push_back(OpVariant::kWeightedInputs);
+  }
   if (variants.empty()) variants.push_back(OpVariant::kRouting);
   return variants;
 }
@@ -49,7 +53,7 @@ double Gated(double gate, double up, const ExpertGate& form) {
 std::vector<double> WeightsOf(std::vector<double> scores,
                               const std::vector<float>& bias,
                               const Routing& routing) {
-  const bool sigmoid = routing.args.score == RouterScore::kSigmoid;
+  const bool sigmoid = routing.args.score != RouterScore::kSoftmax;
   double all = 0;
   for (double& score : scores)
     all += score = sigmoid ? 1 / (1 + std::exp(-score)) : std::exp(score);
@@ -180,11 +184,15 @@ void CheckRouting(Ops& ops, const Tolerance& tolerance, Routing routing) {
   const auto got = out.Read();
   for (int64_t r = 0; r < kRows; ++r) {
     const std::vector<double> row(given.begin() + r * kHidden, given.begin() + (r + 1) * kHidden);
-    const auto weights = WeightsOf(Multiply(router, row, biases.router), bias, routing);
+    auto weights = WeightsOf(Multiply(router, row, biases.router), bias, routing);
     std::vector<double> want(row.size());
     for (size_t e = 0; e < kExperts; ++e) {
-      std::vector<double> hidden = Multiply(gates[e], row, biases.Gate(e));
-      const std::vector<double> up = Multiply(ups[e], row, biases.Up(e));
+      std::vector<double> input = row;
+      const double weight =
+          std::exchange(weights[e], routing.args.weighted_inputs ? 1 : weights[e]);
+      for (double& value : input) value *= routing.args.weighted_inputs ? weight : 1;
+      std::vector<double> hidden = Multiply(gates[e], input, biases.Gate(e));
+      const std::vector<double> up = Multiply(ups[e], input, biases.Up(e));
       for (size_t k = 0; k < hidden.size(); ++k) {
         hidden[k] = Gated(hidden[k], up[k], routing.gate);
       }
@@ -213,6 +221,9 @@ std::vector<Case> RoutingCases() {
       {"SoftmaxScale", {.args = {.scale = 16}, .normalize = false}},
       {"SoftmaxBias", {.biased = true}},
       {"SoftmaxLeastSum", {.args = {.least_sum = 0.6f}, .biased = true}},
+      {"WeightedInputs",
+       {.args = {.score = kSigmoidOfLogits, .weighted_inputs = true}, .normalize = false}},
+      {"SigmoidOfLogits", {.args = {.score = kSigmoidOfLogits}}},
       {"Groups", {.args = {.score = kSigmoid, .groups = 4, .groups_per_token = 2}, .biased = true}},
       {"GroupsByBest",
        {.args = {.scale = 3, .groups = 4, .groups_per_token = 2, .group_score = GroupScore::kBest},

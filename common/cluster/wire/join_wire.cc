@@ -34,7 +34,8 @@ wire::ToRouter JoinToProto(const WorkerInfo& info) {
   join.set_kv_layout(info.kv_layout);
   join.set_kv_address(info.kv_address);
   join.set_block_tokens(info.block_tokens);
-  join.set_sliding_window(info.sliding_window);
+  join.set_sliding_window(info.window.tokens);
+  join.set_window_is_chunk(info.window.chunked);
   join.set_blocks(info.blocks);
   join.set_max_sequences(info.max_sequences);
   join.set_context_length(info.context_length);
@@ -107,7 +108,8 @@ StatusOr<WorkerInfo> WorkerInfoFromProto(const wire::ToRouter& message) {
   out.program_version = in.program_version();
   out.deterministic = in.deterministic();
   out.block_tokens = in.block_tokens();
-  out.sliding_window = std::max(0, in.sliding_window());
+  out.window = std::max(0, in.sliding_window());
+  out.window.chunked = in.window_is_chunk();
   out.blocks = in.blocks();
   out.max_sequences = std::max(1, in.max_sequences());
   out.context_length = in.context_length();

@@ -10,7 +10,11 @@ namespace {
 bool Has(OpVariant variant) {
   switch (variant) {
     case OpVariant::kLatentAttention:
+    case OpVariant::kSparseAttention:
     case OpVariant::kDeltaNet:
+    case OpVariant::kWeightedInputs:
+    case OpVariant::kChunkedAttention:
+    case OpVariant::kQueryScaling:
       return false;
     case OpVariant::kScale:
     case OpVariant::kLayerNorm:

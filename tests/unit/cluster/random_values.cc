@@ -196,7 +196,8 @@ WorkerInfo RandomValues::Info() {
   out.program_version = Text();
   out.deterministic = random_() % 2 == 0;
   out.block_tokens = Count();
-  out.sliding_window = Count();
+  out.window = Count();
+  out.window.chunked = random_() % 2 == 0;
   out.blocks = Count();
   out.max_sequences = Count();
   out.max_step_tokens = Count();

@@ -21,8 +21,13 @@ std::unique_ptr<DecoderExecutor> Open(Decoder& decoder, const HarnessOptions& op
 TEST(DecoderDraftsTest, DraftsChangeNoBit) {
   CpuDevice device;
   const auto ops = MakeCpuOps(device, {.threads = 1}).value();
-  for (const std::string name :
-       {"llama_gqa", "mistral_window", "gemma3_text", "deepseek_v3", "qwen3_next"}) {
+  for (const std::string name : {"llama_gqa",
+                                 "mistral_window",
+                                 "gemma3_text",
+                                 "llama4_text",
+                                 "deepseek_v3",
+                                 "deepseek_v32",
+                                 "qwen3_next"}) {
     SCOPED_TRACE(name);
     auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/" + name);
     ASSERT_TRUE(model.ok()) << model.status();

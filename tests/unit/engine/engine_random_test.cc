@@ -87,6 +87,7 @@ KvRoom RoomOf(EngineHarness& harness, const HarnessOptions& options) {
 
 // One seed in three: no window. Windows are shorter and longer than a block and than a prompt. One
 // seed in four: layers of two or three windows, most of them with a layer that reads all tokens.
+// Three seeds in seven: chunks in place of sliding windows.
 // One in five: layers with states beside one that reads all tokens.
 FakeExecutor::Shape ShapeFor(uint64_t seed) {
   if (seed % 5 == 2) {
@@ -98,9 +99,10 @@ FakeExecutor::Shape ShapeFor(uint64_t seed) {
     hybrid.vocabulary = seed % 7 < 3 ? 3 : 1000;
     return hybrid;
   }
-  std::vector<int32_t> windows = {seed % 3 == 0 ? 0 : static_cast<int32_t>(2 + seed % 29)};
+  std::vector<KvWindow> windows = {seed % 3 == 0 ? 0 : static_cast<int32_t>(2 + seed % 29)};
   if (seed % 4 == 1) windows.push_back(static_cast<int32_t>(2 + seed % 11));
   if (seed % 8 == 1) windows.push_back(seed % 16 == 1 ? 0 : static_cast<int32_t>(2 + seed % 17));
+  for (KvWindow& window : windows) window.chunked = !window.reads_all() && seed % 7 > 3;
   return {.vocabulary = seed % 7 < 3 ? 3 : 1000,
           .max_logit_rows = 16,
           .windows = windows,
@@ -268,7 +270,7 @@ class RandomWorkload {
     EXPECT_EQ(stats.queued_tokens, 0);
     EXPECT_EQ(stats.blocks_free, stats.blocks_total);
     const bool slides = std::ranges::any_of(harness.model().traits().windows,
-                                            [](int32_t window) { return window > 0; });
+                                            [](KvWindow window) { return !window.reads_all(); });
     if (options.admission == AdmissionPolicy::kGuaranteedNoEvict && !slides) {
       EXPECT_EQ(stats.preemptions, 0);
     }

@@ -55,7 +55,7 @@ void HandoffDriver::CopyReady(const RequestKey& key, Session& session) {
   while (session.copied < from.announced.size() && Now()) {
     const size_t index = session.copied++;
     const auto block = static_cast<int32_t>(index / groups);
-    const int32_t window = layout.groups[index % groups].sliding_window;
+    const KvWindow window = layout.groups[index % groups].window();
     const int32_t owed = FirstBlockKept(session.tokens, window, layout.block_tokens);
     if (block < std::max(owed, to.reservation->cached_blocks)) continue;
     std::memcpy(target + to.reservation->blocks[index].value() * bytes,

@@ -12,7 +12,7 @@ namespace {
 constexpr int32_t kBlockTokens = 4;
 
 TEST(KvRoomTest, WithoutAWindowASequenceHoldsEachBlock) {
-  const KvRoom room(std::vector<int32_t>{0}, kBlockTokens, 20, 64);
+  const KvRoom room(std::vector<KvWindow>{0}, kBlockTokens, 20, 64);
   EXPECT_FALSE(room.slides());
   EXPECT_EQ(room.chunk_tokens(), 64);
   EXPECT_EQ(room.max_tokens(), 81);
@@ -23,7 +23,7 @@ TEST(KvRoomTest, WithoutAWindowASequenceHoldsEachBlock) {
 
 TEST(KvRoomTest, AWindowInAllLayersBoundsASequence) {
   // A window of 10 tokens takes 4 blocks; a chunk may take the other 16.
-  const KvRoom room(std::vector<int32_t>{10}, kBlockTokens, 20, 32);
+  const KvRoom room(std::vector<KvWindow>{10}, kBlockTokens, 20, 32);
   EXPECT_TRUE(room.slides());
   EXPECT_EQ(room.chunk_tokens(), 32);
   EXPECT_EQ(room.max_tokens(), std::numeric_limits<int64_t>::max());
@@ -35,11 +35,23 @@ TEST(KvRoomTest, AWindowInAllLayersBoundsASequence) {
   EXPECT_EQ(room.Received(42), 3) << "token 42 reads the tokens from 33 on";
   EXPECT_EQ(room.FirstRead(0, 9), 0);
   EXPECT_EQ(room.FirstRead(0, 21), 3);
-  EXPECT_FALSE(KvRoom(std::vector<int32_t>{10}, kBlockTokens, 6, 32).slides());
+  EXPECT_FALSE(KvRoom(std::vector<KvWindow>{10}, kBlockTokens, 6, 32).slides());
+}
+
+TEST(KvRoomTest, ASequenceHoldsAChunkAtATime) {
+  const KvRoom room(std::vector<KvWindow>{KvWindow::OfChunks(10)}, kBlockTokens, 20, 32);
+  EXPECT_TRUE(room.slides());
+  EXPECT_EQ(room.FirstRead(0, 19), 2) << "token 19 reads the tokens from 10 on";
+  EXPECT_EQ(room.FirstRead(0, 20), 5) << "token 20 begins a chunk";
+  EXPECT_FALSE(room.IsPassed(0, 19, 2));
+  EXPECT_TRUE(room.IsPassed(0, 19, 1) && room.IsPassed(0, 20, 4));
+  EXPECT_FALSE(room.IsPassed(0, 20, 5));
+  EXPECT_EQ(room.Received(19), 3) << "blocks 2 to 4";
+  EXPECT_EQ(room.Received(20), 1) << "the last block, though token 20 does not read it";
 }
 
 TEST(KvRoomTest, GroupsWithAWindowLeaveTheArenaToTheOthers) {
-  const KvRoom room(std::vector<int32_t>{0, 10, 10}, kBlockTokens, 200, 16);
+  const KvRoom room(std::vector<KvWindow>{0, 10, 10}, kBlockTokens, 200, 16);
   EXPECT_TRUE(room.slides());
   EXPECT_EQ(room.chunk_tokens(), 16);
   EXPECT_EQ(room.All(400), 300);
@@ -51,7 +63,7 @@ TEST(KvRoomTest, GroupsWithAWindowLeaveTheArenaToTheOthers) {
 
 // Workers with equal arenas end an answer at the same token, however large their steps are.
 TEST(KvRoomTest, TheLongestSequenceDoesNotDependOnTheSteps) {
-  const std::vector<int32_t> windows = {0, 10};
+  const std::vector<KvWindow> windows = {0, 10};
   const KvRoom small(windows, kBlockTokens, 100, 8);
   const KvRoom large(windows, kBlockTokens, 100, 4096);
   EXPECT_LT(small.chunk_tokens(), large.chunk_tokens());
@@ -73,7 +85,7 @@ TEST(KvRoomTest, ModelsWithSomeWindowsHoldSeveralTimesTheTokens) {
 }
 
 TEST(KvRoomTest, ASequenceHoldsAStateBesideItsTokens) {
-  const KvRoom room(std::vector<int32_t>{0}, kBlockTokens, 20, 64, /*state_blocks=*/5);
+  const KvRoom room(std::vector<KvWindow>{0}, kBlockTokens, 20, 64, /*state_blocks=*/5);
   EXPECT_FALSE(room.slides());
   EXPECT_EQ(room.All(9), 3 + 5);
   EXPECT_EQ(room.ByChunksThenDecodes(9, 5), 3 + 5);
@@ -85,7 +97,7 @@ TEST(KvRoomTest, ASequenceHoldsAStateBesideItsTokens) {
 // Every size of arena leaves room for windows and chunks, and for the longest sequence.
 TEST(KvRoomTest, TheLongestSequenceFits) {
   for (int32_t blocks = 1; blocks < 300; ++blocks) {
-    const KvRoom room(std::vector<int32_t>{0, 7, 20}, kBlockTokens, blocks, 64);
+    const KvRoom room(std::vector<KvWindow>{0, 7, 20}, kBlockTokens, blocks, 64);
     EXPECT_LE(room.ByChunks(room.max_tokens() - 1), blocks);
     EXPECT_GE(room.chunk_tokens(), 3);
     // Longer than without windows.

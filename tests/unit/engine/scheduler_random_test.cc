@@ -31,9 +31,13 @@ Scheduler::Options RandomOptions(Random& random) {
 }
 
 // Of one to three cache groups.
-std::vector<int32_t> RandomWindows(Random& random) {
-  std::vector<int32_t> windows(1 + random() % 3);
-  for (int32_t& window : windows) window = static_cast<int32_t>(random() % 2 * (1 + random() % 20));
+std::vector<KvWindow> RandomWindows(Random& random) {
+  std::vector<KvWindow> windows(1 + random() % 3);
+  for (KvWindow& window : windows) {
+    if (random() % 2 == 0) continue;
+    window = static_cast<int32_t>(1 + random() % 20);
+    window.chunked = random() % 3 == 0;
+  }
   return windows;
 }
 

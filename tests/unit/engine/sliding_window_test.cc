@@ -69,6 +69,23 @@ TEST_P(SlidingWindowTest, EachGroupOfLayersHoldsWhatItReads) {
   }
 }
 
+// Layers that attend within chunks hold the chunk of the next token.
+TEST_P(SlidingWindowTest, ASequenceHoldsOnlyTheBlocksOfItsChunk) {
+  for (const bool prefix_cache : {false, true}) {
+    HarnessOptions options = Options();
+    options.prefix_cache = prefix_cache;
+    FakeExecutor::Shape shape = Shape();
+    shape.windows = {KvWindow::OfChunks(kWindow)};
+    EngineHarness harness(options, shape);
+    const Request request = MakeRequest(1, 50, 7, 60);
+    harness.Submit(request);
+    EXPECT_LE(MaxBlocksWhileDecoding(harness), kWindowBlocks);
+    EXPECT_EQ(harness.log(request).Tokens(0), harness.model().Expected(request, 0));
+    EXPECT_EQ(harness.engine().Stats().blocks_free, 32);
+    EXPECT_EQ(harness.model().faults(), 0);
+  }
+}
+
 // Eight sequences of up to 64 tokens fit into 32 blocks, which hold 128 tokens.
 TEST_P(SlidingWindowTest, LongAnswersNeedNoPreemption) {
   EngineHarness harness(Options(), Shape());

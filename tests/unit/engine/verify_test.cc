@@ -38,7 +38,7 @@ TEST(LookupDrafterTest, ShortSequencesHaveNone) {
 constexpr int32_t kBlockTokens = 4;
 
 // A model of three tokens repeats itself by chance, so that some drafts are right.
-FakeExecutor::Shape Shape(std::vector<int32_t> windows = {0}) {
+FakeExecutor::Shape Shape(std::vector<KvWindow> windows = {0}) {
   return {.vocabulary = 3, .windows = std::move(windows)};
 }
 

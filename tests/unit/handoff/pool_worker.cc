@@ -34,7 +34,7 @@ PoolWorker::PoolWorker(size_t index,
       cache_(options.blocks,
              16,
              true,
-             options.state_blocks > 0 ? std::vector<int32_t>{0, kStateWindow}
+             options.state_blocks > 0 ? std::vector<KvWindow>{0, kStateWindow}
                                       : std::vector<int32_t>{0},
              options.state_blocks),
       scheduler_(SchedulerOptions(options), cache_),

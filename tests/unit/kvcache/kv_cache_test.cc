@@ -189,6 +189,7 @@ TEST_F(CopiedBlockTest, WhatACopyReadsIsNotFreeButMayBeWrittenByItsLastLease) {
 // most two before it.
 class CacheGroupsTest : public testing::Test {
  protected:
+  explicit CacheGroupsTest(KvWindow window = 6) : cache_(32, kBlockTokens, true, {0, window}) {}
   // Stores a prefix of `count` blocks, as a sequence does that then moves on by `count` blocks.
   void StorePrefix(int32_t count) {
     Lease table(cache_);
@@ -212,7 +213,12 @@ class CacheGroupsTest : public testing::Test {
   }
 
   const std::vector<TokenId> tokens_ = Tokens(24);
-  KvCache cache_{32, kBlockTokens, true, {0, 6}};
+  KvCache cache_;
+};
+
+class CacheChunksTest : public CacheGroupsTest {
+ protected:
+  CacheChunksTest() : CacheGroupsTest(KvWindow::OfChunks(12)) {}
 };
 
 TEST_F(CacheGroupsTest, AHitHasWhatTheNextTokensRead) {
@@ -247,6 +253,16 @@ TEST_F(CacheGroupsTest, APrefixEndsWhereEveryGroupCanResume) {
   EXPECT_EQ(Match(cache_, tokens_, 3).count, 1) << "tokens 8 and 12 read block 1";
   Evict(0, 2);
   EXPECT_EQ(Match(cache_, tokens_).count, 1);
+}
+
+// Chunks of 12 tokens, blocks of 4: after a whole chunk only its last block is needed.
+TEST_F(CacheChunksTest, AHitHasTheChunkOfTheNextToken) {
+  StorePrefix(6);
+  EXPECT_EQ(Match(cache_, tokens_, 5).parts[1].first, 3) << "token 20 reads the tokens from 12 on";
+  EXPECT_EQ(Match(cache_, tokens_, 6).parts[1].first, 5) << "token 24 begins a chunk";
+  Evict(1, 3);
+  EXPECT_EQ(Match(cache_, tokens_).count, 6) << "token 24 does not read block 3";
+  EXPECT_EQ(Match(cache_, tokens_, 5).count, 3) << "tokens 16 and 20 read block 3";
 }
 
 // A hand-off of 26 tokens brings the blocks that token 26 reads, from block 5 on in the window, but
@@ -311,8 +327,10 @@ TEST_F(CacheGroupsTest, EventsNameTheWindowsOfABlockApart) {
 
 // A block is named when all groups of its kind have it.
 TEST(PrefixEventTest, GroupsOfOneKindAreNamedTogether) {
-  for (const std::vector<int32_t>& windows :
-       {std::vector{0, 0, 6, 6}, std::vector{6, 8}, std::vector{0, 0}}) {
+  for (const std::vector<KvWindow>& windows :
+       {std::vector<KvWindow>{0, 0, 6, KvWindow::OfChunks(6)},
+        std::vector<KvWindow>{6, 8},
+        std::vector<KvWindow>{0, 0}}) {
     KvCache cache(16, kBlockTokens, true, windows);
     const auto hashes = BlockHashes(Tokens(4), kBlockTokens, {});
     std::vector<Hash128> named = {hashes[0]};

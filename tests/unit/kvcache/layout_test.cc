@@ -88,6 +88,51 @@ TEST(KvLayoutTest, ALatentIsOnePlaneForKeysAndValues) {
   EXPECT_EQ(view.Value(3, 1, 0), view.Key(3, 1, 0));
 }
 
+TEST(KvLayoutTest, IndexKeysLieBehindTheLatentsOfTheirLayer) {
+  DenseKv kv = {.layers = 3, .dtype = DType::kF16};
+  kv.latent_width = 40;
+  kv.index_width = 24;
+  const KvLayout layout = DenseLayout(kv);
+  EXPECT_TRUE(layout.Validate().ok()) << layout.Validate();
+  EXPECT_THAT(layout.ToString(),
+              HasSubstr("latent 1 × 40 f16 on every rank, index 1 × 24 f16 on every rank;"));
+  constexpr int64_t kLatentBytes = 1280;               // 16 tokens of 40 elements of 2 bytes
+  constexpr int64_t kLayerBytes = kLatentBytes + 768;  // and of 24
+  const KvShard rank = {.first_layer = 1, .layer_count = 2};
+  EXPECT_EQ(ShardBlockBytes(layout, rank), 2u * kLayerBytes);
+  const KvView view = MakeView(layout, rank, PlacesOf(layout, rank), nullptr, 5);
+  EXPECT_TRUE(view.one_plane());
+  EXPECT_EQ(view.index_dim, 24);
+  EXPECT_EQ(view.Key(3, 1, 0) - view.base, 7 * kLayerBytes);
+  EXPECT_EQ(view.IndexKey(3, 1) - view.Key(3, 1, 0), kLatentBytes);
+}
+
+TEST(KvWindowTest, AChunkBeginsAtAMultipleOfItsSize) {
+  constexpr KvWindow kChunk = KvWindow::OfChunks(20);
+  for (int64_t next = 0; next < 100; ++next) {
+    EXPECT_EQ(kChunk.FirstRead(next), next / 20 * 20) << next;
+    EXPECT_EQ(KvWindow(20).FirstRead(next), std::max<int64_t>(0, next - 19)) << next;
+    EXPECT_EQ(KvWindow().FirstRead(next), 0) << next;
+  }
+  // Blocks of 8 tokens: token 39 reads from token 20 on, token 40 itself alone.
+  EXPECT_EQ(FirstBlockRead(39, kChunk, 8), 2);
+  EXPECT_EQ(FirstBlockRead(40, kChunk, 8), 5);
+  EXPECT_EQ(FirstBlockKept(39, kChunk, 8), 2);
+  EXPECT_EQ(FirstBlockKept(40, kChunk, 8), 4) << "a sequence keeps its last block";
+}
+
+TEST(KvLayoutTest, ChunksAreAGroupBesideWindowsOfTheSameSize) {
+  const KvLayout layout = DenseLayout(
+      {.layers = 3, .kv_heads = 2, .head_dim = 8, .windows = {KvWindow::OfChunks(32), 0, 32}});
+  ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
+  ASSERT_EQ(layout.groups.size(), 3u);
+  EXPECT_EQ(layout.windows(), (std::vector<KvWindow>{0, 32, KvWindow::OfChunks(32)}));
+  EXPECT_EQ(layout.groups[2].attention_chunk, 32);
+  EXPECT_EQ(layout.groups[2].sliding_window, 0);
+  EXPECT_EQ(layout.window_beside_all(), KvWindow::OfChunks(32));
+  EXPECT_THAT(layout.ToString(), HasSubstr("f32, chunks of 32; 16 tokens a block"));
+}
+
 TEST(KvLayoutTest, ScalesLieBesideTheirNumbers) {
   const KvLayout fp8 = ScaledFp8Layout(4, 2, 64);
   EXPECT_TRUE(fp8.Validate().ok()) << fp8.Validate();
@@ -108,8 +153,8 @@ TEST(KvLayoutTest, ABlockServesAnyCacheGroup) {
 }
 
 // By layer: `window`, but in every layer number `period` 0.
-std::vector<int32_t> Windows(int32_t layers, int32_t window, int32_t period) {
-  std::vector<int32_t> windows(layers, window);
+std::vector<KvWindow> Windows(int32_t layers, int32_t window, int32_t period) {
+  std::vector<KvWindow> windows(layers, window);
   for (int32_t layer = period - 1; layer < layers; layer += period) windows[layer] = 0;
   return windows;
 }
@@ -186,7 +231,7 @@ TEST(KvLayoutTest, AStateTakesSeveralBlocks) {
   ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
   EXPECT_TRUE(layout.has_state());
   EXPECT_EQ(layout.block_groups(), 1);
-  EXPECT_EQ(layout.windows(), (std::vector<int32_t>{0, kStateWindow}));
+  EXPECT_EQ(layout.windows(), (std::vector<KvWindow>{0, kStateWindow}));
   EXPECT_THAT(layout.ToString(),
               HasSubstr("layers 0-2 of states of state 2 × 64 f32, conv 2 × 32 f32;"));
   const KvShard whole = WholeModel(layout);
@@ -254,7 +299,10 @@ TEST(KvLayoutTest, StatesAreTheLastGroupAndBesideNoWindow) {
   EXPECT_THAT(Message(layout.Validate()), HasSubstr("only the last one may"));
   DenseKv kv = Hybrid();
   kv.windows = {0, 0, 0, 64};
-  EXPECT_THAT(Message(DenseLayout(kv).Validate()), HasSubstr("sliding window of 64 tokens"));
+  EXPECT_THAT(Message(DenseLayout(kv).Validate()),
+              HasSubstr("sliding window or chunks of 64 tokens"));
+  kv.windows = {0, 0, 0, KvWindow::OfChunks(64)};
+  EXPECT_THAT(Message(DenseLayout(kv).Validate()), HasSubstr("sliding window or chunks of 64"));
 }
 
 TEST(KvLayoutTest, ErrorsNameTheField) {
@@ -275,6 +323,11 @@ TEST(KvLayoutTest, ErrorsNameTheField) {
               HasSubstr("do not ascend"));
   EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].sliding_window = -1; }),
               HasSubstr("sliding_window is -1"));
+  EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].attention_chunk = -1; }),
+              HasSubstr("attention_chunk is -1"));
+  EXPECT_THAT(
+      Problem([](KvLayout& l) { l.groups[0].sliding_window = l.groups[0].attention_chunk = 16; }),
+      HasSubstr("has a sliding window of 16 tokens and chunks of 16"));
   EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].planes.clear(); }),
               HasSubstr("the number of planes is 0"));
   EXPECT_THAT(Problem([](KvLayout& l) { l.groups[0].planes[1].name.clear(); }),

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-const std::vector<int32_t> kOneGroup = {0};
+const std::vector<KvWindow> kOneGroup = {0};
 
 const Hash128 kA = {1, 10};
 const Hash128 kB = {2, 20};

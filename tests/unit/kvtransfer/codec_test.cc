@@ -120,6 +120,20 @@ TEST(CodecTest, AHelloTellsWhichLayersHaveStates) {
       << dim.status();
 }
 
+TEST(CodecTest, AHelloTellsWindowsFromChunks) {
+  Hello hello = SomeHello();
+  hello.layout.groups[0].attention_chunk = 64;
+  const Envelope envelope{SessionId(1), Epoch(2), hello};
+  const auto decoded = DecodeEnvelope(EncodeEnvelope(envelope));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, envelope);
+  EXPECT_EQ(std::get<Hello>(decoded->message).layout.groups[0].window(), KvWindow::OfChunks(64));
+  hello.layout.groups[0].sliding_window = 64;
+  const auto both = DecodeEnvelope(EncodeEnvelope({SessionId(1), Epoch(2), hello}));
+  EXPECT_NE(Message(both.status()).find("it may have one of them"), std::string::npos)
+      << both.status();
+}
+
 TEST(CodecTest, HelloOfAnotherVersionIsReadAndRefused) {
   Hello theirs = SomeHello();
   theirs.version = kKvProtocolVersion + 1;

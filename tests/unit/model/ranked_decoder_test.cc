@@ -185,6 +185,7 @@ TEST(RankedDecoder, SumsOfPartialProductsAreCloseToOneRank) {
                              "dots1",
                              "qwen2_moe",
                              "gpt_oss",
+                             "llama4_text",
                              "gemma2",
                              "cohere",
                              "gpt_neox",

@@ -39,9 +39,11 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
   }
   Ops& ops = *runner->device_.ops;
   BATON_ASSIGN_OR_RETURN(runner->decoder_, Decoder::Load(spec, weights, ops, options.limits));
-  std::vector<int32_t> windows;
+  std::vector<KvWindow> windows;
   const bool groups = options.cache_groups && ops.kv_needs().cache_groups;
-  for (const LayerSpec& layer : spec.layers) windows.push_back(groups ? layer.window : 0);
+  for (const LayerSpec& layer : spec.layers) {
+    windows.push_back(groups ? layer.tokens_read() : KvWindow());
+  }
   const KvLayout layout = DenseLayout({.layers = spec.layer_count(),
                                        .kv_heads = spec.kv_heads,
                                        .head_dim = spec.head_dim,
@@ -49,6 +51,7 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
                                        .k_dim_major = ops.kv_needs().k_dim_major,
                                        .windows = windows,
                                        .latent_width = spec.latent.width(),
+                                       .index_width = spec.latent.index.dim,
                                        .state = StateLayersOf(spec)});
   runner->layout_ = layout;
   runner->places_ = PlacesOf(layout, runner->decoder_->plan().kv_shard);

@@ -116,12 +116,12 @@ TEST(PlacementWindowTest, APrefixWithoutItsWindowsIsNotCached) {
   const CoreOptions options;
   std::optional<ClusterIdentity> cluster = ClusterIdentity{};
   cluster->block_tokens = 16;
-  cluster->sliding_window = 32;
+  cluster->window = 32;
   WorkerBook book;
   PrefixIndex index(1024);
   Placement placement(options, cluster, book, index);
   WorkerInfo info = Info();
-  info.sliding_window = 32;
+  info.window = 32;
   const WorkerSlot slot = *book.Add(info, kStart);
   index.AddWorker(slot);
   const RequestSpec spec = Spec(1);

@@ -201,7 +201,7 @@ TEST(PrefixIndexRandomTest, EqualsAPlainSet) {
 
 // The longest prefix of at most `depth` blocks after which all blocks that the next token reads
 // have their windows.
-int32_t Resumable(const std::vector<bool>& has_window, int32_t depth, int32_t window) {
+int32_t Resumable(const std::vector<bool>& has_window, int32_t depth, KvWindow window) {
   for (int32_t count = depth; count > 0; --count) {
     const int32_t first = FirstBlockKept(int64_t{count} * 4, window, 4);
     const auto begin = has_window.begin();
@@ -216,7 +216,8 @@ TEST_F(PrefixIndexTest, APrefixEndsWhereTheWindowsAreCached) {
   for (uint64_t round = 1; round <= 300; ++round) {
     PrefixIndex index(100'000);
     const auto chain = Chain(round, 40);
-    const auto window = static_cast<int32_t>(1 + random() % 30);
+    KvWindow window = static_cast<int32_t>(1 + random() % 30);
+    window.chunked = round % 3 == 0;
     std::vector<int32_t> expected(2);
     for (const WorkerSlot slot : {kA, kB}) {
       const auto depth = static_cast<int>(random() % 41);
