@@ -127,7 +127,8 @@ struct DenseKv {
 };
 
 // Cache groups with the planes "k" and "v", or with the replicated plane "latent", each of layers
-// with one window, then one of the layers with a state. Layers of one window
+// with one window, then one of the layers with a state. Where all layers have a state, the first
+// group has no layers: its blocks hold nothing, and stand for tokens. Layers of one window
 // are in several cache groups where a block that holds all of them would be larger than another
 // window's. Layer groups are those of ChooseLayerGroups.
 KvLayout DenseLayout(const DenseKv& kv);

@@ -26,7 +26,10 @@ bool IsNorm(WeightKind kind) {
     case WeightKind::kKeyNorm:
     case WeightKind::kQueryDownNorm:
     case WeightKind::kLatentNorm:
-    case WeightKind::kDeltaNetNorm:
+    case WeightKind::kRecurrentNorm:
+    case WeightKind::kRecurrentTimeNorm:
+    case WeightKind::kRecurrentKeyNorm:
+    case WeightKind::kRecurrentQueryNorm:
       return true;
     default:
       return false;

@@ -25,6 +25,10 @@ enum class NamingScheme : uint8_t {
   kGemma,
   kGptOss,
   kQwen3Next,
+  kBackbone,  // Mamba 2 and Nemotron-H
+  kFalconH1,
+  kJamba,
+  kKimiLinear,
   kErnie,
   kGguf,
   kGgufGateUp,

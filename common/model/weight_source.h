@@ -48,14 +48,27 @@ enum class WeightKind : uint8_t {
   kLatentKeys,    // [latent][head dimension without rope]
   kLatentValues,  // [head dimension of values][latent]
   kQueryGate,     // [heads · head_dim][hidden]: ModelSpec::attention_gate
-  // Gated delta nets, in the order of key heads (DeltaNetOps):
-  kDeltaNetInput,        // [key heads · DeltaNetShape::input_columns()][hidden]
-  kDeltaNetGates,        // [2 · value heads][hidden]
-  kDeltaNetConvolution,  // [q | k | v of all heads][kernel]
-  kDeltaNetDecay,        // [value heads]
-  kDeltaNetTimeBias,     // [value heads]
-  kDeltaNetNorm,         // [value dimension]
-  kDeltaNetOutput,       // [hidden][value heads · value dimension]
+  // Recurrent layers (RecurrentOps), whose RecurrentShape gives the sizes:
+  kRecurrentInput,  // [input_columns()][hidden]; Mamba 2: and the gates; Mamba: [v | z]
+  kRecurrentGates,  // [gate_columns()][hidden], of gated delta nets
+  // [channels of all heads][kernel]; Kimi delta attention: of q, with those of k and v apart
+  kRecurrentConvolution,
+  kRecurrentConvolutionBias,
+  kRecurrentKeyConvolution,
+  kRecurrentValueConvolution,
+  kRecurrentBeta,      // Kimi delta attention: [heads][hidden]
+  kRecurrentTimeDown,  // the same: [latent_rank][hidden]; Mamba: [times | k | q][v]
+  kRecurrentTimeUp,    // [gate_columns()][latent_rank]
+  kRecurrentTimeNorm,  // Mamba: [latent_rank]
+  kRecurrentKeyNorm,   // and [key_dim]
+  kRecurrentQueryNorm,
+  kRecurrentGateDown,  // Kimi delta attention: [latent_rank][hidden]
+  kRecurrentGateUp,    // [value heads · value dimension][latent_rank]
+  kRecurrentDecay,     // RecurrentArgs::decay; Mamba: [v][key_dim]
+  kRecurrentTimeBias,  // RecurrentArgs::time_bias
+  kRecurrentSkip,      // RecurrentArgs::skip
+  kRecurrentNorm,      // RecurrentArgs::norm
+  kRecurrentOutput,    // [hidden][value heads · value dimension]
   kFeedForwardNorm,
   kFeedForwardNormBias,
   kAttentionPostNorm,

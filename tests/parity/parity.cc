@@ -18,7 +18,7 @@ std::vector<Case> ResultCases() {
                            FamilyCases(),
                            RoutingCases(),
                            LatentCases(),
-                           DeltaNetCases(),
+                           RecurrentCases(),
                            AttentionCases(),
                            SamplingCases(),
                            WideSamplingCases()}) {

@@ -54,8 +54,8 @@ std::vector<Case> FamilyCases();
 std::vector<Case> RoutingCases();
 // For backends that have LatentOps; skipped on others.
 std::vector<Case> LatentCases();
-// For backends that have DeltaNetOps; skipped on others.
-std::vector<Case> DeltaNetCases();
+// For backends that have RecurrentOps; skipped on others.
+std::vector<Case> RecurrentCases();
 std::vector<Case> AttentionCases();
 std::vector<Case> SamplingCases();
 std::vector<Case> WideSamplingCases();

@@ -21,8 +21,16 @@ std::unique_ptr<DecoderExecutor> Open(Decoder& decoder, const HarnessOptions& op
 TEST(DecoderDraftsTest, DraftsChangeNoBit) {
   CpuDevice device;
   const auto ops = MakeCpuOps(device, {.threads = 1}).value();
-  for (const std::string name :
-       {"llama_gqa", "mistral_window", "gemma3_text", "deepseek_v3", "qwen3_next"}) {
+  for (const std::string name : {"llama_gqa",
+                                 "mistral_window",
+                                 "gemma3_text",
+                                 "deepseek_v3",
+                                 "qwen3_next",
+                                 "nemotron_h",
+                                 "falcon_h1",
+                                 "mamba2",
+                                 "jamba",
+                                 "kimi_linear"}) {
     SCOPED_TRACE(name);
     auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/" + name);
     ASSERT_TRUE(model.ok()) << model.status();

@@ -15,6 +15,8 @@ inline constexpr const char* kTinyFamilies[] = {
     "phi3",        "smollm3",           "minimax_m2",
     "cohere",      "hunyuan_v1_dense",  "stablelm",
     "phi",         "gpt_neox",          "qwen3_next",
+    "nemotron_h",  "falcon_h1",         "mamba2",
+    "jamba",       "kimi_linear",
 };
 
 }  // namespace baton
