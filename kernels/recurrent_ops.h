@@ -28,7 +28,7 @@ struct RecurrentShape {
   int32_t key_dim = 0;
   int32_t value_dim = 0;
   int32_t kernel = 0;  // inputs that an output of the convolution depends on
-  // kStateSpace: so many key heads, one behind the other, have the same q and k, which the inputs
+  // kStateSpace: the number of neighbouring key heads that have the same q and k, which the inputs
   // hold once.
   int32_t key_copies = 1;
 
@@ -97,8 +97,8 @@ struct RecurrentArgs {
   // a range.
   float gate_scale = 1;
   float time_scale = 1;
-  float least_time = 0;
-  float most_time = std::numeric_limits<float>::infinity();
+  float min_time = 0;
+  float max_time = std::numeric_limits<float>::infinity();
   // kSelectiveScan: the column of v at which the value heads of this rank begin.
   int64_t first_value = 0;
   int32_t layer = 0;  // of KvView::places

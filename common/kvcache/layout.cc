@@ -21,8 +21,8 @@ constexpr int32_t kMaxSlidingWindow = 1 << 28;
 // that no element and no vector of a kernel is in two of them.
 constexpr size_t kStateAlignment = 16;
 
-// The blocks of a layout without KV are this large, and a state takes at most so many of them:
-// small blocks, because each block of tokens takes one, but lists that are not too long.
+// The bytes of a block of a layout without KV, and the most blocks that a state takes there: small
+// blocks, because each block of tokens takes one, but lists that are not too long.
 constexpr size_t kStateBlockBytes = size_t{16} << 10;
 constexpr size_t kMaxStateParts = 4096;
 

@@ -70,9 +70,9 @@ struct RecurrentSpec {
   RecurrentShape shape = {};  // without key heads: no layer is recurrent
   bool convolution_bias = false;
   bool norm = true;  // of the output, before its projection
-  // RecurrentArgs::least_time and most_time.
-  float least_time = 0;
-  float most_time = std::numeric_limits<float>::infinity();
+  // RecurrentArgs::min_time and max_time.
+  float min_time = 0;
+  float max_time = std::numeric_limits<float>::infinity();
   // What is computed of the input through a latent: with kSelectiveScan the times, with
   // kChannelDelta the times and the gate of the output.
   int32_t latent_rank = 0;

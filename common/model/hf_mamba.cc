@@ -113,8 +113,8 @@ Status ReadStateSpace(JsonFields& fields, ModelSpec& spec) {
       return InvalidArgument(
           "{}: time_step_limit has {} numbers; it must have 2", fields.file(), limits.size());
     }
-    recurrent.least_time = static_cast<float>(limits[0]);
-    recurrent.most_time = static_cast<float>(limits[1]);
+    recurrent.min_time = static_cast<float>(limits[0]);
+    recurrent.max_time = static_cast<float>(limits[1]);
   }
   BATON_RETURN_IF_ERROR(fields.status());
   if (recurrent.norm || spec.kv_heads % shape.key_heads != 0) return OkStatus();

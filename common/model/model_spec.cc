@@ -149,11 +149,11 @@ void CheckRecurrent(const ModelSpec& spec, SpecChecker& check) {
                 "layers have sliding windows; beside {} there must be none",
                 Name(shape.rule));
   check.Range("latent" + of, recurrent.latent_rank, 0, ModelSpec::kMaxHidden);
-  check.Require(recurrent.least_time >= 0 && recurrent.least_time <= recurrent.most_time,
+  check.Require(recurrent.min_time >= 0 && recurrent.min_time <= recurrent.max_time,
                 "time step{} is at least {} and at most {}; the limits must ascend from 0",
                 of,
-                recurrent.least_time,
-                recurrent.most_time);
+                recurrent.min_time,
+                recurrent.max_time);
   for (const float scale : {recurrent.input_scale,
                             recurrent.gate_scale,
                             recurrent.value_scale,
@@ -306,9 +306,9 @@ void AddRecurrent(const AddIf& add_if, const RecurrentSpec& recurrent) {
          fmt::format("{}, {} key heads alike", Name(shape.rule), shape.key_copies));
   add_if(recurrent.convolution_bias, "recurrent.convolution_bias", true);
   add_if(!recurrent.norm, "recurrent.norm", false);
-  add_if(recurrent.least_time > 0 || std::isfinite(recurrent.most_time),
+  add_if(recurrent.min_time > 0 || std::isfinite(recurrent.max_time),
          "recurrent.time",
-         fmt::format("{} to {}", recurrent.least_time, recurrent.most_time));
+         fmt::format("{} to {}", recurrent.min_time, recurrent.max_time));
   add_if(recurrent.latent_rank > 0, "recurrent.latent_rank", recurrent.latent_rank);
   const float scales[] = {recurrent.input_scale,
                           recurrent.gate_scale,

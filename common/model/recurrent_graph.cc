@@ -54,8 +54,8 @@ RecurrentArgs RecurrentGraph::ArgsOf(const RecurrentWeights& weights, int32_t la
           .norm_epsilon = norm_epsilon_,
           .gate_scale = spec_.gate_scale,
           .time_scale = spec_.time_scale,
-          .least_time = spec_.least_time,
-          .most_time = spec_.most_time,
+          .min_time = spec_.min_time,
+          .max_time = spec_.max_time,
           .first_value = first_value_,
           .layer = layer};
 }

@@ -173,7 +173,7 @@ void CpuRecurrentOps::MakeFactors(const Task& task, const float* x, const float*
     const size_t head = first_head + i;
     const float a = delta ? of_head[group + i] : of_head[i] * args.time_scale;
     float time = SoftPlus(a + HostData(args.time_bias)[head]);
-    if (!delta) time = std::clamp(time, args.least_time, args.most_time);
+    if (!delta) time = std::clamp(time, args.min_time, args.max_time);
     task.decays[i] = Exp(-Exp(HostData(args.decay)[head]) * time);
     task.betas[i] = delta ? 1.0f / (1.0f + Exp(-of_head[i])) : time;
   }

@@ -20,8 +20,8 @@ constexpr float kEpsilon = 1e-5f;
 constexpr int32_t kLayer = 2;
 constexpr float kGateScale = 0.7f;
 constexpr float kTimeScale = 1.3f;
-constexpr float kLeastTime = 0.2f;
-constexpr float kMostTime = 2.5f;
+constexpr float kMinTime = 0.2f;
+constexpr float kMaxTime = 2.5f;
 
 double Silu(double x) {
   return x / (1 + std::exp(-x));
@@ -186,8 +186,8 @@ void RecurrentRun::Run(
                               .norm_epsilon = kEpsilon,
                               .gate_scale = adds ? kGateScale : 1,
                               .time_scale = adds ? kTimeScale : 1,
-                              .least_time = adds ? kLeastTime : 0,
-                              .most_time = adds ? kMostTime : 100,
+                              .min_time = adds ? kMinTime : 0,
+                              .max_time = adds ? kMaxTime : 100,
                               .layer = kLayer};
   if (!scans()) {
     ops_.recurrent_ops()->RunRecurrent(x, gates, args, out);
@@ -301,7 +301,7 @@ double RecurrentRun::TimeOf(const float* gates, int32_t head, size_t i, size_t j
     case RecurrentRule::kChannelDelta:
       return at(number * static_cast<size_t>(shape_.key_dim) + i, 1);
     case RecurrentRule::kStateSpace:
-      return std::clamp(at(number, kTimeScale), double{kLeastTime}, double{kMostTime});
+      return std::clamp(at(number, kTimeScale), double{kMinTime}, double{kMaxTime});
     case RecurrentRule::kSelectiveScan:
       break;
   }

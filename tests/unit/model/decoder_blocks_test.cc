@@ -107,8 +107,8 @@ TEST(DecoderBlocks, EveryPartOfRecurrentLayersCounts) {
   CheckThatEachCounts({
       {"nemotron_h", "norm", [](ModelSpec& spec) { spec.recurrent.norm = false; }},
       {"nemotron_h", "bias", [](ModelSpec& spec) { spec.recurrent.convolution_bias = false; }},
-      {"nemotron_h", "least time", [](ModelSpec& spec) { spec.recurrent.least_time = 1; }},
-      {"nemotron_h", "most time", [](ModelSpec& spec) { spec.recurrent.most_time = 0.5f; }},
+      {"nemotron_h", "least time", [](ModelSpec& spec) { spec.recurrent.min_time = 1; }},
+      {"nemotron_h", "most time", [](ModelSpec& spec) { spec.recurrent.max_time = 0.5f; }},
       {"falcon_h1", "input", [](ModelSpec& spec) { spec.recurrent.input_scale = 1; }},
       {"falcon_h1", "gate", [](ModelSpec& spec) { spec.recurrent.gate_scale = 1; }},
       {"falcon_h1", "value", [](ModelSpec& spec) { spec.recurrent.value_scale = 1; }},

@@ -27,8 +27,24 @@ using Json = nlohmann::json;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+struct BadMember {
+  std::string family;
+  std::string key;
+  Json value;
+  std::string error;
+};
+
 class RecurrentConfigTest : public HfFamilyTest {
  protected:
+  // Reads the tiny model's configuration with the bad member in it.
+  void CheckBad(const BadMember& bad) {
+    Json config = Tiny(bad.family);
+    config[bad.key] = bad.value;
+    const auto spec = Read(config);
+    const std::string error(spec.ok() ? "no error" : Message(spec.status()));
+    EXPECT_THAT(error, HasSubstr(bad.error)) << bad.family << " " << bad.key;
+    EXPECT_THAT(error, HasSubstr("config.json: ")) << bad.family << " " << bad.key;
+  }
   static std::string DescriptionOf(const std::string& family) {
     const auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/" + family);
     EXPECT_TRUE(model.ok()) << Message(model.status());
@@ -58,8 +74,8 @@ TEST_F(RecurrentConfigTest, AbsentKeysOfNemotronHHaveItsDefaults) {
                                   "routed_scaling_factor"});
   EXPECT_EQ(spec.recurrent.shape, (RecurrentShape{RecurrentRule::kStateSpace, 8, 128, 128, 64, 4}));
   EXPECT_TRUE(spec.recurrent.convolution_bias && spec.recurrent.norm);
-  EXPECT_EQ(spec.recurrent.least_time, 0);
-  EXPECT_EQ(spec.recurrent.most_time, kInfinity);
+  EXPECT_EQ(spec.recurrent.min_time, 0);
+  EXPECT_EQ(spec.recurrent.max_time, kInfinity);
   EXPECT_EQ(spec.head_dim, 128);
   EXPECT_EQ(spec.norm_epsilon, 1e-5f);
   EXPECT_EQ(spec.feed_forward, FeedForward::kSquaredRelu);
@@ -174,11 +190,11 @@ TEST_F(RecurrentConfigTest, InfinityIsANumberInEachForm) {
   folder_.Write("config.json", bare);
   const auto spec = SpecFromHfDirectory(folder_.path());
   ASSERT_TRUE(spec.ok()) << Message(spec.status());
-  EXPECT_EQ(spec->recurrent.most_time, kInfinity);
+  EXPECT_EQ(spec->recurrent.max_time, kInfinity);
   Json config = Tiny("mamba2");
   config["time_step_limit"] = {0.25, 2.5};
-  EXPECT_EQ(Good(config).recurrent.least_time, 0.25f);
-  EXPECT_EQ(Good(config).recurrent.most_time, 2.5f);
+  EXPECT_EQ(Good(config).recurrent.min_time, 0.25f);
+  EXPECT_EQ(Good(config).recurrent.max_time, 2.5f);
 }
 
 TEST_F(RecurrentConfigTest, AbsentKeysOfMamba2AndJambaHaveTheirDefaults) {
@@ -228,21 +244,7 @@ TEST_F(RecurrentConfigTest, KimiListsItsLayersFromOneOn) {
   EXPECT_EQ(plan->kv_shard, (KvShard{0, 4, 2, 2}));
 }
 
-struct BadMember {
-  std::string family;
-  std::string key;
-  Json value;
-  std::string error;
-};
-
-TEST_F(RecurrentConfigTest, NamesFileAndKeyOfABadMember) {
-  const Json sliding = {"linear_attention", "sliding_attention", "mlp", "moe", "mlp"};
-  Json twice = Tiny("kimi_linear")["linear_attn_config"];
-  twice["full_attn_layers"] = {3, 4};
-  Json missing = twice;
-  missing["kda_layers"] = {1};
-  Json outside = twice;
-  outside["kda_layers"] = {5};
+TEST_F(RecurrentConfigTest, NamesFileAndKeyOfABadMemberOfNemotronH) {
   const std::vector<BadMember> cases = {
       {"nemotron_h",
        "hybrid_override_pattern",
@@ -288,7 +290,12 @@ TEST_F(RecurrentConfigTest, NamesFileAndKeyOfABadMember) {
        "moe_intermediate_size",
        "x",
        "moe_intermediate_size is \"x\"; it must be an integer"},
-      {"nemotron_h", "n_routed_experts", nullptr, "n_routed_experts is missing"},
+      {"nemotron_h", "n_routed_experts", nullptr, "n_routed_experts is missing"}};
+  for (const BadMember& bad : cases) CheckBad(bad);
+}
+
+TEST_F(RecurrentConfigTest, NamesFileAndKeyOfABadMemberOfTheOtherMambas) {
+  const std::vector<BadMember> cases = {
       {"falcon_h1", "mamba_d_ssm", 95, "mamba_d_ssm is not mamba_n_heads 6 times mamba_d_head 16"},
       {"falcon_h1", "mamba_n_heads", 5, "mamba_d_ssm is not mamba_n_heads 5 times mamba_d_head 16"},
       {"falcon_h1", "mamba_rms_norm", 1, "mamba_rms_norm is number; it must be a boolean"},
@@ -311,7 +318,18 @@ TEST_F(RecurrentConfigTest, NamesFileAndKeyOfABadMember) {
       {"jamba", "attn_layer_period", 0, "attn_layer_period is 0; it must be between 1"},
       {"jamba", "num_experts", nullptr, "num_experts is missing"},
       {"jamba", "mamba_proj_bias", true, "mamba_proj_bias is true; only false is supported"},
-      {"jamba", "sliding_window", 5, "sliding_window is set; only null is supported"},
+      {"jamba", "sliding_window", 5, "sliding_window is set; only null is supported"}};
+  for (const BadMember& bad : cases) CheckBad(bad);
+}
+
+TEST_F(RecurrentConfigTest, NamesFileAndKeyOfABadMemberOfKimiLinear) {
+  Json twice = Tiny("kimi_linear")["linear_attn_config"];
+  twice["full_attn_layers"] = {3, 4};
+  Json missing = twice;
+  missing["kda_layers"] = {1};
+  Json outside = twice;
+  outside["kda_layers"] = {5};
+  const std::vector<BadMember> cases = {
       {"kimi_linear", "linear_attn_config", twice, "layer 4 is listed twice"},
       {"kimi_linear",
        "linear_attn_config",
@@ -337,14 +355,11 @@ TEST_F(RecurrentConfigTest, NamesFileAndKeyOfABadMember) {
        "num_experts_per_token",
        9,
        "experts per token is 9; it must be between 1 and 8"}};
-  for (const BadMember& bad : cases) {
-    Json config = Tiny(bad.family);
-    config[bad.key] = bad.value;
-    const auto spec = Read(config);
-    const std::string error(spec.ok() ? "no error" : Message(spec.status()));
-    EXPECT_THAT(error, HasSubstr(bad.error)) << bad.family << " " << bad.key;
-    EXPECT_THAT(error, HasSubstr("config.json: ")) << bad.family << " " << bad.key;
-  }
+  for (const BadMember& bad : cases) CheckBad(bad);
+}
+
+TEST_F(RecurrentConfigTest, RefusesOtherKindsOfLayersAndNorms) {
+  const Json sliding = {"linear_attention", "sliding_attention", "mlp", "moe", "mlp"};
   Json config = Tiny("nemotron_h");
   config.erase("hybrid_override_pattern");
   config["layers_block_type"] = sliding;
@@ -403,8 +418,8 @@ TEST_F(RecurrentConfigTest, TheDescriptionForFingerprintsHasEachField) {
       [](ModelSpec& s) { s.recurrent.shape.key_copies = 2; },
       [](ModelSpec& s) { s.recurrent.convolution_bias = false; },
       [](ModelSpec& s) { s.recurrent.norm = true; },
-      [](ModelSpec& s) { s.recurrent.least_time = 0.5f; },
-      [](ModelSpec& s) { s.recurrent.most_time = 0.5f; },
+      [](ModelSpec& s) { s.recurrent.min_time = 0.5f; },
+      [](ModelSpec& s) { s.recurrent.max_time = 0.5f; },
       [](ModelSpec& s) { s.recurrent.latent_rank = 3; },
       [](ModelSpec& s) { s.recurrent.input_scale = 2; },
       [](ModelSpec& s) { s.recurrent.gate_scale = 2; },

@@ -105,10 +105,11 @@ std::vector<float> StepRunner::StateOf(int32_t sequence,
                                        int32_t plane,
                                        int32_t head) const {
   const KvView view = kv();
+  const int32_t heads = decoder_->plan().kv_shard.head_count;
   int64_t first = view.PlaceOf(layer).index * view.state.layer_bytes;
   const std::vector<KvPlane>& planes = layout_.groups.back().planes;
   for (int32_t i = 0; i < plane; ++i) {
-    first += static_cast<int64_t>(planes[static_cast<size_t>(i)].head_bytes(1)) * view.kv_heads;
+    first += static_cast<int64_t>(planes[static_cast<size_t>(i)].head_bytes(1)) * heads;
   }
   const size_t head_bytes = planes[static_cast<size_t>(plane)].head_bytes(1);
   first += static_cast<int64_t>(head_bytes) * head;
