@@ -11,9 +11,9 @@
 #include "common/engine/arena.h"
 #include "common/engine/kv_room.h"
 #include "common/kvcache/layout.h"
+#include "common/model/cache_layers.h"
 #include "common/model/describe_model.h"
 #include "common/model/open_model.h"
-#include "common/model/state_layers.h"
 
 namespace baton {
 namespace {
@@ -27,15 +27,15 @@ struct InspectFlags {
 
 // How many sequences of `tokens` tokens decode at a time with KV in `memory_mib` MiB at 16 bits.
 std::string SequencesText(const ModelSpec& spec, int32_t tokens, int32_t memory_mib) {
-  DenseKv kv = {.layers = spec.layer_count(),
-                .kv_heads = spec.kv_heads,
-                .head_dim = spec.head_dim,
-                .dtype = DType::kF16,
-                .latent_width = spec.latent.width(),
-                .index_width = spec.latent.index.dim,
-                .state = StateLayersOf(spec)};
-  for (const LayerSpec& layer : spec.layers) kv.windows.push_back(layer.tokens_read());
-  const KvLayout layout = DenseLayout(kv);
+  const CacheLayers layers = CacheLayersOf(spec);
+  const KvLayout layout = DenseLayout({.layers = layers.count(),
+                                       .kv_heads = spec.kv_heads,
+                                       .head_dim = spec.head_dim,
+                                       .dtype = DType::kF16,
+                                       .windows = layers.windows,
+                                       .latent_width = spec.latent.width(),
+                                       .index_width = spec.latent.index.dim,
+                                       .state = layers.state});
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
   const auto blocks = static_cast<int32_t>(
       std::min<size_t>((size_t{1} << 20) * memory_mib / block_bytes, kMaxArenaBlocks));

@@ -40,26 +40,28 @@ struct RouterArgs {
 
 // What an expert makes of its products g = gate x and u = up x. Without a limit: silu(g) · u. With
 // one: g' · sigmoid(alpha · g') · (u' + 1), where g' = min(g, limit), and u' is u kept within
-// ±limit.
+// ±limit. Ungated experts have no products g, and make max(u, 0)² of u.
 struct ExpertGate {
   float limit = 0;  // 0: none
   float alpha = 1;
+  bool ungated = false;
 
   bool operator==(const ExpertGate&) const = default;
 };
 
 // The experts of one mixture-of-experts layer. Row r of `router` scores expert r.
 struct ExpertArgs {
-  const Matrix* router = nullptr;                    // [experts][hidden]
-  std::span<const std::unique_ptr<Matrix>> gate_up;  // per held expert [2·intermediate][hidden]
-  std::span<const std::unique_ptr<Matrix>> down;     // per held expert [hidden][intermediate]
+  const Matrix* router = nullptr;  // [experts][hidden]
+  // Per held expert [2·intermediate][hidden]; of ungated experts only up: [intermediate][hidden].
+  std::span<const std::unique_ptr<Matrix>> gate_up;
+  std::span<const std::unique_ptr<Matrix>> down;  // per held expert [hidden][intermediate]
   int32_t experts_per_token = 0;
   bool normalize = true;  // chosen experts' weights are scaled to sum to 1
   // Tensor rank r holds experts rank_ends[r − 1] … rank_ends[r] − 1 (from 0 on for rank 0). Empty:
   // every rank holds all experts.
   std::span<const int32_t> rank_ends = {};
   RouterArgs routing = {};
-  ExpertGate gate = {};  // with a limit: OpVariant::kClampedGate
+  ExpertGate gate = {};  // with a limit: OpVariant::kClampedGate; ungated: kUngatedExperts
   // What is added to products (OpVariant::kExpertBias): to the logits of the router; to gate and
   // up, and to down, of each held expert, before the expert is weighted. Null or empty: nothing.
   const Vector* router_bias = nullptr;                         // [experts]

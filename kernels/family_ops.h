@@ -8,8 +8,10 @@
 namespace baton {
 
 enum class Activation : uint8_t {
-  kGelu,      // x · Φ(x)
-  kGeluTanh,  // x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))
+  kGelu,         // x · Φ(x)
+  kGeluTanh,     // x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))
+  kSilu,         // x / (1 + e⁻ˣ)
+  kSquaredRelu,  // max(x, 0)²
 };
 
 // The heads of q and k that a rank holds, among those of the model. Ranks may hold copies of a KV
@@ -36,7 +38,8 @@ class FamilyOps {
                          const Vector& weight,
                          float epsilon,
                          const Tensor& out) = 0;
-  virtual void Activate(const Tensor& x, Activation activation) = 0;
+  // x = activation(scale · x).
+  virtual void Activate(const Tensor& x, Activation activation, float scale) = 0;
   // x *= factors, element by element.
   virtual void Multiply(const Tensor& x, const Tensor& factors) = 0;
   // x = cap · tanh(x / cap).

@@ -27,8 +27,9 @@ struct LatentShape {
 
 // The rotary embedding of query heads and of the shared part of the keys.
 struct LatentRope {
-  const Vector* inverse_frequencies = nullptr;  // [rope_dim / 2], scaling already applied
-  float magnitude = 1.0f;                       // as RopeArgs::magnitude
+  // [rope_dim / 2], scaling already applied; null: nothing is rotated.
+  const Vector* inverse_frequencies = nullptr;
+  float magnitude = 1.0f;  // as RopeArgs::magnitude
   RopePairing pairing = RopePairing::kAdjacent;
 };
 

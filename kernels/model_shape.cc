@@ -12,6 +12,10 @@ std::string_view Describe(OpVariant variant) {
       return "LayerNorm";
     case OpVariant::kActivation:
       return "GELU feed-forward networks without a gate";
+    case OpVariant::kSquaredRelu:
+      return "feed-forward networks with a squared ReLU";
+    case OpVariant::kScaledGate:
+      return "feed-forward networks with a scaled gate";
     case OpVariant::kGatedActivation:
       return "feed-forward networks gated by GELU";
     case OpVariant::kSigmoidGate:
@@ -30,6 +34,12 @@ std::string_view Describe(OpVariant variant) {
       return "attention to selected tokens";
     case OpVariant::kDeltaNet:
       return "gated delta nets";
+    case OpVariant::kChannelDelta:
+      return "Kimi delta attention";
+    case OpVariant::kStateSpace:
+      return "Mamba 2 layers";
+    case OpVariant::kSelectiveScan:
+      return "Mamba layers";
     case OpVariant::kAttentionGate:
       return "a gate of attention";
     case OpVariant::kRouting:
@@ -48,6 +58,8 @@ std::string_view Describe(OpVariant variant) {
       return "biases of the router and of experts";
     case OpVariant::kClampedGate:
       return "experts with a clamped gate";
+    case OpVariant::kUngatedExperts:
+      return "experts without a gate";
   }
   BATON_CHECK(false, "variant {}", static_cast<int>(variant));
 }

@@ -15,7 +15,9 @@ enum class OpVariant : uint8_t {
   kScale,              // FamilyOps::Scale
   kLayerNorm,          // FamilyOps::LayerNorm
   kActivation,         // FamilyOps::Activate: feed-forward networks without a gate
+  kSquaredRelu,        // the same with Activation::kSquaredRelu
   kGatedActivation,    // FamilyOps::Activate and Multiply: networks gated by another one than silu
+  kScaledGate,         // the same with Activation::kSilu and a scale
   kSigmoidGate,        // FamilyOps::MulSigmoid
   kProjectionNorm,     // FamilyOps::HeadSquares and NormProjections
   kHeadLayerNorm,      // FamilyOps::HeadLayerNorm
@@ -23,16 +25,21 @@ enum class OpVariant : uint8_t {
   kResidualGemm,       // GEMMs of the residual itself, in layers without input norms
   kLatentAttention,    // LatentOps
   kSparseAttention,    // LatentOps::SelectTokens
-  kDeltaNet,           // DeltaNetOps, and states (KvNeeds::states)
-  kAttentionGate,      // FamilyOps::MulSigmoid with a gate for each number
-  kRouting,            // any member of RouterArgs but the default
-  kWeightedInputs,     // RouterArgs::weighted_inputs and RouterScore::kSigmoidOfLogits
-  kAttentionSinks,     // AttentionArgs::sinks
-  kChunkedAttention,   // AttentionArgs::chunk
-  kQueryScaling,       // RopeArgs::query_scaling
-  kSoftCap,            // AttentionArgs::cap, FamilyOps::SoftCap
-  kExpertBias,         // ExpertArgs::router_bias, gate_up_bias and down_bias
-  kClampedGate,        // ExpertArgs::gate with a limit
+  // RecurrentOps with one of the rules, and states (KvNeeds::states)
+  kDeltaNet,
+  kChannelDelta,
+  kStateSpace,
+  kSelectiveScan,
+  kAttentionGate,     // FamilyOps::MulSigmoid with a gate for each number
+  kRouting,           // any member of RouterArgs but the default
+  kWeightedInputs,    // RouterArgs::weighted_inputs and RouterScore::kSigmoidOfLogits
+  kAttentionSinks,    // AttentionArgs::sinks
+  kChunkedAttention,  // AttentionArgs::chunk
+  kQueryScaling,      // RopeArgs::query_scaling
+  kSoftCap,           // AttentionArgs::cap, FamilyOps::SoftCap
+  kExpertBias,        // ExpertArgs::router_bias, gate_up_bias and down_bias
+  kClampedGate,       // ExpertArgs::gate with a limit
+  kUngatedExperts,    // ExpertGate::ungated
 };
 
 // For messages: the end of "the model needs …".

@@ -8,7 +8,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "kernels/delta_net_ops.h"
 #include "kernels/device.h"
 #include "kernels/exchange.h"
 #include "kernels/expert_args.h"
@@ -16,6 +15,7 @@
 #include "kernels/kv_view.h"
 #include "kernels/latent_ops.h"
 #include "kernels/model_shape.h"
+#include "kernels/recurrent_ops.h"
 #include "kernels/sampling.h"
 #include "kernels/step_input.h"
 #include "kernels/tensor.h"
@@ -119,8 +119,8 @@ class Ops {
   virtual FamilyOps* family_ops() { return nullptr; }
   // The ops of multi-head latent attention; null when the backend has none of them.
   virtual LatentOps* latent_ops() { return nullptr; }
-  // The ops of gated delta nets; null when the backend has none of them.
-  virtual DeltaNetOps* delta_net_ops() { return nullptr; }
+  // The ops of recurrent layers; null when the backend has none of them.
+  virtual RecurrentOps* recurrent_ops() { return nullptr; }
 
   // Loads a weight. Several parts are stacked along their rows (q, k and v become one matrix).
   // Parts may have different types, but must have the same columns (HostMatrix::SameColumns). The

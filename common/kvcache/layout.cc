@@ -21,6 +21,11 @@ constexpr int32_t kMaxSlidingWindow = 1 << 28;
 // that no element and no vector of a kernel is in two of them.
 constexpr size_t kStateAlignment = 16;
 
+// The bytes of a block of a layout without KV, and the most blocks that a state takes there: small
+// blocks, because each block of tokens takes one, but lists that are not too long.
+constexpr size_t kStateBlockBytes = size_t{16} << 10;
+constexpr size_t kMaxStateParts = 4096;
+
 // ChooseLayerGroups.
 constexpr int32_t kMaxLayerGroups = 4;
 constexpr int32_t kLastGroupShare = 8;  // the last layer group has 1/kLastGroupShare of all layers
@@ -312,6 +317,8 @@ KvLayout DenseLayout(const DenseKv& kv) {
       for (size_t i = part; i < layers.size(); i += parts) group.layers.push_back(layers[i]);
     }
   }
+  // Where all layers have states, blocks of tokens hold nothing, and stand for their tokens alone.
+  if (layout.groups.empty()) layout.groups.push_back({.layers = {}, .planes = planes});
   if (!kv.state.layers.empty()) {
     layout.groups.push_back({.layers = kv.state.layers, .planes = kv.state.planes, .state = true});
   }
@@ -350,8 +357,11 @@ size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard) {
   if (of_tokens > 0 || !layout.has_state()) return of_tokens;
   const KvShard whole = WholeModel(layout);
   const size_t whole_block = TokenBlockBytes(layout, whole);
+  const size_t whole_state = ShardStateBytes(layout, whole);
   const size_t parts =
-      whole_block > 0 ? CeilDiv(ShardStateBytes(layout, whole), whole_block) : size_t{1};
+      whole_block > 0
+          ? CeilDiv(whole_state, whole_block)
+          : std::clamp(CeilDiv(whole_state, kStateBlockBytes), size_t{1}, kMaxStateParts);
   const size_t bytes = CeilDiv(ShardStateBytes(layout, shard), parts);
   return CeilDiv(bytes, kStateAlignment) * kStateAlignment;
 }
@@ -380,7 +390,8 @@ int32_t MaxStateBlocks(const KvLayout& layout) {
   const KvShard whole = WholeModel(layout);
   size_t least = ShardBlockBytes(layout, whole);
   for (const KvCacheGroup& group : layout.groups) {
-    if (!group.state) least = std::min(least, LayerBytes(layout, group, whole));
+    if (group.state || group.layers.empty()) continue;
+    least = std::min(least, LayerBytes(layout, group, whole));
   }
   // With fewer heads, up to half of a small block is lost to the alignment.
   return static_cast<int32_t>(

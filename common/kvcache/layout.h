@@ -134,9 +134,10 @@ struct DenseKv {
 };
 
 // Cache groups with the planes "k" and "v", or with the replicated planes "latent" and "index",
-// each of layers with one window, then one of the layers with a state. Layers of one window are in
-// several cache groups where a block that holds all of them would be larger than another window's.
-// Layer groups are those of ChooseLayerGroups.
+// each of layers with one window, then one of the layers with a state. Where all layers have a
+// state, the first group has no layers: its blocks hold nothing, and stand for tokens. Layers of
+// one window are in several cache groups where a block that holds all of them would be larger than
+// another window's. Layer groups are those of ChooseLayerGroups.
 KvLayout DenseLayout(const DenseKv& kv);
 
 // KvLayout::layer_group_ends for a layout that has none yet: 1 to 4 layer groups, as many as leave

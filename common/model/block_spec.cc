@@ -60,8 +60,24 @@ std::string_view Name(FeedForward kind) {
       return "gelu tanh";
     case FeedForward::kGeluTanhGated:
       return "gelu tanh gated";
+    case FeedForward::kSquaredRelu:
+      return "squared relu";
   }
   BATON_CHECK(false, "feed-forward {}", static_cast<int>(kind));
+}
+
+std::string_view Name(RecurrentRule rule) {
+  switch (rule) {
+    case RecurrentRule::kDelta:
+      return "gated delta nets";
+    case RecurrentRule::kChannelDelta:
+      return "Kimi delta attention";
+    case RecurrentRule::kStateSpace:
+      return "Mamba 2";
+    case RecurrentRule::kSelectiveScan:
+      return "Mamba";
+  }
+  BATON_CHECK(false, "recurrent rule {}", static_cast<int>(rule));
 }
 
 }  // namespace baton

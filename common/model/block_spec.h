@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "common/kvcache/kv_window.h"
 #include "kernels/expert_args.h"
 #include "kernels/latent_ops.h"
+#include "kernels/recurrent_ops.h"
 
 // What the blocks of a transformer are made of. A model family is a choice of these values.
 namespace baton {
@@ -41,12 +43,14 @@ enum class FeedForward : uint8_t {
   kGelu,           // down(gelu(up x)), exact
   kGeluTanh,       // the same with the approximation by tanh
   kGeluTanhGated,  // down(gelu(gate x) · up x), with this approximation
+  kSquaredRelu,    // down(max(up x, 0)²); so are experts
 };
 
 std::string_view Name(NormKind norm);
 std::string_view Name(ResidualForm form);
 std::string_view Name(QkNorm norm);
 std::string_view Name(FeedForward kind);
+std::string_view Name(RecurrentRule rule);
 
 // Multi-head latent attention (arXiv:2405.04434): queries, and keys and values of all heads, are
 // computed from a latent each.
@@ -63,6 +67,30 @@ struct LatentSpec {
 
   // The numbers of a token in the KV cache.
   int32_t width() const { return rank + rope_dim; }
+};
+
+// The recurrent layers of a model: a projection of the input, a convolution, a state that each row
+// changes (RecurrentOps), and a projection of the output.
+struct RecurrentSpec {
+  RecurrentShape shape = {};  // without key heads: no layer is recurrent
+  bool convolution_bias = false;
+  bool norm = true;  // of the output, before its projection
+  // RecurrentArgs::min_time and max_time.
+  float min_time = 0;
+  float max_time = std::numeric_limits<float>::infinity();
+  // What is computed of the input through a latent: with kSelectiveScan the times, with
+  // kChannelDelta the times and the gate of the output.
+  int32_t latent_rank = 0;
+  // Factors of the input, of what is computed of it (z, v, k, q and the times), and of the output.
+  float input_scale = 1;
+  float gate_scale = 1;
+  float value_scale = 1;
+  float key_scale = 1;
+  float query_scale = 1;
+  float time_scale = 1;
+  float output_scale = 1;
+
+  bool operator==(const RecurrentSpec&) const = default;
 };
 
 struct MoeSpec {
@@ -89,10 +117,14 @@ struct LayerSpec {
   int32_t chunk = 0;   // attention within chunks of this many tokens; 0 = none
   bool moe = false;    // experts instead of one feed-forward network
   bool rotary = true;  // q and k are rotated
-  // A gated delta net (ModelSpec::delta_net) in place of attention. The layer keeps a state for
-  // each sequence in place of KV.
-  bool delta_net = false;
+  // What the layer consists of. Where attention and the recurrent part (ModelSpec::recurrent) are
+  // both present, they read the same input, and their outputs are added up. Attention keeps KV of
+  // each token, the recurrent part a state for each sequence.
+  bool attention = true;
+  bool state = false;
+  bool feed_forward = true;
 
+  bool mixes() const { return attention || state; }
   KvWindow tokens_read() const { return chunk > 0 ? KvWindow::OfChunks(chunk) : KvWindow(window); }
 };
 

@@ -128,6 +128,11 @@ bool JsonFields::IsNumber(std::string_view key) const {
   return found != object_->end() && found->is_number();
 }
 
+bool JsonFields::IsText(std::string_view key, std::string_view text) const {
+  const auto found = object_->find(key);
+  return found != object_->end() && found->is_string() && found->get<std::string>() == text;
+}
+
 StatusOr<std::unique_ptr<JsonFields>> JsonFields::Object(std::string_view key) const {
   BATON_ASSIGN_OR_RETURN(const nlohmann::json* value, Find(key));
   if (!value->is_object()) {
@@ -140,14 +145,18 @@ StatusOr<std::vector<double>> JsonFields::Numbers(std::string_view key,
                                                   double low,
                                                   double high) const {
   BATON_ASSIGN_OR_RETURN(const nlohmann::json* value, Find(key));
+  const auto is_infinite = [](const nlohmann::json& v) {
+    return v == nlohmann::json{{"__float__", "Infinity"}};
+  };
   const bool numbers =
-      value->is_array() && std::all_of(value->begin(), value->end(), [](const nlohmann::json& v) {
-        return v.is_number();
+      value->is_array() && std::all_of(value->begin(), value->end(), [&](const nlohmann::json& v) {
+        return v.is_number() || is_infinite(v);
       });
   if (!numbers) return InvalidArgument("{}: {} must be a list of numbers", file(), key);
   std::vector<double> result;
   for (const nlohmann::json& entry : *value) {
-    const auto number = entry.get<double>();
+    const double number =
+        is_infinite(entry) ? std::numeric_limits<double>::infinity() : entry.get<double>();
     if (!(number >= low && number <= high)) {
       return InvalidArgument(
           "{}: {} has {}; it must be between {} and {}", file(), key, number, low, high);

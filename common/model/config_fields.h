@@ -64,10 +64,13 @@ class JsonFields final : public ConfigFields {
   bool IsNull(std::string_view key) const;
   // Whether the key is present and a number.
   bool IsNumber(std::string_view key) const;
+  // Whether the value is this string. Values of other types are no error.
+  bool IsText(std::string_view key, std::string_view text) const;
   // The object under `key`. NotFound when the key is absent; InvalidArgument for another type.
   StatusOr<std::unique_ptr<JsonFields>> Object(std::string_view key) const;
-  // The list of numbers under `key`, all within the bounds. Errors as Object, and InvalidArgument
-  // naming a number that is out of bounds.
+  // The list of numbers under `key`, all within the bounds. {"__float__": "Infinity"} is an
+  // infinite number, as transformers 5 writes it. Errors as Object, and InvalidArgument naming a
+  // number that is out of bounds.
   StatusOr<std::vector<double>> Numbers(std::string_view key, double low, double high) const;
   // The list of strings under `key`. Errors as Object.
   StatusOr<std::vector<std::string>> Texts(std::string_view key) const;

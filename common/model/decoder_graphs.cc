@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/model/decoder_values.h"
-#include "common/model/delta_net_graph.h"
 #include "common/model/latent_graph.h"
+#include "common/model/recurrent_graph.h"
+#include "common/model/stage_graph.h"
 #include "kernels/graph/fuse_add_norm.h"
 #include "kernels/graph/place_exchanges.h"
 
@@ -22,29 +24,29 @@ using graph::Value;
 using graph::ValueId;
 
 // Builds the graph of one rank's stage, layer by layer.
-class StageBuilder {
+class StageBuilder : private StageGraph {
  public:
   StageBuilder(const ModelSpec& spec,
                const RankPlan& plan,
                const DecoderWeights& weights,
                const DecoderValues& values,
                bool logits)
-      : spec_(spec),
-        plan_(plan),
+      : StageGraph(spec, plan, values),
         weights_(weights),
-        values_(values),
         logits_(logits),
         latent_(spec, plan, weights.rope, values.qkv.dtype),
-        delta_net_(spec, plan, values.qkv.dtype) {}
+        recurrent_(spec, plan, values.recurrent, Gathered(plan_.ends.recurrent)) {}
 
   graph::StepGraph Build() {
     Enter();
     const auto layers = static_cast<int32_t>(plan_.layers.size());
+    const int32_t last_mixer = plan_.last_stage() ? LastMixer() : layers;
     for (int32_t layer = 0; layer < layers; ++layer) {
-      const ValueId input = WriteCache(layer);
-      const bool last = plan_.last_stage() && layer + 1 == layers;
+      const Mixed written = WriteCache(layer);
+      const bool last = layer == last_mixer;
       if (last && !logits_) break;
-      FinishLayer(layer, Attend(layer, input, last));
+      AddMixed(layer, Mix(layer, written, last));
+      FinishLayer(layer);
     }
     Leave();
     if (plan_.tensor_parallel()) graph::PlaceExchanges(graph_);
@@ -53,54 +55,6 @@ class StageBuilder {
   }
 
  private:
-  bool gathers() const { return plan_.tensor_parallel() && plan_.mode == ExchangeMode::kGather; }
-  bool reduces() const { return plan_.tensor_parallel() && plan_.mode == ExchangeMode::kReduce; }
-
-  // The layer's number in the model.
-  int32_t NumberOf(int32_t layer) const { return static_cast<int32_t>(plan_.layers.begin) + layer; }
-  const LayerSpec& SpecOf(int32_t layer) const {
-    return spec_.layers[static_cast<size_t>(NumberOf(layer))];
-  }
-
-  ValueId New(Value value, Share share = graph::Whole{}) {
-    value.rows = rows_;
-    value.share = std::move(share);
-    return graph_.Add(std::move(value));
-  }
-
-  // What a rank computes of an activation that ranks gather.
-  Share Gathered(const std::vector<int64_t>& ends) const {
-    if (!gathers()) return graph::Whole{};
-    return graph::Columns{ends};
-  }
-
-  ValueId Norm(ValueId x, const Vector& weight, float epsilon) {
-    const ValueId out = New(values_.normed);
-    if (spec_.norm == NormKind::kRms) {
-      graph_.Append(graph::NormOp{.x = x, .weight = &weight, .epsilon = epsilon, .out = out});
-    } else {
-      graph_.Append(graph::LayerNormOp{.x = x, .weight = &weight, .epsilon = epsilon, .out = out});
-    }
-    return out;
-  }
-
-  // The norm of the residual, or the residual itself where the model has no norm. The graph keeps
-  // the residual divided by the residual scale, so that what a layer adds needs no factor. A norm
-  // of it is the same, when its epsilon is divided, too.
-  ValueId InputNorm(const Vector* weight) {
-    const float scale = spec_.residual_scale;
-    if (weight == nullptr) return residual_;
-    return Norm(residual_, *weight, spec_.norm_epsilon / (scale * scale));
-  }
-
-  // Adds what attention or the feed-forward computed, through a norm if the model has `post_norm`.
-  void AddToResidual(ValueId delta, const Vector* post_norm) {
-    if (post_norm != nullptr) delta = Norm(delta, *post_norm, spec_.norm_epsilon);
-    const ValueId sum = New(values_.residual);
-    graph_.Append(graph::AddOp{.residual = residual_, .delta = delta, .out = sum});
-    residual_ = sum;
-  }
-
   // The residual and the first norm.
   void Enter() {
     if (!plan_.first_stage()) {
@@ -126,19 +80,33 @@ class StageBuilder {
     residual_ = scaled;
   }
 
-  // Writes what the layer keeps of every row. Returns the input of Attend.
-  ValueId WriteCache(int32_t layer) {
-    if (SpecOf(layer).delta_net) return RunDeltaNet(layer);
-    return spec_.latent_attention() ? WriteLatents(layer) : WriteKv(layer);
+  // What a layer computes of its input, beside a feed-forward network: first the input of
+  // attention, then its outputs; and the outputs of the recurrent part.
+  struct Mixed {
+    std::optional<ValueId> attention;
+    std::optional<ValueId> recurrent;
+  };
+
+  // Writes what the layer keeps of every row.
+  Mixed WriteCache(int32_t layer) {
+    const LayerSpec& spec = SpecOf(layer);
+    Mixed mixed;
+    if (spec.attention) {
+      mixed.attention = spec_.latent_attention() ? WriteLatents(layer) : WriteKv(layer);
+    }
+    if (spec.state) mixed.recurrent = RunRecurrent(layer);
+    const int32_t written = CacheNumberOf(layer);
+    if (spec.mixes()) graph_.Append(graph::KvWrittenOp{written});
+    if (spec.attention && spec.state) graph_.Append(graph::KvWrittenOp{written + 1});
+    return mixed;
   }
 
   // Updates the states with all rows. Returns the outputs of the heads.
-  ValueId RunDeltaNet(int32_t layer) {
-    const DeltaNetWeights& weights = weights_.layers[static_cast<size_t>(layer)].delta_net;
-    const ValueId out = New(values_.delta_net, Gathered(plan_.ends.delta_net));
-    delta_net_.Append(normed_, weights, layer, out, graph_);
-    graph_.Append(graph::KvWrittenOp{NumberOf(layer)});
-    return out;
+  ValueId RunRecurrent(int32_t layer) {
+    const RecurrentWeights& weights = weights_.layers[static_cast<size_t>(layer)].recurrent;
+    const Vector* const norm = weights.input_norm.get();
+    const ValueId input = norm == nullptr ? normed_ : InputNorm(norm);
+    return recurrent_.Append(input, weights, StateLayerOf(layer), graph_);
   }
 
   // Computes q, k and v of every row and writes k and v into the KV cache. Returns q, k and v.
@@ -164,16 +132,15 @@ class StageBuilder {
                  .kv_scales = weights.kv_scales.get(),
                  .norm_after_rope = spec_.norms_after_rope(),
                  .query_scaling = spec.rotary ? QueryScaling() : spec_.query_scaling},
-        .layer = layer,
+        .layer = CacheLayerOf(layer),
         .out = rotated});
-    graph_.Append(graph::KvWrittenOp{NumberOf(layer)});
     return rotated;
   }
 
   // Writes the latents of every row into the KV cache. Returns what queries are computed of.
   ValueId WriteLatents(int32_t layer) {
-    latent_.AppendWrite(normed_, weights_.layers[static_cast<size_t>(layer)].latent, layer, graph_);
-    graph_.Append(graph::KvWrittenOp{NumberOf(layer)});
+    const LatentWeights& weights = weights_.layers[static_cast<size_t>(layer)].latent;
+    latent_.AppendWrite(normed_, weights, CacheLayerOf(layer), graph_);
     return normed_;
   }
 
@@ -218,23 +185,35 @@ class StageBuilder {
   // their outputs.
   ValueId AttendLatents(int32_t layer, ValueId x, bool last) {
     const LatentWeights& weights = weights_.layers[static_cast<size_t>(layer)].latent;
-    ValueId means = latent_.AppendAttention(x, weights, {.layer = layer, .last = last}, graph_);
+    ValueId means =
+        latent_.AppendAttention(x, weights, {.layer = CacheLayerOf(layer), .last = last}, graph_);
     if (last) means = KeepLogitRows(means);
     const ValueId out = New(values_.attention, Gathered(plan_.ends.attention));
     latent_.AppendValues(means, weights, out, graph_);
     return out;
   }
 
-  // Attention of all rows. After the attention of the last layer, the step has only logit rows.
+  // Computes attention of all rows. After the last layer that keeps something of a sequence, the
+  // step has only logit rows.
+  Mixed Mix(int32_t layer, Mixed mixed, bool last) {
+    const std::optional<ValueId> recurrent = mixed.recurrent;
+    if (mixed.attention) mixed.attention = Attend(layer, *mixed.attention, last);
+    if (recurrent && last) {
+      const Value kind = graph_.value(*recurrent);
+      mixed.recurrent =
+          mixed.attention ? GatherRows(*recurrent, kind, kind.share) : KeepLogitRows(*recurrent);
+    }
+    return mixed;
+  }
+
   ValueId Attend(int32_t layer, ValueId qkv, bool last) {
-    if (SpecOf(layer).delta_net) return last ? KeepLogitRows(qkv) : qkv;
     if (spec_.latent_attention()) return AttendLatents(layer, qkv, last);
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
     const ValueId attention = New(values_.attention, Gathered(plan_.ends.attention));
     graph_.Append(graph::AttentionOp{
         .qkv = qkv,
         .args = {.heads = plan_.heads,
-                 .layer = layer,
+                 .layer = CacheLayerOf(layer),
                  .scale = spec_.attention_scale != 0
                               ? spec_.attention_scale
                               : 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
@@ -270,35 +249,33 @@ class StageBuilder {
     return gated;
   }
 
-  ValueId GatherRows(ValueId x, const Value& kind, Share share = graph::Whole{}) {
-    const ValueId out = New(kind, std::move(share));
-    graph_.Append(graph::GatherRowsOp{.x = x, .out = out});
-    return out;
-  }
-
-  // W x for attention output and down.
-  ValueId Project(ValueId x, const Matrix& weight, const Vector* bias) {
-    const ValueId out =
-        New(values_.delta, reduces() ? Share(graph::Summand{}) : Gathered(plan_.ends.hidden));
-    // A sum has the bias once.
-    const bool adds_bias = !reduces() || plan_.place.tensor_rank == 0;
-    graph_.Append(
-        graph::MatMulOp{.x = x, .weight = &weight, .bias = adds_bias ? bias : nullptr, .out = out});
-    return out;
-  }
-
-  // The rest of a layer after attention, and the norm after the layer.
-  void FinishLayer(int32_t layer, ValueId attention) {
+  // Projects and adds what a layer has mixed. In parallel, the feed-forward network reads what
+  // attention reads: the residual before it.
+  void AddMixed(int32_t layer, const Mixed& mixed) {
     const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-    const Vector* const norm = weights.feed_forward_norm.get();
-    const ValueId attended =
-        Project(attention, *weights.attention_output, weights.attention_output_bias.get());
-    // In parallel, the feed-forward network reads what attention reads: the residual before it.
-    ValueId input = normed_;
-    if (spec_.residual == ResidualForm::kParallelTwoNorms) input = InputNorm(norm);
-    AddToResidual(attended, weights.attention_post_norm.get());
-    if (!spec_.parallel()) input = InputNorm(norm);
-    AddFeedForward(layer, input);
+    if (mixed.attention) {
+      const ValueId attended =
+          Project(*mixed.attention, *weights.attention_output, weights.attention_output_bias.get());
+      if (spec_.residual == ResidualForm::kParallelTwoNorms) {
+        normed_ = InputNorm(weights.feed_forward_norm.get());
+      }
+      AddToResidual(Scaled(attended, spec_.attention_output_scale),
+                    weights.attention_post_norm.get());
+    }
+    if (mixed.recurrent) {
+      const ValueId projected = Project(*mixed.recurrent, *weights.recurrent.output, nullptr);
+      AddToResidual(Scaled(projected, spec_.recurrent.output_scale),
+                    weights.attention_post_norm.get());
+    }
+  }
+
+  // The feed-forward network, and the norm after the layer.
+  void FinishLayer(int32_t layer) {
+    if (SpecOf(layer).feed_forward) {
+      const Vector* const norm =
+          weights_.layers[static_cast<size_t>(layer)].feed_forward_norm.get();
+      AddFeedForward(layer, spec_.parallel() ? normed_ : InputNorm(norm));
+    }
     const auto next = static_cast<size_t>(layer) + 1;
     normed_ =
         InputNorm(next == weights_.layers.size() ? weights_.next_norm.get()
@@ -314,7 +291,8 @@ class StageBuilder {
           weights.gate != nullptr
               ? GatedInner(input, *weights.gate, *weights.gate_up, inner)
               : Inner(input, *weights.gate_up, weights.gate_up_bias.get(), inner);
-      AddToResidual(Project(computed, *weights.down, weights.down_bias.get()), post_norm);
+      const ValueId projected = Project(computed, *weights.down, weights.down_bias.get());
+      AddToResidual(Scaled(projected, spec_.feed_forward_scale), post_norm);
       return;
     }
     AddToResidual(Experts(weights, input), post_norm);
@@ -328,19 +306,32 @@ class StageBuilder {
       return out;
     }
     graph_.Append(graph::MatMulOp{.x = x, .weight = &gate_up, .bias = bias, .out = out});
-    const Activation activation =
-        spec_.feed_forward == FeedForward::kGelu ? Activation::kGelu : Activation::kGeluTanh;
     const ValueId activated = graph_.Add(graph_.value(out));
-    graph_.Append(graph::ActivateOp{.x = out, .activation = activation, .out = activated});
+    graph_.Append(graph::ActivateOp{.x = out, .activation = ActivationOf(), .out = activated});
     return activated;
   }
 
-  // The same with a gate of GELU: writes `out`, or what replaces it.
+  Activation ActivationOf() const {
+    switch (spec_.feed_forward) {
+      case FeedForward::kSiluGated:
+        return Activation::kSilu;
+      case FeedForward::kGelu:
+        return Activation::kGelu;
+      case FeedForward::kGeluTanh:
+      case FeedForward::kGeluTanhGated:
+        break;
+      case FeedForward::kSquaredRelu:
+        return Activation::kSquaredRelu;
+    }
+    return Activation::kGeluTanh;
+  }
+
+  // The same with a gate of GELU, or a scaled one: writes `out`, or what replaces it.
   ValueId GatedInner(ValueId x, const Matrix& gate, const Matrix& up, ValueId out) {
     graph_.Append(graph::MatMulOp{.x = x, .weight = &gate, .out = out});
     const ValueId activated = graph_.Add(graph_.value(out));
-    graph_.Append(
-        graph::ActivateOp{.x = out, .activation = Activation::kGeluTanh, .out = activated});
+    graph_.Append(graph::ActivateOp{
+        .x = out, .activation = ActivationOf(), .scale = spec_.gate_scale, .out = activated});
     const ValueId factors = graph_.Add(graph_.value(out));
     graph_.Append(graph::MatMulOp{.x = x, .weight = &up, .out = factors});
     const ValueId gated = graph_.Add(graph_.value(out));
@@ -420,17 +411,10 @@ class StageBuilder {
     if (answers) graph_.Append(graph::SendOp{.x = logits, .stage = 0});
   }
 
-  const ModelSpec& spec_;
-  const RankPlan& plan_;
   const DecoderWeights& weights_;
-  const DecoderValues& values_;
   const bool logits_;
   const LatentGraph latent_;
-  const DeltaNetGraph delta_net_;
-
-  graph::StepGraph graph_;
-  RowCount rows_ = RowCount::kStep;  // of new values
-  ValueId residual_ = 0;
+  const RecurrentGraph recurrent_;
   ValueId normed_ = 0;
 };
 

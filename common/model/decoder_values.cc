@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "common/model/delta_net_graph.h"
+#include "common/model/recurrent_graph.h"
 
 namespace baton {
 
@@ -25,9 +25,8 @@ DecoderValues::DecoderValues(const ModelSpec& spec, const RankPlan& plan, DType 
   attention = {"attention", dtype, graph::RowCount::kStep, q_cols};
   const int64_t gate_cols = int64_t{plan.heads.q_heads} * head_dim;
   attention_gate = {"attention_gate", dtype, graph::RowCount::kStep, gate_cols};
-  const DeltaNetShape net = gathers ? spec.delta_net : DeltaNetShapeOf(spec, plan);
-  const int64_t net_cols = int64_t{net.value_heads} * net.value_dim;
-  delta_net = {"delta_net", dtype, graph::RowCount::kStep, net_cols};
+  const RecurrentShape state = gathers ? spec.recurrent.shape : RecurrentShapeOf(spec, plan);
+  recurrent = {"recurrent", dtype, graph::RowCount::kStep, state.value_numbers()};
   delta = {"delta", dtype, graph::RowCount::kStep, spec.hidden};
   feed_forward = {"feed_forward", dtype, graph::RowCount::kStep, inner};
   shared = {"shared", dtype, graph::RowCount::kStep, shared_inner};

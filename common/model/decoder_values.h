@@ -10,7 +10,7 @@ namespace baton {
 struct DecoderValues {
   DecoderValues(const ModelSpec& spec, const RankPlan& plan, DType dtype);
 
-  graph::Value residual, normed, qkv, squares, attention, attention_gate, delta_net, delta,
+  graph::Value residual, normed, qkv, squares, attention, attention_gate, recurrent, delta,
       feed_forward, shared, gate, logits, signal;
 };
 

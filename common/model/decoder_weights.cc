@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/model/delta_net_weights.h"
 #include "common/model/latent_weights.h"
+#include "common/model/recurrent_weights.h"
 #include "common/model/weight_loader.h"
 #include "common/model/weights_hash.h"
 
@@ -66,7 +66,6 @@ Status LoadAttention(WeightLoader& loader,
                      const DecoderSlice& slice,
                      int32_t layer,
                      LayerWeights& to) {
-  if (spec.layers[layer].delta_net) return LoadDeltaNet(loader, spec, slice, layer, to);
   if (spec.latent_attention()) {
     BATON_RETURN_IF_ERROR(LoadLatent(loader, spec, slice, layer, to.latent));
   } else {
@@ -96,7 +95,7 @@ Status LoadDense(WeightLoader& loader,
   const Extent outputs{spec.hidden, slice.hidden};
   const Extent inputs{inner.size, slice.hidden ? std::nullopt : inner.range};
   const Extent hidden{spec.hidden};
-  if (spec.silu()) {
+  if (spec.joins_gate()) {
     BATON_ASSIGN_OR_RETURN(to.gate_up,
                            loader.LoadGateUp(id(WeightKind::kGate), id(WeightKind::kUp), inner));
   } else {
@@ -130,7 +129,9 @@ Status LoadShared(WeightLoader& loader,
   const Extent inputs{inner.size, slice.hidden ? std::nullopt : inner.range};
   BATON_ASSIGN_OR_RETURN(
       to.shared_gate_up,
-      loader.LoadGateUp(id(WeightKind::kSharedGate), id(WeightKind::kSharedUp), inner));
+      spec.gated()
+          ? loader.LoadGateUp(id(WeightKind::kSharedGate), id(WeightKind::kSharedUp), inner)
+          : loader.LoadStacked({{id(WeightKind::kSharedUp), inner}}, {spec.hidden}));
   BATON_ASSIGN_OR_RETURN(to.shared_down,
                          loader.LoadStacked({{id(WeightKind::kSharedDown), outputs}}, inputs));
   if (spec.mlp_bias) {
@@ -172,7 +173,9 @@ Status LoadExperts(WeightLoader& loader,
     const auto id = [&](WeightKind kind) { return WeightId{kind, layer, expert}; };
     BATON_ASSIGN_OR_RETURN(
         auto gate_up,
-        loader.LoadGateUp(id(WeightKind::kExpertGate), id(WeightKind::kExpertUp), inner));
+        spec.gated()
+            ? loader.LoadGateUp(id(WeightKind::kExpertGate), id(WeightKind::kExpertUp), inner)
+            : loader.LoadStacked({{id(WeightKind::kExpertUp), inner}}, hidden));
     BATON_ASSIGN_OR_RETURN(auto down,
                            loader.LoadStacked({{id(WeightKind::kExpertDown), hidden}}, inner));
     to.expert_gate_up.push_back(std::move(gate_up));
@@ -189,6 +192,19 @@ Status LoadExperts(WeightLoader& loader,
   return spec.moe.shared_intermediate > 0 ? LoadShared(loader, spec, slice, layer, to) : OkStatus();
 }
 
+// The first norm of a layer.
+StatusOr<std::unique_ptr<Vector>> LoadFirstNorm(WeightLoader& loader,
+                                                const ModelSpec& spec,
+                                                int32_t layer) {
+  if (!spec.layers[layer].mixes()) {
+    return loader.LoadNorm(WeightKind::kFeedForwardNorm, WeightKind::kFeedForwardNormBias, layer);
+  }
+  return loader.LoadNorm(WeightKind::kAttentionNorm,
+                         WeightKind::kAttentionNormBias,
+                         layer,
+                         spec.attention_input_scale);
+}
+
 Status LoadLayer(WeightLoader& loader,
                  const ModelSpec& spec,
                  const DecoderLoadOptions& options,
@@ -196,17 +212,19 @@ Status LoadLayer(WeightLoader& loader,
                  DecoderWeights& weights) {
   const DecoderSlice& slice = options.slice;
   LayerWeights& to = weights.layers.emplace_back();
-  if (options.fp8_kv) {
+  const LayerSpec& parts = spec.layers[layer];
+  if (options.fp8_kv && parts.attention) {
     BATON_ASSIGN_OR_RETURN(
-        to.kv_scales,
-        loader.LoadKvScales(layer, weights.RopeOf(spec.layers[layer]).magnitude, slice.kv_heads));
+        to.kv_scales, loader.LoadKvScales(layer, weights.RopeOf(parts).magnitude, slice.kv_heads));
   }
-  if (spec.input_norms()) {
-    BATON_ASSIGN_OR_RETURN(
-        to.attention_norm,
-        loader.LoadNorm(WeightKind::kAttentionNorm, WeightKind::kAttentionNormBias, layer));
+  if (spec.input_norms() && parts.mixes()) {
+    BATON_ASSIGN_OR_RETURN(to.attention_norm, LoadFirstNorm(loader, spec, layer));
   }
-  BATON_RETURN_IF_ERROR(LoadAttention(loader, spec, slice, layer, to));
+  if (parts.attention) BATON_RETURN_IF_ERROR(LoadAttention(loader, spec, slice, layer, to));
+  if (parts.state) {
+    BATON_RETURN_IF_ERROR(LoadRecurrent(loader, spec, slice, layer, to.recurrent));
+  }
+  if (!parts.feed_forward) return OkStatus();
   if (spec.feed_forward_norms()) {
     BATON_ASSIGN_OR_RETURN(
         to.feed_forward_norm,
@@ -220,7 +238,7 @@ Status LoadLayer(WeightLoader& loader,
         to.feed_forward_post_norm,
         loader.LoadVectors({{{WeightKind::kFeedForwardPostNorm, layer, -1}, {spec.hidden}}}));
   }
-  const auto load_feed_forward = spec.layers[layer].moe ? LoadExperts : LoadDense;
+  const auto load_feed_forward = parts.moe ? LoadExperts : LoadDense;
   return load_feed_forward(loader, spec, slice, layer, to);
 }
 
@@ -257,9 +275,7 @@ StatusOr<DecoderWeights> LoadSlice(WeightLoader& loader,
             WeightKind::kOutputNorm, WeightKind::kOutputNormBias, -1, spec.logit_scale));
   } else if (spec.input_norms()) {
     BATON_ASSIGN_OR_RETURN(weights.next_norm,
-                           loader.LoadNorm(WeightKind::kAttentionNorm,
-                                           WeightKind::kAttentionNormBias,
-                                           static_cast<int32_t>(layers.end)));
+                           LoadFirstNorm(loader, spec, static_cast<int32_t>(layers.end)));
   }
   if (last && spec.head_bias) {
     BATON_ASSIGN_OR_RETURN(weights.head_bias,

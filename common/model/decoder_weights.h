@@ -36,14 +36,27 @@ struct LatentWeights {
   IndexWeights index;                           // null without an index
 };
 
-// Packed weights of a gated delta net (DeltaNetArgs), of the loaded key heads.
-struct DeltaNetWeights {
-  std::unique_ptr<Matrix> input;  // [key heads · DeltaNetShape::input_columns()][hidden]
-  std::unique_ptr<Matrix> gates;  // [2 · value heads][hidden]
+// Packed weights of the recurrent part of a layer (RecurrentArgs), of the loaded key heads. Null:
+// the rule of the model does not have them.
+struct RecurrentWeights {
+  std::unique_ptr<Vector> input_norm;  // in place of attention_norm, if its factor is another one
+  std::unique_ptr<Matrix> input;       // [input_columns()][hidden]
+  std::unique_ptr<Matrix> gates;       // [gate_columns()][hidden, or latent_rank]
+  std::unique_ptr<Matrix> time_down;   // [latent_rank][hidden], or of v
+  std::unique_ptr<Vector> time_norm;
+  std::unique_ptr<Matrix> k;  // Mamba: [key_dim][v], with a norm
+  std::unique_ptr<Vector> k_norm;
+  std::unique_ptr<Matrix> q;
+  std::unique_ptr<Vector> q_norm;
+  std::unique_ptr<Matrix> gate_down;  // [latent_rank][hidden]
+  std::unique_ptr<Matrix> gate;       // of the output: [v][latent_rank], Mamba: [v][hidden]
   std::unique_ptr<Vector> convolution;
+  std::unique_ptr<Vector> convolution_bias;
   std::unique_ptr<Vector> decay;
   std::unique_ptr<Vector> time_bias;
+  std::unique_ptr<Vector> skip;
   std::unique_ptr<Vector> norm;
+  std::unique_ptr<Matrix> output;  // [hidden][v]
 };
 
 // Packed weights of one transformer layer. Dense layers have gate_up and down; MoE layers have the
@@ -61,7 +74,7 @@ struct LayerWeights {
   std::unique_ptr<Vector> qk_norm;           // [q | k] of all heads: kProjection, kHeadLayer
   std::unique_ptr<Vector> sinks;             // [heads]
   LatentWeights latent;                      // in place of qkv
-  DeltaNetWeights delta_net;                 // in place of all of attention but its output
+  RecurrentWeights recurrent;                // in place of attention, or beside it
   std::unique_ptr<Vector> kv_scales;         // for an FP8 KV cache (kv_scales.h)
   std::unique_ptr<Matrix> attention_gate;    // [heads · head_dim][hidden]
   std::unique_ptr<Matrix> attention_output;  // [hidden][heads · output_head_dim()]

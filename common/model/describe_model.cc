@@ -54,8 +54,8 @@ std::string AttentionText(const ModelSpec& spec) {
     text += fmt::format(", attention logits soft-capped at {}", spec.attention_cap);
   }
   if (spec.attention_gate) text += ", output gate";
-  if (spec.delta_net_layers() > 0) {
-    text += fmt::format(", in {} layers", spec.layer_count() - spec.delta_net_layers());
+  if (spec.state_layers() > 0) {
+    text += fmt::format(", in {} layers", spec.attention_layers());
   }
   const auto in_window = [](const LayerSpec& layer) { return !layer.tokens_read().reads_all(); };
   const auto first = std::ranges::find_if(spec.layers, in_window);
@@ -73,10 +73,10 @@ std::string AttentionText(const ModelSpec& spec) {
   return text;
 }
 
-std::string DeltaNetText(const ModelSpec& spec) {
-  const DeltaNetShape& net = spec.delta_net;
+std::string RecurrentText(const ModelSpec& spec) {
+  const RecurrentShape& net = spec.recurrent.shape;
   return fmt::format("in {} layers, {} key heads of {}, {} value heads of {}, convolution of {}",
-                     spec.delta_net_layers(),
+                     spec.state_layers(),
                      net.key_heads,
                      net.key_dim,
                      net.value_heads,
@@ -98,10 +98,11 @@ std::string RopeText(const RopeSpec& rope) {
 }
 
 std::string FeedForwardText(const ModelSpec& spec) {
-  const auto moe = std::count_if(
-      spec.layers.begin(), spec.layers.end(), [](const LayerSpec& l) { return l.moe; });
+  const auto moe = std::ranges::count_if(spec.layers, &LayerSpec::moe);
+  const auto networks = std::ranges::count_if(spec.layers, &LayerSpec::feed_forward);
+  if (networks == 0) return "none";
   std::string text;
-  if (moe < spec.layer_count()) {
+  if (moe < networks) {
     text = fmt::format("{}{}", spec.intermediate, spec.mlp_bias ? ", with biases" : "");
   }
   if (moe > 0) {
@@ -261,15 +262,19 @@ ModelDescription DescribeModel(const OpenedModel& model) {
   if (const std::string blocks = BlocksText(spec); !blocks.empty()) {
     lines.push_back({"blocks", blocks});
   }
-  lines.push_back({"attention", AttentionText(spec)});
-  if (spec.delta_net_layers() > 0) lines.push_back({"gated delta nets", DeltaNetText(spec)});
+  if (spec.attention_layers() > 0) lines.push_back({"attention", AttentionText(spec)});
+  if (spec.state_layers() > 0) {
+    lines.push_back({std::string(Name(spec.recurrent.shape.rule)), RecurrentText(spec)});
+  }
   lines.push_back({"feed-forward", FeedForwardText(spec)});
   lines.push_back(
       {"vocabulary",
        fmt::format(
            "{}{}", spec.vocab, spec.embedding_is_head() ? ", head tied to embedding" : "")});
   lines.push_back({"context length", fmt::format("{} tokens", spec.context_length)});
-  lines.push_back({"rope", RopeText(spec.rope)});
+  const bool rotates = std::ranges::any_of(
+      spec.layers, [](const LayerSpec& layer) { return layer.attention && layer.rotary; });
+  if (rotates) lines.push_back({"rope", RopeText(spec.rope)});
   lines.push_back({"end tokens", fmt::format("{}", fmt::join(spec.eos, ", "))});
   lines.push_back({"KV per token",
                    fmt::format("{} bytes at 16 bits, {} at 32 bits{}",

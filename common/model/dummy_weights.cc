@@ -27,7 +27,10 @@ bool IsNorm(WeightKind kind) {
     case WeightKind::kQueryDownNorm:
     case WeightKind::kLatentNorm:
     case WeightKind::kIndexKeyNorm:
-    case WeightKind::kDeltaNetNorm:
+    case WeightKind::kRecurrentNorm:
+    case WeightKind::kRecurrentTimeNorm:
+    case WeightKind::kRecurrentKeyNorm:
+    case WeightKind::kRecurrentQueryNorm:
       return true;
     default:
       return false;

@@ -63,6 +63,25 @@ void CopyColumns(std::span<const std::byte> from,
   }
 }
 
+// Whether a vector of a recurrent layer may have this shape. The factors of a convolution of
+// channels by themselves are [channels][1][kernel]. Decays are those of heads, [1][1][heads][1], or
+// [channels][numbers].
+bool IsShapeOfRecurrent(WeightKind kind, const std::vector<int64_t>& shape, int64_t size) {
+  int64_t product = 1;
+  for (const int64_t dimension : shape) product *= dimension;
+  if (product != size) return false;
+  switch (kind) {
+    case WeightKind::kRecurrentConvolution:
+    case WeightKind::kRecurrentKeyConvolution:
+    case WeightKind::kRecurrentValueConvolution:
+      return shape.size() == 3 && shape[1] == 1;
+    case WeightKind::kRecurrentDecay:
+      return shape.size() == 2 || shape.size() == 4;
+    default:
+      return false;
+  }
+}
+
 std::string NameForErrors(const FileTensor& tensor) {
   return fmt::format("{}: tensor {}", tensor.file, tensor.name);
 }
@@ -250,11 +269,7 @@ StatusOr<FileWeights::Found> FileWeights::FindVector(const WeightId& id, int64_t
       tensor.shape[0] == size / tensor.shape[1] && size % tensor.shape[1] == 0) {
     return found;
   }
-  // The factors of a convolution of channels by themselves are [channels][1][kernel].
-  if (id.kind == WeightKind::kDeltaNetConvolution && tensor.shape.size() == 3 &&
-      tensor.shape[1] == 1 && tensor.shape[0] * tensor.shape[2] == size) {
-    return found;
-  }
+  if (IsShapeOfRecurrent(id.kind, tensor.shape, size)) return found;
   return InvalidArgument("{}: tensor {} has shape {}; expected [{}]{}",
                          tensor.file,
                          tensor.name,

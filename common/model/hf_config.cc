@@ -13,8 +13,10 @@
 #include "common/model/hf_delta_net.h"
 #include "common/model/hf_experts.h"
 #include "common/model/hf_families.h"
+#include "common/model/hf_kimi.h"
 #include "common/model/hf_latent.h"
 #include "common/model/hf_llama4.h"
+#include "common/model/hf_mamba.h"
 #include "common/model/hf_rope.h"
 
 namespace baton {
@@ -66,9 +68,20 @@ StatusOr<FeedForward> ReadGemmaFeedForward(JsonFields& fields) {
                     kGelu);
 }
 
+StatusOr<FeedForward> ReadSquaredRelu(JsonFields& fields) {
+  const std::string activation = fields.TextOr("mlp_hidden_act", "relu2");
+  BATON_RETURN_IF_ERROR(fields.status());
+  if (activation == "relu2") return FeedForward::kSquaredRelu;
+  return MakeStatus(StatusCode::kUnimplemented,
+                    "{}: mlp_hidden_act is {}; only relu2 is supported",
+                    fields.file(),
+                    activation);
+}
+
 // The activation of the feed-forward network.
 StatusOr<FeedForward> ReadFeedForward(ModelFamily family, JsonFields& fields) {
   if (IsGemma(family)) return ReadGemmaFeedForward(fields);
+  if (family == ModelFamily::kNemotronH) return ReadSquaredRelu(fields);
   const bool gated = family != ModelFamily::kPhi && family != ModelFamily::kGptNeox;
   const std::string_view usual = gated ? "silu" : family == ModelFamily::kPhi ? "gelu_new" : "gelu";
   const std::string activation = fields.TextOr("hidden_act", usual);
@@ -103,7 +116,8 @@ Status RefuseWhatWeLack(ModelFamily family, JsonFields& fields) {
        {"quantization_config", "shared_expert_intermediate_size", "num_shared_experts"}) {
     const bool shared = key == "shared_expert_intermediate_size";
     const bool has_shared = family == ModelFamily::kQwen2Moe || family == ModelFamily::kQwen3Next;
-    if (!fields.Has(key) || (shared && has_shared)) continue;
+    const bool kimi = family == ModelFamily::kKimiLinear && key == "num_shared_experts";
+    if (!fields.Has(key) || (shared && has_shared) || kimi) continue;
     return MakeStatus(StatusCode::kUnimplemented, "{}: {} is not supported", fields.file(), key);
   }
   if (IsGemma(family)) BATON_RETURN_IF_ERROR(RefuseOfGemma(family, fields));
@@ -332,9 +346,8 @@ void AddEndTokens(ConfigFields& fields, ModelSpec& spec) {
   }
 }
 
-// The sizes of the model.
-Status ReadSizes(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
-  spec.hidden = fields.Int("hidden_size", 1, ModelSpec::kMaxHidden);
+// The sizes of attention.
+Status ReadHeads(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
   spec.heads = fields.Int("num_attention_heads", 1, ModelSpec::kMaxHeads);
   constexpr std::string_view kKvHeads = "num_key_value_heads";
   const bool usual = family.kv_heads > 0 && !fields.IsNull(kKvHeads);
@@ -351,13 +364,36 @@ Status ReadSizes(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
                                family.head_dim > 0 ? family.head_dim : spec.hidden / spec.heads,
                                1,
                                ModelSpec::kMaxHeadDim);
-  spec.intermediate = fields.Int("intermediate_size", 1, ModelSpec::kMaxIntermediate);
+  return fields.status();
+}
+
+// The sizes of the model. Mamba 2 has layers of one kind, and no positions that could end.
+Status ReadSizes(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
+  constexpr int32_t kContextOfMamba = 1 << 20;
+  constexpr int32_t kHeadDimOfMamba = 8;  // no head has it
+  spec.hidden = fields.Int("hidden_size", 1, ModelSpec::kMaxHidden);
+  if (family.family == ModelFamily::kMamba2) {
+    spec.head_dim = kHeadDimOfMamba;
+    spec.context_length = kContextOfMamba;
+  } else {
+    BATON_RETURN_IF_ERROR(ReadHeads(family, fields, spec));
+    spec.intermediate = fields.Int("intermediate_size", 1, ModelSpec::kMaxIntermediate);
+    spec.context_length = fields.Int(family.context_key, 1, kMaxContext);
+  }
   spec.vocab = fields.Int("vocab_size", 1, ModelSpec::kMaxVocabulary);
-  spec.context_length = fields.Int("max_position_embeddings", 1, kMaxContext);
   spec.norm_epsilon = static_cast<float>(fields.NumberOr(family.epsilon_key, family.epsilon, 0, 1));
   spec.tied_head = fields.BoolOr("tie_word_embeddings", family.tied_head);
-  spec.layers.resize(fields.Int("num_hidden_layers", 1, kMaxLayers));
+  spec.layers.resize(ReadLayerCount(fields, spec.family));
   return fields.status();
+}
+
+// What the layers keep: KV, of a window or of all tokens, or states.
+Status ReadMixers(JsonFields& fields, ModelSpec& spec) {
+  if (HasMamba(spec.family)) return ReadMamba(fields, spec);
+  if (spec.family == ModelFamily::kKimiLinear) return ReadKimi(fields, spec);
+  if (spec.family == ModelFamily::kDeepSeekV32) return ReadIndex(fields, spec);
+  if (spec.family == ModelFamily::kLlama4) return OkStatus();  // ReadLlama4Attention
+  return HasDeltaNets(spec.family) ? ReadDeltaNets(fields, spec) : ReadWindows(fields, spec);
 }
 
 StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
@@ -376,23 +412,36 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   if (HasLatentAttention(spec.family)) BATON_RETURN_IF_ERROR(ReadLatent(fields, spec));
   BATON_RETURN_IF_ERROR(ReadRope(family, fields, spec));
   if (HasLatentAttention(spec.family)) BATON_RETURN_IF_ERROR(ReadLatentRope(fields, spec));
-  const bool llama4 = spec.family == ModelFamily::kLlama4;
-  if (HasDeltaNets(spec.family)) {
-    BATON_RETURN_IF_ERROR(ReadDeltaNets(fields, spec));
-  } else if (spec.family == ModelFamily::kDeepSeekV32) {
-    BATON_RETURN_IF_ERROR(ReadIndex(fields, spec));
-  } else if (!llama4) {
-    BATON_RETURN_IF_ERROR(ReadWindows(fields, spec));
-  }
+  BATON_RETURN_IF_ERROR(ReadMixers(fields, spec));
   BATON_RETURN_IF_ERROR(ReadRotaryLayers(fields, spec));
-  if (llama4) BATON_RETURN_IF_ERROR(ReadLlama4Attention(fields, spec));
-  if (HasExperts(spec.family)) BATON_RETURN_IF_ERROR(ReadExperts(fields, spec));
+  if (spec.family == ModelFamily::kLlama4) BATON_RETURN_IF_ERROR(ReadLlama4Attention(fields, spec));
+  if (MayHaveExperts(spec)) BATON_RETURN_IF_ERROR(ReadExperts(fields, spec));
   return spec;
+}
+
+// Python writes infinite numbers without quotes, which is not JSON. Puts the form of transformers 5
+// in their place.
+std::string QuoteInfinities(std::string_view text) {
+  constexpr std::string_view kBare = "Infinity";
+  std::string quoted;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!in_string && text.substr(i).starts_with(kBare)) {
+      quoted += R"({"__float__": "Infinity"})";
+      i += kBare.size() - 1;
+      continue;
+    }
+    const bool escaped = in_string && text[i] == '\\' && i + 1 < text.size();
+    if (escaped) quoted += text[i++];
+    if (text[i] == '"' && !escaped) in_string = !in_string;
+    quoted += text[i];
+  }
+  return quoted;
 }
 
 StatusOr<std::unique_ptr<JsonFields>> ReadJson(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
-  return JsonFields::Parse(path, text);
+  return JsonFields::Parse(path, QuoteInfinities(text));
 }
 
 }  // namespace

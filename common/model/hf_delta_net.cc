@@ -16,7 +16,8 @@ namespace {
 Status ReadLayerKinds(JsonFields& fields, ModelSpec& spec) {
   const int32_t interval = fields.IntOr("full_attention_interval", 4, 1, kMaxLayers);
   for (int32_t i = 0; i < spec.layer_count(); ++i) {
-    spec.layers[i].delta_net = (i + 1) % interval != 0;
+    spec.layers[i].state = (i + 1) % interval != 0;
+    spec.layers[i].attention = !spec.layers[i].state;
   }
   if (!fields.Has("layer_types")) return fields.status();
   BATON_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, fields.Texts("layer_types"));
@@ -27,8 +28,9 @@ Status ReadLayerKinds(JsonFields& fields, ModelSpec& spec) {
                            spec.layers.size());
   }
   for (size_t i = 0; i < kinds.size(); ++i) {
-    spec.layers[i].delta_net = kinds[i] == "linear_attention";
-    if (spec.layers[i].delta_net || kinds[i] == "full_attention") continue;
+    spec.layers[i].state = kinds[i] == "linear_attention";
+    spec.layers[i].attention = !spec.layers[i].state;
+    if (spec.layers[i].state || kinds[i] == "full_attention") continue;
     return MakeStatus(StatusCode::kUnimplemented,
                       "{}: layer_types has {}; full_attention and linear_attention are supported",
                       fields.file(),
@@ -47,11 +49,11 @@ Status ReadDeltaNets(JsonFields& fields, ModelSpec& spec) {
   const auto size = [&fields](std::string_view key, int32_t fallback, int32_t largest) {
     return fields.IntOr(key, fallback, 1, largest);
   };
-  spec.delta_net = {.key_heads = size("linear_num_key_heads", 16, ModelSpec::kMaxHeads),
-                    .value_heads = size("linear_num_value_heads", 32, ModelSpec::kMaxHeads),
-                    .key_dim = size("linear_key_head_dim", 128, ModelSpec::kMaxHeadDim),
-                    .value_dim = size("linear_value_head_dim", 128, ModelSpec::kMaxHeadDim),
-                    .kernel = size("linear_conv_kernel_dim", 4, 64)};
+  spec.recurrent.shape = {.key_heads = size("linear_num_key_heads", 16, ModelSpec::kMaxHeads),
+                          .value_heads = size("linear_num_value_heads", 32, ModelSpec::kMaxHeads),
+                          .key_dim = size("linear_key_head_dim", 128, ModelSpec::kMaxHeadDim),
+                          .value_dim = size("linear_value_head_dim", 128, ModelSpec::kMaxHeadDim),
+                          .kernel = size("linear_conv_kernel_dim", 4, 64)};
   spec.attention_gate = true;
   if (fields.BoolOr("attention_bias", false)) {
     return MakeStatus(StatusCode::kUnimplemented,

@@ -24,10 +24,13 @@ std::string_view KeyOfExperts(const JsonFields& fields, ModelFamily family) {
     case ModelFamily::kDeepSeekV2:
     case ModelFamily::kDeepSeekV3:
     case ModelFamily::kDeepSeekV32:
+    case ModelFamily::kNemotronH:
       return "n_routed_experts";
     case ModelFamily::kErnieMoe:
       return "moe_num_experts";
     case ModelFamily::kHunyuanMoe:
+    case ModelFamily::kJamba:
+    case ModelFamily::kKimiLinear:
       return "num_experts";
     default:
       break;
@@ -38,6 +41,7 @@ std::string_view KeyOfExperts(const JsonFields& fields, ModelFamily family) {
 // The key of the number of experts that a token chooses.
 std::string_view KeyOfChosen(ModelFamily family) {
   if (family == ModelFamily::kHunyuanMoe) return "moe_topk";
+  if (family == ModelFamily::kKimiLinear) return "num_experts_per_token";
   return family == ModelFamily::kErnieMoe ? "moe_k" : "num_experts_per_tok";
 }
 
@@ -195,18 +199,42 @@ Status ReadMlpKinds(JsonFields& fields, ModelSpec& spec) {
   return OkStatus();
 }
 
-// The experts of DeepSeek, whose third router dots.llm1 and GLM-4.5 have, too. The first layers are
-// dense.
-Status ReadDeepSeek(JsonFields& fields, ModelSpec& spec) {
-  const DeepSeekDefaults defaults = DefaultsOf(spec.family);
-  MoeSpec& moe = spec.moe;
-  moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
+// The numbers of DeepSeek's routers that are not in the names of experts.
+void ReadRouting(JsonFields& fields, const DeepSeekDefaults& defaults, MoeSpec& moe) {
   moe.normalize = fields.BoolOr("norm_topk_prob", defaults.normalize);
   moe.scale = static_cast<float>(
       fields.NumberOr("routed_scaling_factor", defaults.scale, 1e-6, ModelSpec::kMaxScale));
   moe.groups = fields.IntOr("n_group", defaults.groups, 1, ModelSpec::kMaxExperts);
   moe.groups_per_token =
       fields.IntOr("topk_group", defaults.groups_per_token, 1, ModelSpec::kMaxExperts);
+}
+
+// Nemotron-H: the third router of DeepSeek, and experts without a gate.
+Status ReadNemotronH(JsonFields& fields, ModelSpec& spec) {
+  MoeSpec& moe = spec.moe;
+  if (fields.Has("moe_latent_size")) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: moe_latent_size is set; only null is supported",
+                      fields.file());
+  }
+  moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
+  ReadRouting(fields, {.normalize = true}, moe);
+  BATON_RETURN_IF_ERROR(ReadV3Router(fields, moe));
+  if (fields.IntOr("n_shared_experts", 1, 0, ModelSpec::kMaxExperts) > 0) {
+    moe.shared_intermediate =
+        fields.Int("moe_shared_expert_intermediate_size", 1, ModelSpec::kMaxIntermediate);
+  }
+  moe.gate.ungated = true;
+  return fields.status();
+}
+
+// The experts of DeepSeek, whose third router dots.llm1 and GLM-4.5 have, too. The first layers are
+// dense.
+Status ReadDeepSeek(JsonFields& fields, ModelSpec& spec) {
+  const DeepSeekDefaults defaults = DefaultsOf(spec.family);
+  MoeSpec& moe = spec.moe;
+  moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
+  ReadRouting(fields, defaults, moe);
   const bool second = spec.family == ModelFamily::kDeepSeekV2;
   BATON_RETURN_IF_ERROR(second ? ReadV2Router(fields, moe) : ReadV3Router(fields, moe));
   moe.shared_intermediate = SizeOfShared(
@@ -220,6 +248,30 @@ Status ReadDeepSeek(JsonFields& fields, ModelSpec& spec) {
   for (int32_t i = dense; i < spec.layer_count(); ++i) spec.layers[i].moe = true;
   BATON_RETURN_IF_ERROR(fields.status());
   return spec.family == ModelFamily::kDeepSeekV32 ? ReadMlpKinds(fields, spec) : OkStatus();
+}
+
+// Kimi Linear: the third router of DeepSeek with keys of its own. mlp_layer_types lists the layers
+// with experts; published files say that only the first ones have none.
+Status ReadKimi(JsonFields& fields, ModelSpec& spec) {
+  MoeSpec& moe = spec.moe;
+  BATON_RETURN_IF_ERROR(RefuseText(fields, "moe_router_activation_func", {"sigmoid"}));
+  moe.score = RouterScore::kSigmoid;
+  moe.selection_bias = true;
+  moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
+  moe.normalize = fields.BoolOr("moe_renormalize", true);
+  moe.scale =
+      static_cast<float>(fields.NumberOr("routed_scaling_factor", 1, 1e-6, ModelSpec::kMaxScale));
+  if (fields.BoolOr("use_grouped_topk", true)) {
+    moe.groups = fields.IntOr("num_expert_group", 1, 1, ModelSpec::kMaxExperts);
+    moe.groups_per_token = fields.IntOr("topk_group", 1, 1, ModelSpec::kMaxExperts);
+  }
+  moe.shared_intermediate =
+      SizeOfShared(fields.IntOr("num_shared_experts", 0, 0, ModelSpec::kMaxExperts), moe);
+  const int32_t dense = fields.IntOr("first_k_dense_replace", 0, 0, kMaxLayers);
+  const int32_t interval = fields.IntOr("moe_layer_freq", 1, 1, kMaxLayers);
+  for (int32_t i = dense; i < spec.layer_count(); ++i) spec.layers[i].moe = i % interval == 0;
+  BATON_RETURN_IF_ERROR(fields.status());
+  return ReadMlpKinds(fields, spec);
 }
 
 // gpt-oss: a softmax over the logits of the chosen experts, which is one over all experts, scaled
@@ -274,8 +326,12 @@ Status ReadErnie(JsonFields& fields, ModelSpec& spec) {
 
 }  // namespace
 
-bool HasExperts(ModelFamily family) {
-  switch (family) {
+bool MayHaveExperts(const ModelSpec& spec) {
+  switch (spec.family) {
+    case ModelFamily::kNemotronH:
+    case ModelFamily::kJamba:
+      return std::ranges::any_of(spec.layers, &LayerSpec::moe);
+    case ModelFamily::kKimiLinear:
     case ModelFamily::kMixtral:
     case ModelFamily::kGraniteMoe:
     case ModelFamily::kQwen2Moe:
@@ -319,6 +375,14 @@ Status ReadExperts(JsonFields& fields, ModelSpec& spec) {
       return ReadLlama4(fields, spec);
     case ModelFamily::kErnieMoe:
       return ReadErnie(fields, spec);
+    case ModelFamily::kNemotronH:
+      return ReadNemotronH(fields, spec);
+    case ModelFamily::kKimiLinear:
+      return ReadKimi(fields, spec);
+    case ModelFamily::kJamba:
+      spec.moe.intermediate = spec.intermediate;
+      spec.moe.normalize = false;
+      return fields.status();
     case ModelFamily::kHunyuanMoe:
       spec.moe.shared_intermediate = spec.intermediate;
       MakeAllLayersExperts(spec);

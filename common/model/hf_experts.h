@@ -6,8 +6,9 @@
 
 namespace baton {
 
-// Whether models of the family have experts.
-bool HasExperts(ModelFamily family);
+// Whether the model may have experts: ReadExperts decides which layers have them, except where the
+// layers state it already.
+bool MayHaveExperts(const ModelSpec& spec);
 
 // Reads the experts and their router from the config.json of such a family, and which layers have
 // them. Needs the layers and the intermediate size.

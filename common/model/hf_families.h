@@ -23,6 +23,7 @@ struct HfFamily {
   BiasKey o_bias = {};
   BiasKey mlp_bias = {};
   BiasKey head_bias = {};
+  std::string_view context_key = "max_position_embeddings";
   std::string_view epsilon_key = "rms_norm_eps";
   double epsilon = 1e-6;
   double theta = 1e4;

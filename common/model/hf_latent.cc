@@ -12,7 +12,7 @@ namespace baton {
 
 bool HasLatentAttention(ModelFamily family) {
   return family == ModelFamily::kDeepSeekV2 || family == ModelFamily::kDeepSeekV3 ||
-         family == ModelFamily::kDeepSeekV32;
+         family == ModelFamily::kDeepSeekV32 || family == ModelFamily::kKimiLinear;
 }
 
 Status ReadLatent(JsonFields& fields, ModelSpec& spec) {
@@ -20,7 +20,8 @@ Status ReadLatent(JsonFields& fields, ModelSpec& spec) {
     return fields.IntOr(key, fallback, 1, ModelSpec::kMaxHeadDim);
   };
   LatentSpec& latent = spec.latent;
-  if (!fields.IsNull("q_lora_rank")) {
+  const bool kimi = spec.family == ModelFamily::kKimiLinear;
+  if (kimi ? fields.Has("q_lora_rank") : !fields.IsNull("q_lora_rank")) {
     latent.q_rank = fields.IntOr("q_lora_rank", 1536, 1, ModelSpec::kMaxHidden);
   }
   latent.rank = fields.IntOr("kv_lora_rank", 512, 1, ModelSpec::kMaxHidden);

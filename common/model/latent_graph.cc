@@ -1,5 +1,6 @@
 #include "common/model/latent_graph.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace baton {
@@ -11,6 +12,11 @@ namespace {
 
 // Of the norms of latents. It is not that of the configuration, which the other norms have.
 constexpr float kNormEpsilon = 1e-6f;
+
+// All layers with latents alike.
+bool Rotates(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, &LayerSpec::rotary);
+}
 
 }  // namespace
 
@@ -31,7 +37,7 @@ LatentGraph::LatentGraph(const ModelSpec& spec,
       q_rank_(spec.latent.q_rank),
       scale_(spec.attention_scale != 0 ? spec.attention_scale
                                        : 1.0f / std::sqrt(static_cast<float>(spec.head_dim))),
-      rope_({.inverse_frequencies = rope.inverse_frequencies.get(),
+      rope_({.inverse_frequencies = Rotates(spec) ? rope.inverse_frequencies.get() : nullptr,
              .magnitude = rope.magnitude,
              .pairing = spec.rope.pairing}),
       index_(spec.latent.index),

@@ -46,6 +46,11 @@ enum class ModelFamily : uint8_t {
   kErnieMoe,
   kHunyuanMoe,
   kQwen3Next,
+  kNemotronH,
+  kFalconH1,
+  kMamba2,
+  kJamba,
+  kKimiLinear,
 };
 
 // The name in config.json (model_type), for example "llama" or "qwen3_moe".

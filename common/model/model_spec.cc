@@ -133,35 +133,51 @@ void CheckLatent(const ModelSpec& spec, SpecChecker& check) {
   check.Require(latent.q_rank > 0, "an index needs a latent of queries");
 }
 
-void CheckDeltaNet(const ModelSpec& spec, SpecChecker& check) {
+void CheckRecurrent(const ModelSpec& spec, SpecChecker& check) {
   constexpr int32_t kMaxKernel = 64;
-  const DeltaNetShape& net = spec.delta_net;
-  check.Range("number of key heads of delta nets", net.key_heads, 1, ModelSpec::kMaxHeads);
-  check.Range("number of value heads of delta nets", net.value_heads, 1, ModelSpec::kMaxHeads);
-  check.Range("key dimension of delta nets", net.key_dim, 1, ModelSpec::kMaxHeadDim);
-  check.Range("value dimension of delta nets", net.value_dim, 1, ModelSpec::kMaxHeadDim);
-  check.Range("convolution kernel of delta nets", net.kernel, 1, kMaxKernel);
-  check.Require(net.key_heads > 0 && net.value_heads % net.key_heads == 0,
-                "number of value heads of delta nets {} must be a multiple of the number of key "
-                "heads {}",
-                net.value_heads,
-                net.key_heads);
-  check.Require(spec.kv_heads > 0 && net.key_heads % spec.kv_heads == 0,
-                "number of key heads of delta nets {} must be a multiple of the number of KV heads "
-                "{}: ranks divide both alike",
-                net.key_heads,
+  const RecurrentSpec& recurrent = spec.recurrent;
+  const RecurrentShape& shape = recurrent.shape;
+  const std::string of = fmt::format(" of {}", Name(shape.rule));
+  check.Range("number of key heads" + of, shape.key_heads, 1, ModelSpec::kMaxHeads);
+  check.Range("number of value heads" + of, shape.value_heads, 1, ModelSpec::kMaxHeads);
+  check.Range("key dimension" + of, shape.key_dim, 1, ModelSpec::kMaxHeadDim);
+  check.Range("value dimension" + of, shape.value_dim, 1, ModelSpec::kMaxIntermediate);
+  check.Range("convolution kernel" + of, shape.kernel, 1, kMaxKernel);
+  check.Require(shape.key_heads > 0 && shape.value_heads % shape.key_heads == 0,
+                "number of value heads{} {} must be a multiple of the number of key heads {}",
+                of,
+                shape.value_heads,
+                shape.key_heads);
+  check.Require(spec.kv_heads > 0 && shape.key_heads % spec.kv_heads == 0,
+                "number of key heads{} {} must be a multiple of the number of KV heads {}: ranks "
+                "divide both alike",
+                of,
+                shape.key_heads,
                 spec.kv_heads);
-  check.Require(spec.delta_net_layers() < spec.layer_count(),
-                "all {} layers have a delta net; at least one must have attention",
-                spec.layer_count());
   check.Require(
       std::ranges::all_of(spec.layers,
                           [](const LayerSpec& layer) { return layer.tokens_read().reads_all(); }),
-      "layers have sliding windows or chunks; beside delta nets there must be none");
+      "layers have sliding windows or chunks; beside {} there must be none",
+      Name(shape.rule));
+  check.Range("latent" + of, recurrent.latent_rank, 0, ModelSpec::kMaxHidden);
+  check.Require(recurrent.min_time >= 0 && recurrent.min_time <= recurrent.max_time,
+                "time step{} is at least {} and at most {}; the limits must ascend from 0",
+                of,
+                recurrent.min_time,
+                recurrent.max_time);
+  for (const float scale : {recurrent.input_scale,
+                            recurrent.gate_scale,
+                            recurrent.value_scale,
+                            recurrent.key_scale,
+                            recurrent.query_scale,
+                            recurrent.time_scale,
+                            recurrent.output_scale}) {
+    check.Scale("factor" + of, scale);
+  }
   if (!check.status().ok()) return;
-  const int64_t heads = net.key_heads / spec.kv_heads;
+  const int64_t heads = shape.key_heads / spec.kv_heads;
   check.Range("numbers of the state of a KV head",
-              heads * std::max(net.matrix_numbers(), net.convolution_numbers()),
+              heads * std::max(shape.matrix_numbers(), shape.convolution_numbers()),
               1,
               kMaxStateDim);
 }
@@ -193,19 +209,22 @@ int32_t ModelSpec::sliding_window() const {
   return largest;
 }
 
-int32_t ModelSpec::delta_net_layers() const {
-  return static_cast<int32_t>(std::ranges::count_if(layers, &LayerSpec::delta_net));
+int32_t ModelSpec::attention_layers() const {
+  return static_cast<int32_t>(std::ranges::count_if(layers, &LayerSpec::attention));
+}
+
+int32_t ModelSpec::state_layers() const {
+  return static_cast<int32_t>(std::ranges::count_if(layers, &LayerSpec::state));
 }
 
 size_t ModelSpec::KvBytesPerToken(size_t number_bytes) const {
   const int64_t numbers = latent_attention() ? int64_t{latent.width()} + latent.index.dim
                                              : int64_t{2} * kv_heads * head_dim;
-  const int32_t with_kv = layer_count() - delta_net_layers();
-  return static_cast<size_t>(with_kv * numbers) * number_bytes;
+  return static_cast<size_t>(attention_layers() * numbers) * number_bytes;
 }
 
 size_t ModelSpec::StateBytes() const {
-  return static_cast<size_t>(delta_net_layers() * delta_net.state_numbers()) * sizeof(float);
+  return static_cast<size_t>(state_layers() * recurrent.shape.state_numbers()) * sizeof(float);
 }
 
 Status ModelSpec::Validate(std::string_view file) const {
@@ -225,7 +244,7 @@ Status ModelSpec::Validate(std::string_view file) const {
   check.Require(
       norm_epsilon > 0 && norm_epsilon < 1, "norm epsilon {} must be in (0, 1)", norm_epsilon);
   if (latent_attention()) CheckLatent(*this, check);
-  if (delta_net_layers() > 0) CheckDeltaNet(*this, check);
+  if (state_layers() > 0) CheckRecurrent(*this, check);
   CheckRope(rope, head_dim, check);
   if (window_rope) CheckRope(*window_rope, head_dim, check);
 
@@ -239,11 +258,15 @@ Status ModelSpec::Validate(std::string_view file) const {
                   "have one of them",
                   layer.window,
                   layer.chunk);
-    (layer.moe ? any_moe : any_dense) = true;
+    if (layer.feed_forward) (layer.moe ? any_moe : any_dense) = true;
   }
   if (any_dense) check.Range("feed-forward size", intermediate, 1, kMaxIntermediate);
   if (any_moe) CheckMoe(moe, check);
   check.Scale("embedding scale", embedding_scale);
+  check.Scale("scale of the input of attention", attention_input_scale);
+  check.Scale("scale of the output of attention", attention_output_scale);
+  check.Scale("scale of feed-forward networks", feed_forward_scale);
+  check.Scale("scale of the gate of feed-forward networks", gate_scale);
   check.Scale("residual scale", residual_scale);
   check.Scale("logit scale", logit_scale);
   if (attention_scale != 0) check.Scale("attention scale", attention_scale);
@@ -256,9 +279,11 @@ Status ModelSpec::Validate(std::string_view file) const {
   check.Require(input_norms() || residual_scale == 1,
                 "residual scale {} must be 1 in layers without input norms",
                 residual_scale);
-  check.Require(silu() || !any_moe, "experts must have feed-forward networks gated by silu");
-  check.Require(silu() || !gated() || !mlp_bias,
-                "feed-forward networks gated by GELU must have no biases");
+  const bool squared = feed_forward == FeedForward::kSquaredRelu;
+  check.Require(silu() || squared || !any_moe,
+                "experts must have feed-forward networks gated by silu, or a squared ReLU");
+  check.Require((silu() && gate_scale == 1) || !gated() || !mlp_bias,
+                "feed-forward networks gated by GELU, or with a scaled gate, must have no biases");
   for (const TokenId token : eos) check.Range("end-of-sequence token", token, 0, vocab - 1);
   if (bos) check.Range("begin-of-sequence token", *bos, 0, vocab - 1);
   return check.status();
@@ -286,6 +311,46 @@ void AddRope(const Add& add, std::string_view prefix, const RopeSpec& rope) {
   add_part("file_factors", rope.file_factors);
 }
 
+template <class AddIf>
+void AddRecurrent(const AddIf& add_if, const RecurrentSpec& recurrent) {
+  const RecurrentShape& shape = recurrent.shape;
+  const bool delta_net = shape.rule == RecurrentRule::kDelta;
+  add_if(shape.key_heads > 0,
+         delta_net ? "delta_net" : "recurrent",
+         fmt::format("keys {} of {} values {} of {} kernel {}",
+                     shape.key_heads,
+                     shape.key_dim,
+                     shape.value_heads,
+                     shape.value_dim,
+                     shape.kernel));
+  add_if(!delta_net,
+         "recurrent.rule",
+         fmt::format("{}, {} key heads alike", Name(shape.rule), shape.key_copies));
+  add_if(recurrent.convolution_bias, "recurrent.convolution_bias", true);
+  add_if(!recurrent.norm, "recurrent.norm", false);
+  add_if(recurrent.min_time > 0 || std::isfinite(recurrent.max_time),
+         "recurrent.time",
+         fmt::format("{} to {}", recurrent.min_time, recurrent.max_time));
+  add_if(recurrent.latent_rank > 0, "recurrent.latent_rank", recurrent.latent_rank);
+  const float scales[] = {recurrent.input_scale,
+                          recurrent.gate_scale,
+                          recurrent.value_scale,
+                          recurrent.key_scale,
+                          recurrent.query_scale,
+                          recurrent.time_scale,
+                          recurrent.output_scale};
+  const bool scaled = std::ranges::any_of(scales, [](float scale) { return scale != 1; });
+  add_if(scaled, "recurrent.scales", fmt::format("{}", fmt::join(scales, " ")));
+}
+
+std::string PartsText(const LayerSpec& layer, RecurrentRule rule) {
+  std::string text;
+  if (layer.state) text += rule == RecurrentRule::kDelta ? " delta_net" : " state";
+  if (layer.attention == layer.state) text += layer.state ? " beside attention" : " without mixer";
+  if (!layer.feed_forward) text += " without feed-forward";
+  return text;
+}
+
 // Writes the values that differ from those of Llama.
 template <class Add>
 void AddVariants(const Add& add, const ModelSpec& spec) {
@@ -302,6 +367,13 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
   add_if(!spec.silu(), "feed_forward", Name(spec.feed_forward));
   add_if(spec.embedding_scale != 1, "embedding_scale", spec.embedding_scale);
   add_if(spec.residual_scale != 1, "residual_scale", spec.residual_scale);
+  const auto add_scale = [&](std::string_view name, float scale) {
+    add_if(scale != 1, name, scale);
+  };
+  add_scale("attention_input_scale", spec.attention_input_scale);
+  add_scale("attention_output_scale", spec.attention_output_scale);
+  add_scale("feed_forward_scale", spec.feed_forward_scale);
+  add_scale("gate_scale", spec.gate_scale);
   add_if(spec.attention_scale != 0, "attention_scale", spec.attention_scale);
   add_if(spec.attention_cap != 0, "attention_cap", spec.attention_cap);
   add_if(spec.query_scaling.slope != 0,
@@ -327,15 +399,7 @@ void AddVariants(const Add& add, const ModelSpec& spec) {
                      latent.index.dim,
                      latent.index.rope_dim,
                      latent.index.tokens));
-  const DeltaNetShape& net = spec.delta_net;
-  add_if(net.key_heads > 0,
-         "delta_net",
-         fmt::format("keys {} of {} values {} of {} kernel {}",
-                     net.key_heads,
-                     net.key_dim,
-                     net.value_heads,
-                     net.value_dim,
-                     net.kernel));
+  AddRecurrent(add_if, spec.recurrent);
   add_if(spec.attention_gate, "attention_gate", true);
   const MoeSpec& moe = spec.moe;
   add_if(moe.score == RouterScore::kSigmoid, "moe.score", "sigmoid");
@@ -391,7 +455,7 @@ std::string ModelSpec::ToString() const {
                     layer.chunk > 0 ? fmt::format(" chunk {}", layer.chunk) : "",
                     layer.moe,
                     layer.rotary ? "" : " without rope",
-                    layer.delta_net ? " delta_net" : ""));
+                    PartsText(layer, recurrent.shape.rule)));
   }
   return text;
 }

@@ -72,21 +72,25 @@ struct ModelSpec {
   QkNorm qk_norm = QkNorm::kNone;
   // With a rank: head_dim is that of q and k, and kv_heads is `heads`.
   LatentSpec latent = {};
-  DeltaNetShape delta_net = {};  // of the layers that have one; without key heads: none
+  RecurrentSpec recurrent = {};
   bool attention_gate = false;  // attention is multiplied by a sigmoid of a projection of its input
   FeedForward feed_forward = FeedForward::kSiluGated;
-  float embedding_scale = 1;        // multiplies embeddings
-  float residual_scale = 1;         // multiplies what attention and the feed-forward network add
-  float attention_scale = 0;        // multiplies q · k; 0 = 1/√head_dim
-  float attention_cap = 0;          // AttentionArgs::cap
-  QueryScaling query_scaling = {};  // of layers that do not rotate
-  float logit_scale = 1;            // multiplies logits
-  float logit_cap = 0;              // of logits, as attention_cap
-  bool qkv_bias = false;            // attention input biases (Qwen 2); latents: of what gives them
-  bool o_bias = false;              // attention output bias
-  bool mlp_bias = false;            // feed-forward biases
-  bool head_bias = false;           // of the output head
-  bool attention_sinks = false;     // AttentionArgs::sinks in all layers
+  float embedding_scale = 1;         // multiplies embeddings
+  float attention_input_scale = 1;   // multiplies the input of attention
+  float attention_output_scale = 1;  // multiplies what attention adds
+  float feed_forward_scale = 1;      // multiplies what dense feed-forward networks add
+  float gate_scale = 1;              // multiplies the gate of these before silu
+  float residual_scale = 1;          // multiplies what attention and the feed-forward network add
+  float attention_scale = 0;         // multiplies q · k; 0 = 1/√head_dim
+  float attention_cap = 0;           // AttentionArgs::cap
+  QueryScaling query_scaling = {};   // of layers that do not rotate
+  float logit_scale = 1;             // multiplies logits
+  float logit_cap = 0;               // of logits, as attention_cap
+  bool qkv_bias = false;             // attention input biases (Qwen 2); latents: of what gives them
+  bool o_bias = false;               // attention output bias
+  bool mlp_bias = false;             // feed-forward biases
+  bool head_bias = false;            // of the output head
+  bool attention_sinks = false;      // AttentionArgs::sinks in all layers
   bool tied_head = false;  // the model's files say that the output head is the embedding table
   // The files tie the head, but have another head of its own (FindOwnHead), which is used. Not in
   // ToString, because only who has the weights knows it; hashes of the weights tell it.
@@ -97,8 +101,9 @@ struct ModelSpec {
   std::optional<TokenId> bos;
 
   bool latent_attention() const { return latent.rank > 0; }
-  // The number of layers with a gated delta net.
-  int32_t delta_net_layers() const;
+  // The number of layers that have KV, and of those that have a state; some have both.
+  int32_t attention_layers() const;
+  int32_t state_layers() const;
   // Numbers of a head that attention yields.
   int32_t output_head_dim() const { return latent_attention() ? latent.value_dim : head_dim; }
   bool input_norms() const { return residual != ResidualForm::kPostNorm; }
@@ -114,6 +119,8 @@ struct ModelSpec {
     return qk_norm == QkNorm::kHeadAfterRope || qk_norm == QkNorm::kUnitAfterRope;
   }
   bool silu() const { return feed_forward == FeedForward::kSiluGated; }
+  // Whether gate and up of dense networks are one matrix.
+  bool joins_gate() const { return silu() && gate_scale == 1; }
   bool gated() const { return silu() || feed_forward == FeedForward::kGeluTanhGated; }
   bool embedding_is_head() const { return tied_head && !own_head; }
   int32_t layer_count() const { return static_cast<int32_t>(layers.size()); }

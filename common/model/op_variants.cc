@@ -4,6 +4,24 @@
 
 namespace baton {
 
+namespace {
+
+OpVariant VariantOf(RecurrentRule rule) {
+  switch (rule) {
+    case RecurrentRule::kDelta:
+      return OpVariant::kDeltaNet;
+    case RecurrentRule::kChannelDelta:
+      return OpVariant::kChannelDelta;
+    case RecurrentRule::kStateSpace:
+      return OpVariant::kStateSpace;
+    case RecurrentRule::kSelectiveScan:
+      break;
+  }
+  return OpVariant::kSelectiveScan;
+}
+
+}  // namespace
+
 std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
   std::vector<OpVariant> variants;
   const auto add_if = [&](bool needed, OpVariant variant) {
@@ -11,10 +29,16 @@ std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
   };
   const MoeSpec& moe = spec.moe;
   const bool experts = std::ranges::any_of(spec.layers, &LayerSpec::moe);
-  add_if(spec.embedding_scale != spec.residual_scale, OpVariant::kScale);
+  const RecurrentSpec& recurrent = spec.recurrent;
+  add_if(spec.embedding_scale != spec.residual_scale || spec.attention_output_scale != 1 ||
+             spec.feed_forward_scale != 1 || recurrent.output_scale != 1,
+         OpVariant::kScale);
   add_if(spec.norm != NormKind::kRms || spec.latent.index.heads > 0, OpVariant::kLayerNorm);
-  add_if(!spec.gated(), OpVariant::kActivation);
+  const bool squared = spec.feed_forward == FeedForward::kSquaredRelu;
+  add_if(!spec.gated() && !squared, OpVariant::kActivation);
+  add_if(squared, OpVariant::kSquaredRelu);
   add_if(spec.gated() && !spec.silu(), OpVariant::kGatedActivation);
+  add_if(spec.gate_scale != 1, OpVariant::kScaledGate);
   add_if(experts && moe.shared_gate, OpVariant::kSigmoidGate);
   add_if(spec.qk_norm == QkNorm::kProjection, OpVariant::kProjectionNorm);
   add_if(spec.qk_norm == QkNorm::kHeadLayer, OpVariant::kHeadLayerNorm);
@@ -22,7 +46,7 @@ std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
   add_if(!spec.input_norms(), OpVariant::kResidualGemm);
   add_if(spec.latent_attention(), OpVariant::kLatentAttention);
   add_if(spec.latent.index.heads > 0, OpVariant::kSparseAttention);
-  add_if(spec.delta_net_layers() > 0, OpVariant::kDeltaNet);
+  if (spec.state_layers() > 0) variants.push_back(VariantOf(recurrent.shape.rule));
   add_if(spec.attention_gate, OpVariant::kAttentionGate);
   add_if(experts && (moe.score != RouterScore::kSoftmax || moe.selection_bias || moe.groups > 1 ||
                      moe.scale != 1 || moe.least_sum != 0 || moe.weighted_inputs),
@@ -35,7 +59,8 @@ std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
   add_if(spec.query_scaling.slope != 0, OpVariant::kQueryScaling);
   add_if(spec.attention_cap != 0 || spec.logit_cap != 0, OpVariant::kSoftCap);
   add_if(experts && moe.biases, OpVariant::kExpertBias);
-  add_if(experts && moe.gate != ExpertGate(), OpVariant::kClampedGate);
+  add_if(experts && moe.gate.limit != 0, OpVariant::kClampedGate);
+  add_if(experts && moe.gate.ungated, OpVariant::kUngatedExperts);
   return variants;
 }
 

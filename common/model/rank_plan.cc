@@ -4,8 +4,10 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "common/base/check.h"
+#include "common/model/cache_layers.h"
 #include "kernels/expert_parts.h"
 
 namespace baton {
@@ -42,7 +44,8 @@ std::vector<int32_t> DivideExperts(int32_t experts, int32_t ranks) {
 }
 
 bool HasDense(const ModelSpec& spec) {
-  return !std::ranges::all_of(spec.layers, &LayerSpec::moe);
+  return std::ranges::any_of(spec.layers,
+                             [](const LayerSpec& l) { return l.feed_forward && !l.moe; });
 }
 bool HasExperts(const ModelSpec& spec) {
   return std::ranges::any_of(spec.layers, &LayerSpec::moe);
@@ -57,12 +60,19 @@ bool CanDivideWidth(int32_t width, int32_t ranks, ExchangeMode mode) {
   return ranks <= width && (mode == ExchangeMode::kGather || width % ranks == 0);
 }
 
+// Whether the key heads of each rank are whole lists of key heads that are alike, or part of one.
+bool CanDivideKeys(const RecurrentShape& shape, int32_t ranks) {
+  const int32_t held = shape.key_heads / ranks;
+  return held % shape.key_copies == 0 || shape.key_copies % held == 0;
+}
+
 bool CanDivide(const ModelSpec& spec, int32_t ranks, ExchangeMode mode) {
   const bool whole_kv_heads = spec.kv_heads % ranks == 0;
   const bool copied_kv_heads = ranks % spec.kv_heads == 0 && spec.heads % ranks == 0;
   if (!whole_kv_heads && !copied_kv_heads) return false;
   // Copies of a KV head would need copies of the states that go with it.
-  if (!whole_kv_heads && spec.delta_net_layers() > 0) return false;
+  if (!whole_kv_heads && spec.state_layers() > 0) return false;
+  if (spec.state_layers() > 0 && !CanDivideKeys(spec.recurrent.shape, ranks)) return false;
   if (ranks > spec.vocab || ranks > spec.hidden) return false;
   if (HasDense(spec) && !CanDivideWidth(spec.intermediate, ranks, mode)) return false;
   const int32_t shared = SharedWidth(spec);
@@ -71,12 +81,14 @@ bool CanDivide(const ModelSpec& spec, int32_t ranks, ExchangeMode mode) {
 }
 
 Status CheckDegrees(const ModelSpec& spec, const RankPlace& place, ExchangeMode mode) {
-  if (place.pipeline_parallel < 1 || place.pipeline_parallel > spec.layer_count()) {
+  const auto mixers = static_cast<int32_t>(std::ranges::count_if(spec.layers, &LayerSpec::mixes));
+  if (place.pipeline_parallel < 1 || place.pipeline_parallel > mixers) {
     return InvalidArgument(
-        "pipeline_parallel is {}; the model has {} layers, so it must be between 1 and {}",
+        "pipeline_parallel is {}; the model has {} layers{}, so it must be between 1 and {}",
         place.pipeline_parallel,
-        spec.layer_count(),
-        spec.layer_count());
+        mixers,
+        mixers < spec.layer_count() ? " with attention or a state" : "",
+        mixers);
   }
   if (place.tensor_parallel >= 1 && CanDivide(spec, place.tensor_parallel, mode)) return OkStatus();
   std::vector<int32_t> degrees;
@@ -111,8 +123,9 @@ void DivideTensors(const ModelSpec& spec, RankPlan& plan) {
   if (plan.mode == ExchangeMode::kGather) {
     for (int32_t r = 1; r <= ranks; ++r) {
       plan.ends.attention.push_back(int64_t{r} * q_heads * spec.output_head_dim());
-      plan.ends.delta_net.push_back(int64_t{r} * (spec.delta_net.value_heads / ranks) *
-                                    spec.delta_net.value_dim);
+      const RecurrentShape& recurrent = spec.recurrent.shape;
+      plan.ends.recurrent.push_back(int64_t{r} * (recurrent.value_heads / ranks) *
+                                    recurrent.value_dim);
     }
     plan.ends.hidden = Divide(spec.hidden, ranks);
     plan.slice.hidden = RangeOf(plan.ends.hidden, rank);
@@ -140,6 +153,26 @@ void DivideTensors(const ModelSpec& spec, RankPlan& plan) {
   }
 }
 
+// The first layer after each stage. A layer without attention and state is in the stage of the
+// layer before it, because each stage keeps something of a sequence.
+std::vector<int32_t> DivideStages(const ModelSpec& spec, LayerCosts costs, int32_t stages) {
+  std::vector<int32_t> ends;  // of the layers that stay together
+  std::vector<double> together;
+  for (int32_t i = 0; i < spec.layer_count(); ++i) {
+    const bool begins = spec.layers[i].mixes() && CacheLayersBefore(spec, i) > 0;
+    if (together.empty() || begins) {
+      ends.push_back(i);
+      together.push_back(0);
+    }
+    ends.back() = i + 1;
+    together.back() += costs.layers[i];
+  }
+  costs.layers = std::move(together);
+  std::vector<int32_t> layers;
+  for (const int32_t end : DivideLayers(costs, stages)) layers.push_back(ends[end - 1]);
+  return layers;
+}
+
 }  // namespace
 
 StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec,
@@ -161,15 +194,18 @@ StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec,
   if (plan.tensor_parallel()) DivideTensors(spec, plan);
   const bool decodes = balance == StageBalance::kDecodes;
   const auto ends =
-      DivideLayers(decodes ? DecodeCosts(spec) : PromptCosts(spec), place.pipeline_parallel);
+      DivideStages(spec, decodes ? DecodeCosts(spec) : PromptCosts(spec), place.pipeline_parallel);
   const auto stage = static_cast<size_t>(place.stage);
   plan.layers = {stage == 0 ? 0 : ends[stage - 1], ends[stage]};
   plan.slice.layers = plan.layers;
   // Every rank has the whole latent.
-  const IndexRange whole{0, spec.latent_attention() ? 0 : spec.kv_heads};
-  const IndexRange kv = spec.latent_attention() ? whole : plan.slice.kv_heads.value_or(whole);
-  plan.kv_shard = {.first_layer = static_cast<int32_t>(plan.layers.begin),
-                   .layer_count = static_cast<int32_t>(plan.layers.size()),
+  const bool has_heads = !spec.latent_attention() || spec.state_layers() > 0;
+  const IndexRange whole{0, has_heads ? spec.kv_heads : 0};
+  const IndexRange kv = has_heads ? plan.slice.kv_heads.value_or(whole) : whole;
+  const int32_t first_layer = CacheLayersBefore(spec, static_cast<int32_t>(plan.layers.begin));
+  const int32_t end_layer = CacheLayersBefore(spec, static_cast<int32_t>(plan.layers.end));
+  plan.kv_shard = {.first_layer = first_layer,
+                   .layer_count = end_layer - first_layer,
                    .first_head = static_cast<int32_t>(kv.begin),
                    .head_count = static_cast<int32_t>(kv.size())};
   return plan;
@@ -177,11 +213,24 @@ StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec,
 
 namespace {
 
-double DeltaNetWeightCount(const ModelSpec& spec) {
-  const DeltaNetShape& net = spec.delta_net;
-  const double outputs = double{1} * net.value_heads * net.value_dim;
-  return spec.hidden *
-         (double{1} * net.key_heads * net.input_columns() + 2.0 * net.value_heads + outputs);
+// The weights of a recurrent layer that are not vectors.
+double RecurrentWeightCount(const ModelSpec& spec) {
+  const RecurrentShape& shape = spec.recurrent.shape;
+  const double hidden = spec.hidden;
+  const auto outputs = static_cast<double>(shape.value_numbers());
+  const auto inputs = static_cast<double>(shape.input_columns());
+  const auto gates = static_cast<double>(shape.gate_columns());
+  const double rank = spec.recurrent.latent_rank;
+  switch (shape.rule) {
+    case RecurrentRule::kDelta:
+    case RecurrentRule::kStateSpace:
+      break;
+    case RecurrentRule::kChannelDelta:
+      return hidden * (inputs + outputs + 2 * rank) + rank * (gates + outputs);
+    case RecurrentRule::kSelectiveScan:
+      return hidden * 3 * outputs + outputs * (2 * rank + 2.0 * shape.key_dim);
+  }
+  return hidden * (inputs + gates + outputs);
 }
 
 // The weights of attention in a layer.
@@ -207,14 +256,16 @@ double AttentionWeights(const ModelSpec& spec) {
 LayerCosts DecodeCosts(const ModelSpec& spec) {
   const double hidden = spec.hidden;
   const double attention = AttentionWeights(spec);
-  const double delta_net = spec.delta_net_layers() > 0 ? DeltaNetWeightCount(spec) : 0;
+  const double recurrent = spec.state_layers() > 0 ? RecurrentWeightCount(spec) : 0;
   LayerCosts costs;
   for (const LayerSpec& layer : spec.layers) {
     const MoeSpec& moe = spec.moe;
-    const double width =
-        layer.moe ? double{1} * moe.experts_per_token * moe.intermediate + moe.shared_intermediate
-                  : spec.intermediate;
-    costs.layers.push_back((layer.delta_net ? delta_net : attention) +
+    double width = spec.intermediate;
+    if (layer.moe) {
+      width = double{1} * moe.experts_per_token * moe.intermediate + moe.shared_intermediate;
+    }
+    if (!layer.feed_forward) width = 0;
+    costs.layers.push_back((layer.attention ? attention : 0) + (layer.state ? recurrent : 0) +
                            (spec.gated() ? 3 : 2) * hidden * width);
   }
   costs.last = hidden * spec.vocab;

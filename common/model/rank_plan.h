@@ -16,7 +16,7 @@ namespace baton {
 // columns of each rank, in the order of the ranks. Empty: the activation is not gathered.
 struct ColumnEnds {
   std::vector<int64_t> attention;     // of heads · output_head_dim()
-  std::vector<int64_t> delta_net;     // of the value heads · value dimension of delta nets
+  std::vector<int64_t> recurrent;     // of the value heads · value dimension of recurrent layers
   std::vector<int64_t> hidden;        // outputs of attention output and of down
   std::vector<int64_t> feed_forward;  // of the intermediate size
   std::vector<int64_t> shared;        // of the intermediate size of the shared expert
@@ -46,8 +46,9 @@ enum class StageBalance { kDecodes, kPrompts };
 // The plan of the rank at `place`. Query heads and their KV heads are divided equally; when there
 // are more ranks than KV heads, several ranks have a copy of a KV head. kGather divides everything
 // else in multiples of 16 rows where the size allows it; kReduce divides the intermediate size
-// equally. Experts are divided in whole parts (expert_parts.h). Errors: InvalidArgument naming the
-// degree, the model's sizes and the degrees that are possible.
+// equally. Experts are divided in whole parts (expert_parts.h). Each stage has a layer with
+// attention or a state. Errors: InvalidArgument naming the degree, the model's sizes and the
+// degrees that are possible.
 StatusOr<RankPlan> MakeRankPlan(const ModelSpec& spec,
                                 const RankPlace& place,
                                 ExchangeMode mode,

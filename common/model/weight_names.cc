@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/base/check.h"
+#include "common/model/weight_prefixes.h"
 
 namespace baton {
 namespace {
@@ -55,8 +56,20 @@ constexpr Names kNames[] = {
     {"model.layers.{0}.linear_attn.in_proj_qkvz.weight", "blk.{0}.ssm_in.weight"},
     {"model.layers.{0}.linear_attn.in_proj_ba.weight", "blk.{0}.ssm_ba.weight"},
     {"model.layers.{0}.linear_attn.conv1d.weight", "blk.{0}.ssm_conv1d.weight"},
+    {"model.layers.{0}.linear_attn.conv1d.bias", "blk.{0}.ssm_conv1d.bias"},
+    {"model.layers.{0}.linear_attn.k_conv1d.weight", "blk.{0}.ssm_conv1d_k.weight"},
+    {"model.layers.{0}.linear_attn.v_conv1d.weight", "blk.{0}.ssm_conv1d_v.weight"},
+    {"model.layers.{0}.linear_attn.b_proj.weight", "blk.{0}.ssm_beta.weight"},
+    {"model.layers.{0}.linear_attn.f_a_proj.weight", "blk.{0}.ssm_f_a.weight"},
+    {"model.layers.{0}.linear_attn.f_b_proj.weight", "blk.{0}.ssm_f_b.weight"},
+    {"model.layers.{0}.linear_attn.dt_layernorm.weight", "blk.{0}.ssm_dt_norm.weight"},
+    {"model.layers.{0}.linear_attn.b_layernorm.weight", "blk.{0}.ssm_b_norm.weight"},
+    {"model.layers.{0}.linear_attn.c_layernorm.weight", "blk.{0}.ssm_c_norm.weight"},
+    {"model.layers.{0}.linear_attn.g_a_proj.weight", "blk.{0}.ssm_g_a.weight"},
+    {"model.layers.{0}.linear_attn.g_b_proj.weight", "blk.{0}.ssm_g_b.weight"},
     {"model.layers.{0}.linear_attn.A_log", "blk.{0}.ssm_a"},
     {"model.layers.{0}.linear_attn.dt_bias", "blk.{0}.ssm_dt.bias"},
+    {"model.layers.{0}.linear_attn.D", "blk.{0}.ssm_d"},
     {"model.layers.{0}.linear_attn.norm.weight", "blk.{0}.ssm_norm.weight"},
     {"model.layers.{0}.linear_attn.out_proj.weight", "blk.{0}.ssm_out.weight"},
     {"model.layers.{0}.post_attention_layernorm.weight", "blk.{0}.ffn_norm.weight"},
@@ -398,6 +411,15 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
         return NamingScheme::kLlama4;
       case ModelFamily::kQwen3Next:
         return NamingScheme::kQwen3Next;
+      case ModelFamily::kNemotronH:
+      case ModelFamily::kMamba2:
+        return NamingScheme::kBackbone;
+      case ModelFamily::kFalconH1:
+        return NamingScheme::kFalconH1;
+      case ModelFamily::kJamba:
+        return NamingScheme::kJamba;
+      case ModelFamily::kKimiLinear:
+        return NamingScheme::kKimiLinear;
       default:
         return NamingScheme::kHuggingFace;
     }
@@ -441,7 +463,7 @@ TensorName NameOf(const WeightId& id, const Naming& naming) {
   };
   const OwnName found = FindName(id.kind, naming.scheme);
   TensorName name;
-  name.tensor = fill(found.name);
+  name.tensor = fill(WithPrefixOf(naming.scheme, found.name));
   name.stacked = found.joined >= OwnName::Joined::kExperts;
   SetParts(found.joined, id.kind, naming, name);
   if (IsGguf(naming.scheme) && name.stacked) {

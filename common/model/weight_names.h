@@ -26,6 +26,10 @@ enum class NamingScheme : uint8_t {
   kGptOss,
   kLlama4,
   kQwen3Next,
+  kBackbone,  // Mamba 2 and Nemotron-H
+  kFalconH1,
+  kJamba,
+  kKimiLinear,
   kErnie,
   kGguf,
   kGgufGateUp,

@@ -8,88 +8,11 @@
 
 #include "common/base/hash.h"
 #include "common/base/status.h"
+#include "common/model/weight_kind.h"
 #include "common/model/weight_slice.h"
 #include "kernels/tensor.h"
 
 namespace baton {
-
-// The role of a weight, independent of its name in a file. Matrices are [outputs][inputs].
-enum class WeightKind : uint8_t {
-  kEmbedding,       // [vocab][hidden]
-  kOutputNorm,      // [hidden]
-  kOutputNormBias,  // [hidden]
-  kHead,            // [vocab][hidden]
-  kHeadBias,        // [vocab]
-  kRopeFactors,     // [rotary_dim / 2]: divisors of the rope frequencies
-  // One per layer:
-  kAttentionNorm,
-  kAttentionNormBias,
-  kQuery,
-  kKey,
-  kValue,
-  kAttentionOutput,
-  kQueryBias,
-  kKeyBias,
-  kValueBias,
-  kAttentionOutputBias,
-  kAttentionSinks,  // [heads]
-  kQueryNorm,
-  kKeyNorm,
-  // Multi-head latent attention:
-  kQueryDown,  // [latent of queries][hidden]
-  kQueryDownBias,
-  kQueryDownNorm,
-  kQueryUp,     // [heads · query dimension][latent of queries]
-  kLatentDown,  // [latent | rotated part of the keys][hidden]
-  kLatentDownBias,
-  kLatentNorm,
-  kLatentUp,  // by head, the rows of keys before those of values, [latent] each
-  // In place of kLatentUp (LatentSpec::two_tensors), by head:
-  kLatentKeys,    // [latent][head dimension without rope]
-  kLatentValues,  // [head dimension of values][latent]
-  // The index of tokens (IndexShape):
-  kIndexQuery,        // [index heads · dimension][latent of queries]
-  kIndexKey,          // [dimension][hidden]
-  kIndexKeyNorm,      // [dimension]
-  kIndexKeyNormBias,  // [dimension]
-  kIndexWeights,      // [index heads][hidden]
-  kQueryGate,         // [heads · head_dim][hidden]: ModelSpec::attention_gate
-  // Gated delta nets, in the order of key heads (DeltaNetOps):
-  kDeltaNetInput,        // [key heads · DeltaNetShape::input_columns()][hidden]
-  kDeltaNetGates,        // [2 · value heads][hidden]
-  kDeltaNetConvolution,  // [q | k | v of all heads][kernel]
-  kDeltaNetDecay,        // [value heads]
-  kDeltaNetTimeBias,     // [value heads]
-  kDeltaNetNorm,         // [value dimension]
-  kDeltaNetOutput,       // [hidden][value heads · value dimension]
-  kFeedForwardNorm,
-  kFeedForwardNormBias,
-  kAttentionPostNorm,
-  kFeedForwardPostNorm,
-  kGate,
-  kUp,
-  kDown,
-  kGateBias,
-  kUpBias,
-  kDownBias,
-  kRouter,         // [experts][hidden]
-  kRouterBias,     // [experts]: ExpertArgs::router_bias
-  kSelectionBias,  // [experts]: RouterArgs::selection_bias
-  kSharedGate,     // the feed-forward network of all tokens beside the experts
-  kSharedUp,
-  kSharedDown,
-  kSharedGateBias,
-  kSharedUpBias,
-  kSharedDownBias,
-  kSharedExpertGate,  // [1][hidden]
-  // One per layer and expert:
-  kExpertGate,
-  kExpertUp,
-  kExpertDown,
-  kExpertGateBias,
-  kExpertUpBias,
-  kExpertDownBias,
-};
 
 struct WeightId {
   WeightKind kind = WeightKind::kEmbedding;

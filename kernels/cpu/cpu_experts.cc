@@ -146,11 +146,19 @@ void CpuOps::AddExpert(const ExpertStep& step, int32_t expert, const Tensor& sum
   const Tensor hidden = step.hidden.Rows(0, count);
   const Tensor result = step.result.Rows(0, count);
   const ExpertArgs& args = step.args;
-  matmul_.GatedMultiply(step.gathered.Rows(0, count),
-                        static_cast<const PackedMatrix&>(*args.gate_up[index]),
-                        args.gate_up_bias.empty() ? nullptr : DataOf(*args.gate_up_bias[index]),
-                        args.gate,
-                        hidden);
+  const Tensor gathered = step.gathered.Rows(0, count);
+  if (args.gate.ungated) {
+    const bool biased = !args.gate_up_bias.empty();
+    MatMul(
+        gathered, *args.gate_up[index], biased ? args.gate_up_bias[index].get() : nullptr, hidden);
+    family_ops_.Activate(hidden, Activation::kSquaredRelu, 1.0f);
+  } else {
+    matmul_.GatedMultiply(gathered,
+                          static_cast<const PackedMatrix&>(*args.gate_up[index]),
+                          args.gate_up_bias.empty() ? nullptr : DataOf(*args.gate_up_bias[index]),
+                          args.gate,
+                          hidden);
+  }
   MatMul(hidden,
          *args.down[index],
          args.down_bias.empty() ? nullptr : args.down_bias[index].get(),

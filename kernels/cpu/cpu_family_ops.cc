@@ -76,6 +76,7 @@ double Gelu(double x, double power) {
 // The exponent whose power an activation needs. Tanh is 1 − 2 / (1 + e^(2u)).
 float Exponent(float x, Activation activation) {
   const double value = x;
+  if (activation == Activation::kSilu) return -x;
   if (activation == Activation::kGelu) return static_cast<float>(-0.5 * value * value);
   const double u = kRootTwoOverPi * (value + 0.044715 * value * value * value);
   return static_cast<float>(-2.0 * u);
@@ -131,12 +132,24 @@ void CpuFamilyOps::WithPowers(const Tensor& x, const ExponentOf& exponent, const
   });
 }
 
-void CpuFamilyOps::Activate(const Tensor& x, Activation activation) {
+void CpuFamilyOps::Activate(const Tensor& x, Activation activation, float scale) {
+  if (activation == Activation::kSquaredRelu) {
+    ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {
+      float* const values = FloatRow(x, row);
+      for (int64_t i = 0; i < x.cols; ++i) {
+        const float positive = std::max(values[i] * scale, 0.0f);
+        values[i] = positive * positive;
+      }
+    });
+    return;
+  }
+  const auto scaled = [scale](double value) { return static_cast<float>(value) * scale; };
   WithPowers(
       x,
-      [activation](float value) { return Exponent(value, activation); },
-      [activation](double value, double power) {
-        return activation == Activation::kGelu ? Gelu(value, power) : value / (1.0 + power);
+      [&](float value) { return Exponent(scaled(value), activation); },
+      [&](double value, double power) {
+        const double from = scaled(value);
+        return activation == Activation::kGelu ? Gelu(from, power) : from / (1.0 + power);
       });
 }
 

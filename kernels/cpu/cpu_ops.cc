@@ -136,7 +136,7 @@ CpuOps::CpuOps(CpuDevice& device, const CpuOptions& options)
                    .longest = longest_,
                    .rope = rope_,
                    .scratch = attention_scratch_}),
-      delta_net_ops_({.kernels = kernels_,
+      recurrent_ops_({.kernels = kernels_,
                       .pool = pool_,
                       .exchange = exchange_,
                       .input = input_,

@@ -8,10 +8,10 @@
 #include "kernels/cpu/cpu_exchange.h"
 #include "kernels/cpu/cpu_family_ops.h"
 #include "kernels/cpu/cpu_matmul.h"
-#include "kernels/cpu/delta_net.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/latent_attention.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/cpu/sampler.h"
 #include "kernels/cpu/state_chains.h"
@@ -46,7 +46,7 @@ class CpuOps final : public Ops {
   Exchange* exchange() override { return exchange_.alone() ? nullptr : &exchange_; }
   FamilyOps* family_ops() override { return &family_ops_; }
   LatentOps* latent_ops() override { return &latent_ops_; }
-  DeltaNetOps* delta_net_ops() override { return &delta_net_ops_; }
+  RecurrentOps* recurrent_ops() override { return &recurrent_ops_; }
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
@@ -130,7 +130,7 @@ class CpuOps final : public Ops {
 
   // The last members, because they refer to others.
   CpuLatentOps latent_ops_;
-  CpuDeltaNetOps delta_net_ops_;
+  CpuRecurrentOps recurrent_ops_;
 };
 
 float* FloatRow(const Tensor& tensor, int64_t row);

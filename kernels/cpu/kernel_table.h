@@ -145,23 +145,47 @@ struct RotateArgs {
   bool adjacent = false;
 };
 
-// The causal convolution of the channels of a key head, of a gated delta net, and SiLU.
+// The causal convolution of the channels of a key head of a recurrent layer, and SiLU.
 struct ConvolutionArgs {
   const float* inputs = nullptr;   // [kernel][channels], a ring
   const float* weights = nullptr;  // [kernel][channels]: of the oldest input first
+  const float* bias = nullptr;     // [channels], or null
   int32_t kernel = 0;
   int32_t channels = 0;
   int32_t newest = 0;  // the newest input
   float* out = nullptr;
 };
 
-// The delta rule of one value head for one row.
-struct DeltaRuleArgs {
+// How a row changes the state of a value head (RecurrentRule).
+enum class StateRule : uint8_t {
+  kDelta,         // S = decay · S + k ⊗ beta · (v − kᵀ decay · S)
+  kChannelDelta,  // the same with decays[i] for row i of S
+  kAdd,           // S = decay · S + k ⊗ beta · v
+};
+
+// The step of one value head for one row: the rule, and out = qᵀ S.
+struct StateStepArgs {
+  StateRule rule = StateRule::kDelta;
   const float* q = nullptr;  // [key_dim]
   const float* k = nullptr;
-  const float* v = nullptr;  // [value_dim]
-  float decay = 0;           // multiplies the state
-  float beta = 0;            // multiplies what is added to it
+  const float* v = nullptr;       // [value_dim]
+  float decay = 0;                // multiplies the state
+  const float* decays = nullptr;  // [key_dim]: kChannelDelta
+  float beta = 0;                 // multiplies what is added to it
+  int32_t key_dim = 0;
+  int32_t value_dim = 0;
+  bool update = true;      // false: the row is in the state already
+  float* state = nullptr;  // [key_dim][value_dim]
+  float* out = nullptr;    // [value_dim]
+};
+
+// S = e^(time · rate) · S + k ⊗ time · v, with a rate for each number of S, and out = qᵀ S.
+struct ScanArgs {
+  const float* q = nullptr;  // [key_dim]
+  const float* k = nullptr;
+  const float* v = nullptr;      // [value_dim]
+  const float* times = nullptr;  // [value_dim]
+  const float* rates = nullptr;  // [key_dim][value_dim]
   int32_t key_dim = 0;
   int32_t value_dim = 0;
   bool update = true;      // false: the row is in the state already
@@ -196,7 +220,8 @@ struct KernelTable {
   // The lowest index of the highest value of x, ignoring NaN; −1 when all are NaN.
   int64_t (*arg_max)(const float* x, int64_t size);
   void (*convolve)(const ConvolutionArgs& args);
-  void (*delta_rule)(const DeltaRuleArgs& args);
+  void (*step_state)(const StateStepArgs& args);
+  void (*scan_state)(const ScanArgs& args);
   // x *= silu(gate).
   void (*mul_silu)(const float* gate, int64_t size, float* x);
 };

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "kernels/cpu/attention_kernels.h"
-#include "kernels/cpu/delta_net_kernels.h"
 #include "kernels/cpu/index_kernels.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/matmul_kernels.h"
+#include "kernels/cpu/recurrent_kernels.h"
 #include "kernels/cpu/vector_kernels.h"
 
 namespace baton::cpu {
@@ -35,9 +35,10 @@ constexpr KernelTable BuildKernels() {
   table.write_kv = V::WriteKv;
   table.exp_sum = V::ExpSum;
   table.arg_max = V::ArgMax;
-  table.convolve = DeltaNetKernels<S>::Convolve;
-  table.delta_rule = DeltaNetKernels<S>::ApplyDeltaRule;
-  table.mul_silu = DeltaNetKernels<S>::MulSilu;
+  table.convolve = RecurrentKernels<S>::Convolve;
+  table.step_state = RecurrentKernels<S>::StepState;
+  table.scan_state = RecurrentKernels<S>::ScanState;
+  table.mul_silu = RecurrentKernels<S>::MulSilu;
   return table;
 }
 

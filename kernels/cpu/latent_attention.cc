@@ -28,6 +28,7 @@ void CheckHeads(HeadMatrices weights, const LatentShape& shape) {
 }  // namespace
 
 RopeTables::View CpuLatentOps::AnglesOf(const LatentRope& rope, int32_t rope_dim) const {
+  if (rope.inverse_frequencies == nullptr) return {};
   const auto& frequencies = static_cast<const HostVector&>(*rope.inverse_frequencies);
   BATON_CHECK(frequencies.size() * 2 == rope_dim,
               "{} rope frequencies for {} rotated numbers",
@@ -43,6 +44,7 @@ void CpuLatentOps::Rotate(const RopeTables::View& angles,
                           const LatentRope& rope,
                           int64_t row,
                           float* head) const {
+  if (angles.half == 0) return;
   RotateArgs args;
   args.x = head;
   args.cos = angles.cos + row * angles.half;

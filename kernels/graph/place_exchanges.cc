@@ -45,8 +45,8 @@ class Placer {
     }
     // What is sent may be the last op of a step, and the next layer has a KvWrittenOp of its own.
     if (std::holds_alternative<RopeAndWriteKvOp>(op) || std::holds_alternative<WriteLatentOp>(op) ||
-        std::holds_alternative<DeltaNetOp>(op) || std::holds_alternative<SendOp>(op) ||
-        std::holds_alternative<SignalOp>(op)) {
+        std::holds_alternative<RecurrentOp>(op) || std::holds_alternative<ConvolveOp>(op) ||
+        std::holds_alternative<SendOp>(op) || std::holds_alternative<SignalOp>(op)) {
       AwaitKv();
     }
     for (const ValueId id : ReadBy(op)) ReplaceReads(op, id, NowOf(id));

@@ -47,7 +47,9 @@ class Caller {
   void operator()(const LayerNormOp& op) const {
     family().LayerNorm(All(op.x), *op.weight, op.epsilon, Out(op.out));
   }
-  void operator()(const ActivateOp& op) const { family().Activate(Out(op.out), op.activation); }
+  void operator()(const ActivateOp& op) const {
+    family().Activate(Out(op.out), op.activation, op.scale);
+  }
   void operator()(const SoftCapOp& op) const { family().SoftCap(Out(op.out), op.cap); }
   void operator()(const MultiplyOp& op) const { family().Multiply(Out(op.out), Out(op.factors)); }
   void operator()(const SigmoidGateOp& op) const { family().MulSigmoid(Out(op.out), All(op.gate)); }
@@ -82,8 +84,15 @@ class Caller {
   void operator()(const ExpandValuesOp& op) const {
     ops_.latent_ops()->ExpandValues(All(op.x), op.args, Out(op.out));
   }
-  void operator()(const DeltaNetOp& op) const {
-    ops_.delta_net_ops()->RunDeltaNet(All(op.x), All(op.gates), op.args, Out(op.out));
+  void operator()(const RecurrentOp& op) const {
+    ops_.recurrent_ops()->RunRecurrent(All(op.x), All(op.gates), op.args, Out(op.out));
+  }
+  void operator()(const ConvolveOp& op) const {
+    ops_.recurrent_ops()->Convolve(All(op.x), op.args, Out(op.out));
+  }
+  void operator()(const ScanOp& op) const {
+    ops_.recurrent_ops()->Scan(
+        All(op.v), All(op.gates), All(op.k), All(op.q), op.args, Out(op.out));
   }
   void operator()(const AllReduceOp& op) const { ops_.exchange()->AllReduce(All(op.out)); }
   void operator()(const GatherColumnsOp& op) const {

@@ -181,6 +181,7 @@ struct ActivateOp {
 
   ValueId x = 0;
   Activation activation = Activation::kGelu;
+  float scale = 1;
   ValueId out = 0;
 
   static constexpr Members<ActivateOp, 1> kReads = {&ActivateOp::x};
@@ -342,17 +343,44 @@ struct ExpandValuesOp {
   static constexpr Members<ExpandValuesOp, 1> kWrites = {&ExpandValuesOp::out};
 };
 
-// As DeltaNetOps::RunDeltaNet.
-struct DeltaNetOp {
-  static constexpr std::string_view kName = "DeltaNet";
+// As RecurrentOps::RunRecurrent.
+struct RecurrentOp {
+  static constexpr std::string_view kName = "Recurrent";
 
   ValueId x = 0;
   ValueId gates = 0;
-  DeltaNetArgs args = {};
+  RecurrentArgs args = {};
   ValueId out = 0;
 
-  static constexpr Members<DeltaNetOp, 2> kReads = {&DeltaNetOp::x, &DeltaNetOp::gates};
-  static constexpr Members<DeltaNetOp, 1> kWrites = {&DeltaNetOp::out};
+  static constexpr Members<RecurrentOp, 2> kReads = {&RecurrentOp::x, &RecurrentOp::gates};
+  static constexpr Members<RecurrentOp, 1> kWrites = {&RecurrentOp::out};
+};
+
+// As RecurrentOps::Convolve.
+struct ConvolveOp {
+  static constexpr std::string_view kName = "Convolve";
+
+  ValueId x = 0;
+  RecurrentArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<ConvolveOp, 1> kReads = {&ConvolveOp::x};
+  static constexpr Members<ConvolveOp, 1> kWrites = {&ConvolveOp::out};
+};
+
+// As RecurrentOps::Scan.
+struct ScanOp {
+  static constexpr std::string_view kName = "Scan";
+
+  ValueId v = 0;
+  ValueId gates = 0;
+  ValueId k = 0;
+  ValueId q = 0;
+  RecurrentArgs args = {};
+  ValueId out = 0;
+
+  static constexpr Members<ScanOp, 4> kReads = {&ScanOp::v, &ScanOp::gates, &ScanOp::k, &ScanOp::q};
+  static constexpr Members<ScanOp, 1> kWrites = {&ScanOp::out};
 };
 
 // The exchanges between tensor ranks (PlaceExchanges), all in place.
@@ -450,7 +478,9 @@ using Op = std::variant<EmbedOp,
                         SelectTokensOp,
                         AttendSelectedOp,
                         ExpandValuesOp,
-                        DeltaNetOp,
+                        RecurrentOp,
+                        ConvolveOp,
+                        ScanOp,
                         AllReduceOp,
                         GatherColumnsOp,
                         BarrierOp,

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -59,8 +60,17 @@ void CheckLayerNorm(Ops& ops, const Tolerance& tolerance, int64_t cols, bool bia
 }
 
 double Activated(double x, Activation activation) {
-  if (activation == Activation::kGelu) return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  switch (activation) {
+    case Activation::kGelu:
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case Activation::kSquaredRelu:
+      break;
+  }
+  return x > 0 ? x * x : 0;
 }
 
 void CheckActivate(Ops& ops, const Tolerance& tolerance, Activation activation) {
@@ -68,11 +78,14 @@ void CheckActivate(Ops& ops, const Tolerance& tolerance, Activation activation) 
   const std::vector<float> special = {0.0f, -0.0f, 1e-6f, 30.0f, -30.0f, 1e4f, -1e4f, -5.5f};
   auto values = RandomActivations(ops, size_t{4} * 147, 143, 3.0f);
   std::ranges::copy(special, values.begin());
-  const DeviceTensor x(ops, 4, 147, values);
-  InStep(ops, [&] { ops.family_ops()->Activate(x.view(), activation); });
-  const auto got = x.Read();
-  for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_TRUE(Near(got[i], Activated(values[i], activation), tolerance)) << values[i];
+  for (const float scale : {1.0f, 0.7f}) {
+    const DeviceTensor x(ops, 4, 147, values);
+    InStep(ops, [&] { ops.family_ops()->Activate(x.view(), activation, scale); });
+    const auto got = x.Read();
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double want = Activated(double{values[i]} * scale, activation);
+      ASSERT_TRUE(Near(got[i], want, tolerance)) << values[i] << " times " << scale;
+    }
   }
 }
 
@@ -224,12 +237,16 @@ std::vector<Case> FamilyCases() {
                        }});
     }
   }
-  cases.push_back({"Gelu", [](Ops& ops, const Tolerance& tolerance) {
-                     CheckActivate(ops, tolerance, Activation::kGelu);
-                   }});
-  cases.push_back({"GeluTanh", [](Ops& ops, const Tolerance& tolerance) {
-                     CheckActivate(ops, tolerance, Activation::kGeluTanh);
-                   }});
+  constexpr std::pair<const char*, Activation> kActivations[] = {
+      {"Gelu", Activation::kGelu},
+      {"GeluTanh", Activation::kGeluTanh},
+      {"Silu", Activation::kSilu},
+      {"SquaredRelu", Activation::kSquaredRelu}};
+  for (const auto& [name, activation] : kActivations) {
+    cases.push_back({name, [activation](Ops& ops, const Tolerance& tolerance) {
+                       CheckActivate(ops, tolerance, activation);
+                     }});
+  }
   cases.push_back({"ScaleAndGate", CheckScaleAndGate});
   cases.push_back({"SoftCap", CheckSoftCap});
   cases.push_back({"ProjectionNorm", CheckProjectionNorm});

@@ -19,7 +19,7 @@ std::vector<Case> ResultCases() {
                            RoutingCases(),
                            LatentCases(),
                            SparseCases(),
-                           DeltaNetCases(),
+                           RecurrentCases(),
                            AttentionCases(),
                            SamplingCases(),
                            WideSamplingCases()}) {

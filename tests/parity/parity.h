@@ -55,8 +55,8 @@ std::vector<Case> RoutingCases();
 // For backends that have LatentOps; skipped on others.
 std::vector<Case> LatentCases();
 std::vector<Case> SparseCases();
-// For backends that have DeltaNetOps; skipped on others.
-std::vector<Case> DeltaNetCases();
+// For backends that have RecurrentOps; skipped on others.
+std::vector<Case> RecurrentCases();
 std::vector<Case> AttentionCases();
 std::vector<Case> SamplingCases();
 std::vector<Case> WideSamplingCases();

@@ -29,9 +29,11 @@ struct LayerNormOp {
   bool operator==(const LayerNormOp&) const = default;
 };
 
+// x = activation(scale · x).
 struct ActivateOp {
   Tensor x;
   Activation activation = Activation::kGelu;
+  float scale = 1;
   bool operator==(const ActivateOp&) const = default;
 };
 

@@ -72,23 +72,30 @@ struct Adding {
   }
 };
 
-struct Gelu {
-  template <int kCount>
-  __device__ void operator()(int64_t, int, float (&x)[kCount]) const {
-    constexpr float kRootHalf = 0.70710678118654752f;
-#pragma unroll
-    for (float& value : x) value = 0.5f * value * (1.0f + erff(value * kRootHalf));
-  }
-};
+__device__ __forceinline__ float Gelu(float x) {
+  constexpr float kRootHalf = 0.70710678118654752f;
+  return 0.5f * x * (1.0f + erff(x * kRootHalf));
+}
+__device__ __forceinline__ float GeluTanh(float x) {
+  constexpr float kRoot = 0.79788456080286536f;  // √(2/π)
+  return 0.5f * x * (1.0f + tanhf(kRoot * (x + 0.044715f * x * x * x)));
+}
 
-struct GeluTanh {
+template <Activation kActivation>
+struct Activating {
+  float scale;
+
   template <int kCount>
   __device__ void operator()(int64_t, int, float (&x)[kCount]) const {
-    constexpr float kRoot = 0.79788456080286536f;  // √(2/π)
 #pragma unroll
     for (float& value : x) {
-      const float inner = kRoot * (value + 0.044715f * value * value * value);
-      value = 0.5f * value * (1.0f + tanhf(inner));
+      const float scaled = scale * value;
+      if constexpr (kActivation == Activation::kGelu) value = Gelu(scaled);
+      if constexpr (kActivation == Activation::kGeluTanh) value = GeluTanh(scaled);
+      if constexpr (kActivation == Activation::kSilu) value = scaled / (1.0f + expf(-scaled));
+      if constexpr (kActivation == Activation::kSquaredRelu) {
+        value = fmaxf(scaled, 0.0f) * fmaxf(scaled, 0.0f);
+      }
     }
   }
 };
@@ -179,6 +186,20 @@ cudaError_t ForEach(const Tensor& x, bool vectors, const Function& function, cud
   const bool whole = vectors && IsVectors(x);
   return x.dtype == DType::kF32 ? ForEach<float>(x, whole, function, stream)
                                 : ForEach<__nv_bfloat16>(x, whole, function, stream);
+}
+
+cudaError_t Launch(const ActivateOp& op, cudaStream_t stream) {
+  switch (op.activation) {
+    case Activation::kGelu:
+      return ForEach(op.x, true, Activating<Activation::kGelu>{op.scale}, stream);
+    case Activation::kGeluTanh:
+      return ForEach(op.x, true, Activating<Activation::kGeluTanh>{op.scale}, stream);
+    case Activation::kSilu:
+      return ForEach(op.x, true, Activating<Activation::kSilu>{op.scale}, stream);
+    case Activation::kSquaredRelu:
+      break;
+  }
+  return ForEach(op.x, true, Activating<Activation::kSquaredRelu>{op.scale}, stream);
 }
 
 // Sums over the threads of a block, in a fixed order. `parts` is shared memory of 32 numbers, which
@@ -416,10 +437,7 @@ cudaError_t LaunchFamilyOp(const FamilyOp& op, cudaStream_t stream) {
       Overloaded{
           [&](const ScaleOp& c) { return ForEach(c.x, true, Scaling{c.factor}, stream); },
           [&](const LayerNormOp& c) { return Launch(c, stream); },
-          [&](const ActivateOp& c) {
-            return c.activation == Activation::kGelu ? ForEach(c.x, true, Gelu(), stream)
-                                                     : ForEach(c.x, true, GeluTanh(), stream);
-          },
+          [&](const ActivateOp& c) { return Launch(c, stream); },
           [&](const MultiplyOp& c) {
             const Factors factors = {reinterpret_cast<const __nv_bfloat16*>(c.factors.data),
                                      c.factors.stride};

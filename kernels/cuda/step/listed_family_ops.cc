@@ -27,8 +27,8 @@ void ListedFamilyOps::LayerNorm(const Tensor& x,
                         .out = step_.pad(out)});
 }
 
-void ListedFamilyOps::Activate(const Tensor& x, Activation activation) {
-  step_.add(ActivateOp{step_.pad(x), activation});
+void ListedFamilyOps::Activate(const Tensor& x, Activation activation, float scale) {
+  step_.add(ActivateOp{step_.pad(x), activation, scale});
 }
 
 void ListedFamilyOps::Multiply(const Tensor& x, const Tensor& factors) {

@@ -23,7 +23,7 @@ class ListedFamilyOps final : public FamilyOps {
 
   void Scale(const Tensor& x, float factor) override;
   void LayerNorm(const Tensor& x, const Vector& weight, float epsilon, const Tensor& out) override;
-  void Activate(const Tensor& x, Activation activation) override;
+  void Activate(const Tensor& x, Activation activation, float scale) override;
   void Multiply(const Tensor& x, const Tensor& factors) override;
   void SoftCap(const Tensor& x, float cap) override;
   void MulSigmoid(const Tensor& x, const Tensor& gate) override;

@@ -12,6 +12,10 @@ bool Has(OpVariant variant) {
     case OpVariant::kLatentAttention:
     case OpVariant::kSparseAttention:
     case OpVariant::kDeltaNet:
+    case OpVariant::kChannelDelta:
+    case OpVariant::kStateSpace:
+    case OpVariant::kSelectiveScan:
+    case OpVariant::kUngatedExperts:
     case OpVariant::kWeightedInputs:
     case OpVariant::kChunkedAttention:
     case OpVariant::kQueryScaling:
@@ -19,7 +23,9 @@ bool Has(OpVariant variant) {
     case OpVariant::kScale:
     case OpVariant::kLayerNorm:
     case OpVariant::kActivation:
+    case OpVariant::kSquaredRelu:
     case OpVariant::kGatedActivation:
+    case OpVariant::kScaledGate:
     case OpVariant::kSigmoidGate:
     case OpVariant::kProjectionNorm:
     case OpVariant::kHeadLayerNorm:

@@ -27,7 +27,12 @@ TEST(DecoderDraftsTest, DraftsChangeNoBit) {
                                  "llama4_text",
                                  "deepseek_v3",
                                  "deepseek_v32",
-                                 "qwen3_next"}) {
+                                 "qwen3_next",
+                                 "nemotron_h",
+                                 "falcon_h1",
+                                 "mamba2",
+                                 "jamba",
+                                 "kimi_linear"}) {
     SCOPED_TRACE(name);
     auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/" + name);
     ASSERT_TRUE(model.ok()) << model.status();

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "tests/parity/delta_net_run.h"
 #include "tests/parity/device_tensor.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/latent_run.h"
+#include "tests/parity/recurrent_run.h"
 #include "tests/parity/step_plan.h"
 #include "tests/parity/weight_types.h"
 
@@ -144,16 +144,21 @@ TEST_P(CpuBitsTest, LatentAttention) {
   }
 }
 
-TEST_P(CpuBitsTest, DeltaNet) {
-  const DeltaNetShape shape = {
-      .key_heads = 3, .value_heads = 6, .key_dim = 20, .value_dim = 85, .kernel = 4};
-  ExpectSame([&](Ops& ops) {
-    parity::DeltaNetRun run(ops, shape, 3, 30);
-    Floats result = run.Compute();
-    const Floats state = run.State(1);
-    result.insert(result.end(), state.begin(), state.end());
-    return result;
-  });
+TEST_P(CpuBitsTest, RecurrentLayers) {
+  const RecurrentShape shapes[] = {{RecurrentRule::kDelta, 3, 6, 20, 85, 4},
+                                   {RecurrentRule::kChannelDelta, 3, 3, 20, 85, 4},
+                                   {RecurrentRule::kStateSpace, 3, 6, 20, 85, 4},
+                                   {RecurrentRule::kSelectiveScan, 3, 3, 20, 85, 4}};
+  for (const RecurrentShape& shape : shapes) {
+    SCOPED_TRACE(static_cast<int>(shape.rule));
+    ExpectSame([&](Ops& ops) {
+      parity::RecurrentRun run(ops, shape, 3, 30);
+      Floats result = run.Compute();
+      const Floats state = run.State(1);
+      result.insert(result.end(), state.begin(), state.end());
+      return result;
+    });
+  }
 }
 
 TEST_P(CpuBitsTest, GatedProductAndSampling) {

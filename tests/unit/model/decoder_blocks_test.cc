@@ -103,6 +103,28 @@ TEST(DecoderBlocks, EveryPartOfTheSpecCounts) {
   });
 }
 
+TEST(DecoderBlocks, EveryPartOfRecurrentLayersCounts) {
+  CheckThatEachCounts({
+      {"nemotron_h", "norm", [](ModelSpec& spec) { spec.recurrent.norm = false; }},
+      {"nemotron_h", "bias", [](ModelSpec& spec) { spec.recurrent.convolution_bias = false; }},
+      {"nemotron_h", "least time", [](ModelSpec& spec) { spec.recurrent.min_time = 1; }},
+      {"nemotron_h", "most time", [](ModelSpec& spec) { spec.recurrent.max_time = 0.5f; }},
+      {"falcon_h1", "input", [](ModelSpec& spec) { spec.recurrent.input_scale = 1; }},
+      {"falcon_h1", "gate", [](ModelSpec& spec) { spec.recurrent.gate_scale = 1; }},
+      {"falcon_h1", "value", [](ModelSpec& spec) { spec.recurrent.value_scale = 1; }},
+      {"falcon_h1", "key", [](ModelSpec& spec) { spec.recurrent.key_scale = 1; }},
+      {"falcon_h1", "query", [](ModelSpec& spec) { spec.recurrent.query_scale = 1; }},
+      {"falcon_h1", "time", [](ModelSpec& spec) { spec.recurrent.time_scale = 1; }},
+      {"falcon_h1", "output", [](ModelSpec& spec) { spec.recurrent.output_scale = 1; }},
+      {"falcon_h1", "attention", [](ModelSpec& spec) { spec.attention_input_scale = 1; }},
+      {"falcon_h1", "its output", [](ModelSpec& spec) { spec.attention_output_scale = 1; }},
+      {"falcon_h1", "network", [](ModelSpec& spec) { spec.feed_forward_scale = 1; }},
+      {"falcon_h1", "its gate", [](ModelSpec& spec) { spec.gate_scale = 1; }},
+      {"kimi_linear", "rope", [](ModelSpec& spec) { spec.layers[2].rotary = true; }},
+      {"jamba", "rope", [](ModelSpec& spec) { spec.layers[2].rotary = true; }},
+  });
+}
+
 TEST(DecoderBlocks, EveryPartOfTheExpertsCounts) {
   CheckThatEachCounts({
       {"mixtral", "experts", [](ModelSpec& spec) { spec.moe.experts_per_token = 1; }},

@@ -7,16 +7,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "common/base/check.h"
+#include "common/model/cache_layers.h"
 #include "common/model/describe_model.h"
-#include "common/model/dummy_weights.h"
 #include "common/model/op_variants.h"
-#include "common/model/open_model.h"
 #include "common/model/rank_plan.h"
-#include "common/model/state_layers.h"
-#include "tests/unit/model/hf_family_fixture.h"
-#include "tests/unit/model/safetensors_writer.h"
-#include "tests/unit/model/step_runner.h"
+#include "tests/unit/model/recurrent_fixture.h"
 
 // Models with gated delta nets: their configurations, weights, states and ranks. tiny_golden_test
 // compares them with transformers.
@@ -29,49 +24,10 @@ using testing::HasSubstr;
 using Json = nlohmann::json;
 
 constexpr char kFamily[] = "qwen3_next";
-// One of each kind that the other families do not have, behind "model.layers.".
-constexpr const char* kTensors[] = {"0.linear_attn.in_proj_qkvz.weight",
-                                    "1.linear_attn.in_proj_ba.weight",
-                                    "2.linear_attn.conv1d.weight",
-                                    "0.linear_attn.A_log",
-                                    "0.linear_attn.dt_bias",
-                                    "1.linear_attn.norm.weight",
-                                    "2.linear_attn.out_proj.weight",
-                                    "3.self_attn.q_proj.weight"};
 
-class DeltaNetModel : public HfFamilyTest {
+class DeltaNetModel : public RecurrentModelTest {
  protected:
-  static std::string Path() { return std::string(BATON_TEST_DATA) + "/tiny/" + kFamily; }
-  static OpenedModel Open() {
-    auto model = OpenModel(Path());
-    BATON_CHECK(model.ok(), "{}", Message(model.status()));
-    return *std::move(model);
-  }
-  std::string ErrorWith(const std::string& key, const Json& value) {
-    Json config = Tiny(kFamily);
-    config[key] = value;
-    return std::string(Message(Read(config).status()));
-  }
-  // The model with other tensors.
-  OpenedModel OpenWith(const HeldTensors& tensors) {
-    folder_.Write("config.json", Tiny(kFamily).dump());
-    folder_.Write("model.safetensors", SafetensorsFileOf(tensors));
-    auto model = OpenModel(folder_.path());
-    BATON_CHECK(model.ok(), "{}", Message(model.status()));
-    return *std::move(model);
-  }
-  static std::unique_ptr<StepRunner> RunnerOf(const OpenedModel& model) {
-    auto runner = StepRunner::Create(model.spec, *model.weights);
-    BATON_CHECK(runner.ok(), "{}", Message(runner.status()));
-    return *std::move(runner);
-  }
-  static std::vector<TokenId> Tokens(size_t count) {
-    std::vector<TokenId> tokens;
-    for (size_t i = 0; i < count; ++i) {
-      tokens.push_back(static_cast<TokenId>((7 + 37 * i + i * i % 11) % 512));
-    }
-    return tokens;
-  }
+  DeltaNetModel() : RecurrentModelTest(kFamily) {}
 };
 
 TEST_F(DeltaNetModel, AbsentKeysHaveTheFamilysDefaults) {
@@ -91,15 +47,15 @@ TEST_F(DeltaNetModel, AbsentKeysHaveTheFamilysDefaults) {
                                   "mlp_only_layers",
                                   "shared_expert_intermediate_size"});
   EXPECT_EQ(
-      spec.delta_net,
-      (DeltaNetShape{
+      spec.recurrent.shape,
+      (RecurrentShape{
           .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .kernel = 4}));
   EXPECT_EQ(spec.head_dim, 256);
   EXPECT_EQ(spec.rope.rotary_dim, 64);
   EXPECT_EQ(spec.rope.theta, 10000);
   EXPECT_EQ(spec.norm_epsilon, 1e-6f);
-  EXPECT_EQ(spec.delta_net_layers(), 3);
-  EXPECT_FALSE(spec.layers[3].delta_net);
+  EXPECT_EQ(spec.state_layers(), 3);
+  EXPECT_FALSE(spec.layers[3].state);
   EXPECT_TRUE(spec.attention_gate && spec.moe.normalize && spec.moe.shared_gate);
   EXPECT_EQ(spec.moe.shared_intermediate, 512);
   EXPECT_TRUE(spec.layers[0].moe);
@@ -109,14 +65,14 @@ TEST_F(DeltaNetModel, TheConfigurationSaysWhichLayersHaveADeltaNetAndWhichHaveEx
   Json config = Tiny(kFamily);
   config["full_attention_interval"] = 2;
   ModelSpec spec = Good(config);
-  EXPECT_TRUE(spec.layers[0].delta_net && spec.layers[2].delta_net);
-  EXPECT_FALSE(spec.layers[1].delta_net || spec.layers[3].delta_net);
+  EXPECT_TRUE(spec.layers[0].state && spec.layers[2].state);
+  EXPECT_FALSE(spec.layers[1].state || spec.layers[3].state);
   config["layer_types"] = {
       "full_attention", "linear_attention", "linear_attention", "full_attention"};
   config["mlp_only_layers"] = {1};
   spec = Good(config);
-  EXPECT_TRUE(spec.layers[1].delta_net && spec.layers[2].delta_net);
-  EXPECT_FALSE(spec.layers[0].delta_net || spec.layers[3].delta_net);
+  EXPECT_TRUE(spec.layers[1].state && spec.layers[2].state);
+  EXPECT_FALSE(spec.layers[0].state || spec.layers[3].state);
   EXPECT_FALSE(spec.layers[1].moe);
   config["decoder_sparse_step"] = 2;
   spec = Good(config);
@@ -126,8 +82,6 @@ TEST_F(DeltaNetModel, TheConfigurationSaysWhichLayersHaveADeltaNetAndWhichHaveEx
 
 TEST_F(DeltaNetModel, NamesFileAndKeyOfABadMember) {
   const Json three = {"linear_attention", "linear_attention", "full_attention"};
-  const Json linear = {
-      "linear_attention", "linear_attention", "linear_attention", "linear_attention"};
   const Json sliding = {
       "linear_attention", "sliding_attention", "linear_attention", "full_attention"};
   struct Bad {
@@ -140,17 +94,16 @@ TEST_F(DeltaNetModel, NamesFileAndKeyOfABadMember) {
       {"linear_num_key_heads", "x", "linear_num_key_heads is \"x\"; it must be an integer"},
       {"linear_num_key_heads",
        1,
-       "number of key heads of delta nets 1 must be a multiple of the number of KV heads 2"},
+       "number of key heads of gated delta nets 1 must be a multiple of the number of KV heads 2"},
       {"linear_num_value_heads",
        3,
-       "number of value heads of delta nets 3 must be a multiple of the number of key heads 2"},
+       "number of value heads of gated delta nets 3 must be a multiple of the number of key heads "
+       "2"},
       {"linear_key_head_dim", 2000, "linear_key_head_dim is 2000; it must be between 1 and 1024"},
       {"linear_value_head_dim", -1, "linear_value_head_dim is -1; it must be between 1"},
       {"linear_conv_kernel_dim", 65, "linear_conv_kernel_dim is 65; it must be between 1 and 64"},
       {"full_attention_interval", 0, "full_attention_interval is 0; it must be between 1"},
-      {"full_attention_interval", 5, "all 4 layers have a delta net; at least one must have"},
       {"layer_types", three, "layer_types has 3 entries for 4 layers"},
-      {"layer_types", linear, "all 4 layers have a delta net; at least one must have attention"},
       {"layer_types", sliding, "full_attention and linear_attention are supported"},
       {"attention_bias", true, "attention_bias is true; only false is supported"},
       {"hidden_act", "gelu", "hidden_act is gelu; only silu is supported"},
@@ -165,97 +118,14 @@ TEST_F(DeltaNetModel, NamesFileAndKeyOfABadMember) {
 
 TEST_F(DeltaNetModel, AStateMustFitIntoThePlanesOfTheCache) {
   ModelSpec spec = Good(Tiny(kFamily));
-  spec.delta_net.key_dim = spec.delta_net.value_dim = 1024;
-  spec.delta_net.value_heads = 64;
+  spec.recurrent.shape.key_dim = spec.recurrent.shape.value_dim = 1024;
+  spec.recurrent.shape.value_heads = 64;
   EXPECT_THAT(Message(spec.Validate("f")),
               HasSubstr("numbers of the state of a KV head is 33554432; it must be between 1 and "
                         "16777216"));
   spec = Good(Tiny(kFamily));
   spec.layers[3].window = 8;
-  EXPECT_THAT(Message(spec.Validate("f")), HasSubstr("beside delta nets there must be none"));
-}
-
-TEST_F(DeltaNetModel, NamesATensorThatIsMissingOrHasAnotherShape) {
-  const HeldTensors all = TensorsIn(Path());
-  std::vector<std::string> names(std::begin(kTensors), std::end(kTensors));
-  names.emplace_back("3.mlp.shared_expert_gate.weight");
-  for (const std::string& name : names) {
-    SCOPED_TRACE(name);
-    const std::string tensor = std::string("model.layers.") + name;
-    HeldTensors tensors = all;
-    ASSERT_EQ(tensors.erase(tensor), 1u);
-    const OpenedModel without = OpenWith(tensors);
-    Status status = StepRunner::Create(without.spec, *without.weights).status();
-    EXPECT_EQ(status.code(), StatusCode::kNotFound);
-    EXPECT_THAT(Message(status), HasSubstr("tensor " + tensor + " is missing"));
-
-    HeldTensor& other = tensors[tensor];
-    other = all.at(tensor);
-    other.shape.back() /= 2;
-    other.bytes.resize(other.bytes.size() / 2);
-    const OpenedModel halved = OpenWith(tensors);
-    status = StepRunner::Create(halved.spec, *halved.weights).status();
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_THAT(Message(status), HasSubstr("tensor " + tensor + " has shape ["));
-  }
-}
-
-// The bits of logits and states depend on no border of a chunk.
-TEST_F(DeltaNetModel, ChunksOfEverySizeHaveTheSameBits) {
-  const OpenedModel model = Open();
-  const auto runner = RunnerOf(model);
-  const std::vector<TokenId> tokens = Tokens(37);
-  const std::vector<Logits> whole = runner->RunAll(0, tokens, tokens.size());
-  const std::vector<std::byte> state = runner->StateBytesOf(0);
-  for (size_t rows = 1; rows < tokens.size(); ++rows) {
-    runner->Reset();
-    ASSERT_EQ(runner->RunAll(0, tokens, rows), whole) << "chunks of " << rows;
-    ASSERT_EQ(runner->StateBytesOf(0), state) << "chunks of " << rows;
-  }
-}
-
-// The last token once more, where it is in the states already: the same bits, and the same states.
-TEST_F(DeltaNetModel, ATokenThatIsInTheStateIsComputedOnceMore) {
-  const OpenedModel model = Open();
-  const auto runner = RunnerOf(model);
-  const std::vector<TokenId> tokens = Tokens(23);
-  for (const size_t context : {1, 2, 3, 4, 5, 16, 22}) {
-    SCOPED_TRACE(context);
-    runner->Reset();
-    const std::vector<Logits> rows = runner->RunAll(0, std::span(tokens).first(context), context);
-    const std::vector<std::byte> state = runner->StateBytesOf(0);
-    const Chunk again = {.sequence = 0,
-                         .tokens = std::span(tokens).subspan(context - 1, 1),
-                         .want = WantLogits::kLast,
-                         .in_state = true};
-    EXPECT_EQ(runner->Step(again).front(), rows.back());
-    EXPECT_EQ(runner->StateBytesOf(0), state);
-    const Logits next = runner->Step({0, std::span(tokens).subspan(context, 1)}).front();
-    runner->Reset();
-    EXPECT_EQ(runner->RunAll(0, std::span(tokens).first(context + 1), 3).back(), next);
-  }
-}
-
-// Rows of a sequence in one step as several sequences with the same blocks.
-TEST_F(DeltaNetModel, ASequenceMayReadTheStateThatAnEarlierOneOfTheStepWrites) {
-  const OpenedModel model = Open();
-  const auto runner = RunnerOf(model);
-  const std::vector<TokenId> tokens = Tokens(9);
-  const std::vector<Logits> want = runner->RunAll(0, tokens, tokens.size());
-  const std::vector<std::byte> state = runner->StateBytesOf(0);
-  runner->Reset();
-  runner->RunAll(0, std::span(tokens).first(4), 4);
-  std::vector<Chunk> chunks;
-  for (size_t i = 4; i < tokens.size(); ++i) {
-    chunks.push_back({0, std::span(tokens).subspan(i, 1), WantLogits::kLast});
-    chunks.push_back({1, std::span(tokens).subspan(i - 4, 1), WantLogits::kLast});
-  }
-  const std::vector<Logits> got = runner->Step(chunks);
-  for (size_t i = 4; i < tokens.size(); ++i) {
-    EXPECT_EQ(got[2 * (i - 4)], want[i]) << i;
-    EXPECT_EQ(got[2 * (i - 4) + 1], want[i - 4]) << i;
-  }
-  EXPECT_EQ(runner->StateBytesOf(0), state);
+  EXPECT_THAT(Message(spec.Validate("f")), HasSubstr("beside gated delta nets there must be none"));
 }
 
 // Weights of 16 bits are those of 32 bits with the same values.
@@ -291,22 +161,6 @@ TEST_F(DeltaNetModel, WeightsOfEachTypeAreExact) {
   }
 }
 
-// Each tensor of a delta net, and the gate of attention, changes the logits.
-TEST_F(DeltaNetModel, EveryTensorCounts) {
-  const HeldTensors all = TensorsIn(Path());
-  const std::vector<TokenId> tokens = Tokens(8);
-  const OpenedModel model = Open();
-  const auto plain = RunnerOf(model)->RunAll(0, tokens, 8);
-  for (const char* name : kTensors) {
-    HeldTensors changed = all;
-    HeldTensor& tensor = changed.at(std::string("model.layers.") + name);
-    // The sign of the last number, which belongs to the last head; of q_proj to its gate.
-    tensor.bytes.back() ^= std::byte{0x80};
-    const OpenedModel other = OpenWith(changed);
-    EXPECT_NE(RunnerOf(other)->RunAll(0, tokens, 8), plain) << name;
-  }
-}
-
 TEST_F(DeltaNetModel, RanksDivideKvHeadsAndTheHeadsOfDeltaNetsWithThem) {
   const ModelSpec spec = Good(Tiny(kFamily));
   const auto refused = MakeRankPlan(spec, RankPlace::Of(4, 1, 0), ExchangeMode::kGather);
@@ -318,7 +172,7 @@ TEST_F(DeltaNetModel, RanksDivideKvHeadsAndTheHeadsOfDeltaNetsWithThem) {
   ASSERT_TRUE(plan.ok()) << Message(plan.status());
   EXPECT_EQ(plan->kv_shard.first_head, 1);
   EXPECT_EQ(plan->kv_shard.head_count, 1);
-  EXPECT_THAT(plan->ends.delta_net, ElementsAre(2 * 16, 4 * 16));
+  EXPECT_THAT(plan->ends.recurrent, ElementsAre(2 * 16, 4 * 16));
 }
 
 // A layer with a delta net reads other weights than one with attention.
@@ -334,12 +188,12 @@ TEST_F(DeltaNetModel, TellsWhatAStateTakesAndWhatABackendNeeds) {
   const ModelSpec spec = Good(Tiny(kFamily));
   EXPECT_EQ(spec.KvBytesPerToken(2), 2u * 2 * 32 * 2) << "of one layer";
   EXPECT_EQ(spec.StateBytes(), 3u * (4 * 16 * 16 + 4 * 128) * 4);
-  const StateLayers state = StateLayersOf(spec);
+  const StateLayers state = CacheLayersOf(spec).state;
   EXPECT_THAT(state.layers, ElementsAre(0, 1, 2));
   const std::vector<KvPlane> planes = {{.name = "state", .heads = 2, .dim = 512},
                                        {.name = "conv", .heads = 2, .dim = 256}};
   EXPECT_EQ(state.planes, planes);
-  EXPECT_TRUE(StateLayersOf(ModelSpec()).planes.empty());
+  EXPECT_TRUE(CacheLayersOf(ModelSpec()).state.planes.empty());
   EXPECT_THAT(VariantsOf(spec), Contains(OpVariant::kDeltaNet));
   EXPECT_THAT(VariantsOf(spec), Contains(OpVariant::kAttentionGate));
   EXPECT_EQ(Describe(OpVariant::kDeltaNet), "gated delta nets");
@@ -361,26 +215,17 @@ TEST_F(DeltaNetModel, TellsWhatAStateTakesAndWhatABackendNeeds) {
 TEST_F(DeltaNetModel, TheDescriptionForFingerprintsHasEachField) {
   const ModelSpec spec = Good(Tiny(kFamily));
   const std::vector<std::function<void(ModelSpec&)>> changes = {
-      [](ModelSpec& s) { ++s.delta_net.key_heads; },
-      [](ModelSpec& s) { ++s.delta_net.value_heads; },
-      [](ModelSpec& s) { ++s.delta_net.key_dim; },
-      [](ModelSpec& s) { ++s.delta_net.value_dim; },
-      [](ModelSpec& s) { ++s.delta_net.kernel; },
+      [](ModelSpec& s) { ++s.recurrent.shape.key_heads; },
+      [](ModelSpec& s) { ++s.recurrent.shape.value_heads; },
+      [](ModelSpec& s) { ++s.recurrent.shape.key_dim; },
+      [](ModelSpec& s) { ++s.recurrent.shape.value_dim; },
+      [](ModelSpec& s) { ++s.recurrent.shape.kernel; },
       [](ModelSpec& s) { s.attention_gate = false; },
-      [](ModelSpec& s) { s.layers[2].delta_net = false; }};
+      [](ModelSpec& s) { s.layers[2].state = false; }};
   for (const auto& change : changes) {
     ModelSpec other = spec;
     change(other);
     EXPECT_NE(other.ToString(), spec.ToString());
-  }
-}
-
-TEST_F(DeltaNetModel, RandomWeightsGiveNumbers) {
-  ModelSpec spec = Good(Tiny(kFamily));
-  const auto runner = StepRunner::Create(spec, DummyWeights(1));
-  ASSERT_TRUE(runner.ok()) << Message(runner.status());
-  for (const float logit : (*runner)->RunAll(0, Tokens(5), 5).back()) {
-    ASSERT_TRUE(std::isfinite(logit));
   }
 }
 

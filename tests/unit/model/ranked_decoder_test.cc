@@ -63,12 +63,18 @@ std::vector<Shape> Shapes() {
   return shapes;
 }
 
+bool HasStates(const std::string& family) {
+  const auto spec = LoadModelSpec(std::string(BATON_TEST_DATA) + "/tiny/" + family);
+  BATON_CHECK(spec.ok(), "{}", Message(spec.status()));
+  return spec->state_layers() > 0;
+}
+
 // The families with four or more heads, whose KV heads some ranks have copies of.
 std::vector<Shape> ShapesOfFewHeads() {
   std::vector<Shape> shapes;
   for (const std::string family : kTinyFamilies) {
-    // Seed-OSS has six heads, and ranks have no copies of the states of Qwen3-Next.
-    if (family == "seed_oss" || family == "qwen3_next") continue;
+    // Seed-OSS has six heads.
+    if (family == "seed_oss" || HasStates(family)) continue;
     for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{1, 3}, Degrees{2, 2}}) {
       shapes.push_back({family, degrees});
     }
@@ -76,10 +82,19 @@ std::vector<Shape> ShapesOfFewHeads() {
   for (const Degrees& degrees : {Degrees{2, 1}, Degrees{6, 1}, Degrees{2, 3}}) {
     shapes.push_back({"seed_oss", degrees});
   }
-  // The first three of four layers have states.
-  for (const Degrees& degrees : {Degrees{2, 1}, Degrees{1, 2}, Degrees{1, 4}, Degrees{2, 2}}) {
-    shapes.push_back({"qwen3_next", degrees});
+  // Ranks have no copies of states. The first three of four layers of Qwen3-Next have states.
+  for (const char* family : {"qwen3_next", "mamba2", "jamba", "kimi_linear"}) {
+    for (const Degrees& degrees : {Degrees{2, 1}, Degrees{1, 2}, Degrees{1, 4}, Degrees{2, 2}}) {
+      shapes.push_back({family, degrees});
+    }
   }
+  // Only three layers of Nemotron-H mix, and Falcon-H1 has three layers.
+  for (const char* family : {"nemotron_h", "falcon_h1"}) {
+    for (const Degrees& degrees : {Degrees{2, 1}, Degrees{1, 2}, Degrees{1, 3}, Degrees{2, 2}}) {
+      shapes.push_back({family, degrees});
+    }
+  }
+  shapes.push_back({"kimi_linear", {4, 1}});
   return shapes;
 }
 
@@ -175,27 +190,17 @@ INSTANTIATE_TEST_SUITE_P(Types,
 
 // The layout of GPUs: sums over the ranks, whose bits differ from those of one rank.
 TEST(RankedDecoder, SumsOfPartialProductsAreCloseToOneRank) {
-  for (const char* family : {"glm4",
-                             "llama_gqa",
-                             "llama_mqa_tied",
-                             "qwen2",
-                             "qwen3_moe",
-                             "granite",
-                             "olmo2",
-                             "dots1",
-                             "qwen2_moe",
-                             "gpt_oss",
-                             "llama4_text",
-                             "gemma2",
-                             "cohere",
-                             "gpt_neox",
-                             "qwen3_next",
-                             "phi"}) {
+  for (const char* family :
+       {"glm4",      "llama_gqa",   "llama_mqa_tied", "qwen2",      "qwen3_moe",
+        "granite",   "olmo2",       "dots1",          "qwen2_moe",  "gpt_oss",
+        "gemma2",    "llama4_text", "cohere",         "gpt_neox",   "qwen3_next",
+        "falcon_h1", "nemotron_h",  "mamba2",         "jamba",      "kimi_linear",
+        "phi"}) {
     SCOPED_TRACE(family);
     const OpenedModel model = Open(family);
     ModelSpec spec = model.spec;
     for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{2, 2}}) {
-      if (spec.delta_net_layers() > 0 && degrees.tensor > spec.kv_heads) continue;
+      if (spec.state_layers() > 0 && degrees.tensor > spec.kv_heads) continue;
       SCOPED_TRACE(NameOf(degrees));
       RankComparison comparison(spec, *model.weights, degrees, {.exchange = ExchangeMode::kReduce});
       const auto prompt = MakePrompt(30, 5, spec.vocab);

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
-#include "common/model/state_layers.h"
+#include "common/model/cache_layers.h"
 
 namespace baton {
 namespace {
@@ -39,20 +39,18 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
   }
   Ops& ops = *runner->device_.ops;
   BATON_ASSIGN_OR_RETURN(runner->decoder_, Decoder::Load(spec, weights, ops, options.limits));
-  std::vector<KvWindow> windows;
+  CacheLayers layers = CacheLayersOf(spec);
   const bool groups = options.cache_groups && ops.kv_needs().cache_groups;
-  for (const LayerSpec& layer : spec.layers) {
-    windows.push_back(groups ? layer.tokens_read() : KvWindow());
-  }
-  const KvLayout layout = DenseLayout({.layers = spec.layer_count(),
+  if (!groups) std::ranges::fill(layers.windows, KvWindow());
+  const KvLayout layout = DenseLayout({.layers = layers.count(),
                                        .kv_heads = spec.kv_heads,
                                        .head_dim = spec.head_dim,
                                        .dtype = options.kv_dtype,
                                        .k_dim_major = ops.kv_needs().k_dim_major,
-                                       .windows = windows,
+                                       .windows = layers.windows,
                                        .latent_width = spec.latent.width(),
                                        .index_width = spec.latent.index.dim,
-                                       .state = StateLayersOf(spec)});
+                                       .state = layers.state});
   runner->layout_ = layout;
   runner->places_ = PlacesOf(layout, runner->decoder_->plan().kv_shard);
   runner->blocks_ = options.kv_blocks;
@@ -108,10 +106,11 @@ std::vector<float> StepRunner::StateOf(int32_t sequence,
                                        int32_t plane,
                                        int32_t head) const {
   const KvView view = kv();
+  const int32_t heads = decoder_->plan().kv_shard.head_count;
   int64_t first = view.PlaceOf(layer).index * view.state.layer_bytes;
   const std::vector<KvPlane>& planes = layout_.groups.back().planes;
   for (int32_t i = 0; i < plane; ++i) {
-    first += static_cast<int64_t>(planes[static_cast<size_t>(i)].head_bytes(1)) * view.kv_heads;
+    first += static_cast<int64_t>(planes[static_cast<size_t>(i)].head_bytes(1)) * heads;
   }
   const size_t head_bytes = planes[static_cast<size_t>(plane)].head_bytes(1);
   first += static_cast<int64_t>(head_bytes) * head;

@@ -35,6 +35,11 @@ inline constexpr const char* kTinyFamilies[] = {
     "phi",
     "gpt_neox",
     "qwen3_next",
+    "nemotron_h",
+    "falcon_h1",
+    "mamba2",
+    "jamba",
+    "kimi_linear",
 };
 
 }  // namespace baton

@@ -144,23 +144,23 @@ TEST(PlaceExchangesTest, KvIsAwaitedByABarrierWhereNoExchangeFollows) {
             "Send v2\n");
 }
 
-// A delta net writes a state, as attention writes KV.
+// A recurrent layer writes a state, as attention writes KV.
 TEST(PlaceExchangesTest, StatesAreAwaitedAsKvIs) {
   StepGraph graph;
   for (int i = 0; i < 3; ++i) graph.Add({.name = "x", .cols = 8});
   graph.Append(EmbedOp{.out = 0});
   for (const ValueId layer : {0, 1}) {
-    graph.Append(DeltaNetOp{.x = layer, .gates = 0, .out = layer + 1});
+    graph.Append(RecurrentOp{.x = layer, .gates = 0, .out = layer + 1});
     graph.Append(KvWrittenOp{layer});
   }
   PlaceExchanges(graph);
   EXPECT_TRUE(Check(graph).ok()) << Check(graph);
   EXPECT_EQ(ToString(graph),
             "v0:x = Embed\n"
-            "v1:x = DeltaNet v0 v0\n"
+            "v1:x = Recurrent v0 v0\n"
             "Barrier\n"
             "KvWritten\n"
-            "v2:x = DeltaNet v1 v0\n"
+            "v2:x = Recurrent v1 v0\n"
             "Barrier\n"
             "KvWritten\n");
 }

@@ -5,10 +5,10 @@
 
 namespace baton::cpu {
 
-// The kernels of gated delta nets, with the vectors of instruction set S. Included only by files
+// The kernels of recurrent layers, with the vectors of instruction set S. Included only by files
 // that are compiled for one instruction set.
 template <class S>
-struct DeltaNetKernels {
+struct RecurrentKernels {
   using F = typename S::F;
   using V = VectorKernels<S>;
 
@@ -24,7 +24,7 @@ struct DeltaNetKernels {
 
   static void Convolve(const ConvolutionArgs& args) {
     ForVectors(args.channels, [&](int64_t first, int n) {
-      F sum = S::Set(0.0f);
+      F sum = args.bias == nullptr ? S::Set(0.0f) : LoadLanes(args.bias + first, n);
       // Behind the newest input is the oldest one.
       int32_t row = args.newest;
       for (int32_t tap = 0; tap < args.kernel; ++tap) {
@@ -45,31 +45,41 @@ struct DeltaNetKernels {
   }
 
   // The columns first … first + 16 · kCount − 1 of the matrix, or `lanes` of them.
-  template <int kCount>
-  static void UpdateColumns(const DeltaRuleArgs& args, int64_t first, int lanes) {
+  template <StateRule kRule, int kCount>
+  static void UpdateColumns(const StateStepArgs& args, int64_t first, int lanes) {
+    constexpr bool kByRow = kRule == StateRule::kChannelDelta;
     const int64_t cols = args.value_dim;
     float* const state = args.state + first;
-    F found[kCount];
-    for (int i = 0; i < kCount; ++i) found[i] = S::Set(0.0f);
-    for (int32_t row = 0; row < args.key_dim; ++row) {
-      const F key = S::Set(args.k[row]);
-      for (int i = 0; i < kCount; ++i) {
-        found[i] = S::Fma(key, LoadLanes(state + row * cols + i * 16, lanes), found[i]);
+    const F decay = S::Set(args.decay);
+    const auto decay_of = [&](int32_t row) { return kByRow ? S::Set(args.decays[row]) : decay; };
+    F change[kCount], out[kCount];
+    for (int i = 0; i < kCount; ++i) change[i] = S::Set(0.0f);
+    if constexpr (kRule != StateRule::kAdd) {
+      // What the state has for k, before a common decay.
+      for (int32_t row = 0; row < args.key_dim; ++row) {
+        const F k = S::Set(args.k[row]);
+        const F key = kByRow ? S::Mul(k, decay_of(row)) : k;
+        for (int i = 0; i < kCount; ++i) {
+          change[i] = S::Fma(key, LoadLanes(state + row * cols + i * 16, lanes), change[i]);
+        }
       }
     }
-    const F decay = S::Set(args.decay);
-    F change[kCount], out[kCount];
     for (int i = 0; i < kCount; ++i) {
       const F value = LoadLanes(args.v + first + i * 16, lanes);
-      change[i] = S::Mul(S::Set(args.beta), S::Sub(value, S::Mul(decay, found[i])));
+      F added = value;
+      if constexpr (kRule != StateRule::kAdd) {
+        added = S::Sub(value, kByRow ? change[i] : S::Mul(decay, change[i]));
+      }
+      change[i] = S::Mul(S::Set(args.beta), added);
       out[i] = S::Set(0.0f);
     }
     for (int32_t row = 0; row < args.key_dim; ++row) {
       const F key = S::Set(args.k[row]);
       const F query = S::Set(args.q[row]);
+      const F of_row = decay_of(row);
       for (int i = 0; i < kCount; ++i) {
         float* const at = state + row * cols + i * 16;
-        const F now = S::Fma(key, change[i], S::Mul(decay, LoadLanes(at, lanes)));
+        const F now = S::Fma(key, change[i], S::Mul(of_row, LoadLanes(at, lanes)));
         V::StoreLanes(at, now, lanes);
         out[i] = S::Fma(query, now, out[i]);
       }
@@ -78,8 +88,8 @@ struct DeltaNetKernels {
   }
 
   // The outputs of the same columns after an update, in the same order of operations.
-  template <int kCount>
-  static void ReadColumns(const DeltaRuleArgs& args, int64_t first, int lanes) {
+  template <int kCount, class Args>
+  static void ReadColumns(const Args& args, int64_t first, int lanes) {
     const float* const state = args.state + first;
     F out[kCount];
     for (int i = 0; i < kCount; ++i) out[i] = S::Set(0.0f);
@@ -94,22 +104,51 @@ struct DeltaNetKernels {
   }
 
   template <int kCount>
-  static void ApplyToColumns(const DeltaRuleArgs& args, int64_t first, int lanes) {
-    if (args.update) {
-      UpdateColumns<kCount>(args, first, lanes);
-    } else {
+  static void StepColumns(const StateStepArgs& args, int64_t first, int lanes) {
+    if (!args.update) {
       ReadColumns<kCount>(args, first, lanes);
+    } else if (args.rule == StateRule::kDelta) {
+      UpdateColumns<StateRule::kDelta, kCount>(args, first, lanes);
+    } else if (args.rule == StateRule::kChannelDelta) {
+      UpdateColumns<StateRule::kChannelDelta, kCount>(args, first, lanes);
+    } else {
+      UpdateColumns<StateRule::kAdd, kCount>(args, first, lanes);
     }
   }
 
-  static void ApplyDeltaRule(const DeltaRuleArgs& args) {
+  static void StepState(const StateStepArgs& args) {
     constexpr int kTogether = 4;
     int64_t first = 0;
     for (; first + kTogether * 16 <= args.value_dim; first += kTogether * 16) {
-      ApplyToColumns<kTogether>(args, first, 16);
+      StepColumns<kTogether>(args, first, 16);
     }
     ForVectors(args.value_dim - first,
-               [&](int64_t at, int n) { ApplyToColumns<1>(args, first + at, n); });
+               [&](int64_t at, int n) { StepColumns<1>(args, first + at, n); });
+  }
+
+  static void ScanColumns(const ScanArgs& args, int64_t first, int lanes) {
+    const F times = LoadLanes(args.times + first, lanes);
+    const F added = S::Mul(times, LoadLanes(args.v + first, lanes));
+    F out = S::Set(0.0f);
+    for (int32_t row = 0; row < args.key_dim; ++row) {
+      const int64_t offset = int64_t{row} * args.value_dim + first;
+      const F decay = V::Exp(S::Mul(times, LoadLanes(args.rates + offset, lanes)));
+      const F kept = S::Mul(decay, LoadLanes(args.state + offset, lanes));
+      const F now = S::Fma(S::Set(args.k[row]), added, kept);
+      V::StoreLanes(args.state + offset, now, lanes);
+      out = S::Fma(S::Set(args.q[row]), now, out);
+    }
+    V::StoreLanes(args.out + first, out, lanes);
+  }
+
+  static void ScanState(const ScanArgs& args) {
+    ForVectors(args.value_dim, [&](int64_t first, int n) {
+      if (args.update) {
+        ScanColumns(args, first, n);
+      } else {
+        ReadColumns<1>(args, first, n);
+      }
+    });
   }
 };
 
