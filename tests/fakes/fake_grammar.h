@@ -91,15 +91,13 @@ class FakeGrammar final : public Grammar {
           stops_(stop_tokens.begin(), stop_tokens.end()) {}
 
     bool Accept(TokenId token) override {
-      if (!Allows(token)) return false;
+      if (lost_ || !Allows(token)) return false;
       Take(token);
       return true;
     }
     void GoBack(size_t count) override {
-      for (; count > 0; --count) {
-        sum_ -= tokens_.back();
-        tokens_.pop_back();
-      }
+      lost_ = lost_ || !failure().ok();  // as the contract says
+      Undo(count);
     }
     size_t CountAllowed(std::span<const TokenId> tokens) override {
       size_t allowed = 0;
@@ -107,7 +105,7 @@ class FakeGrammar final : public Grammar {
         if (std::ranges::count(stops_, tokens[allowed]) > 0 || !Allows(tokens[allowed])) break;
         Take(tokens[allowed]);
       }
-      GoBack(allowed);
+      Undo(allowed);
       return allowed;
     }
     std::vector<TokenId> Forced(std::span<const TokenId> tokens, size_t most) override {
@@ -121,7 +119,7 @@ class FakeGrammar final : public Grammar {
         forced.push_back(token);
         Take(token);
       }
-      GoBack(tokens_.size() - before);
+      Undo(tokens_.size() - before);
       return forced;
     }
     void FillMask(std::span<uint32_t> mask) override {
@@ -142,6 +140,12 @@ class FakeGrammar final : public Grammar {
       if (std::ranges::count(stops_, token) > 0) return tokens_.size() >= least_;
       return kind_ == Kind::kOneOfFive ? (token + sum_) % 5 == 0 : (token + sum_) % 3 != 0;
     }
+    void Undo(size_t count) {
+      for (; count > 0; --count) {
+        sum_ -= tokens_.back();
+        tokens_.pop_back();
+      }
+    }
     void Take(TokenId token) {
       sum_ += token;
       tokens_.push_back(token);
@@ -154,6 +158,7 @@ class FakeGrammar final : public Grammar {
     const std::vector<TokenId> stops_;
     int64_t sum_ = 0;
     std::vector<TokenId> tokens_;
+    bool lost_ = false;
   };
 
   const size_t least_;

@@ -96,7 +96,7 @@ TEST_F(GoBackTest, CountsTheGuessesThatItAllows) {
   EXPECT_EQ(count("{\"a\": 12}"), 9u);
   EXPECT_EQ(count("{\"a\": 12}x"), 9u);
   EXPECT_EQ(count("{\"a\": 012}"), 7u);
-  EXPECT_EQ(count("{}", {stops()[0]}), 2u) << "an end is no guess";
+  EXPECT_EQ(count("{}", {stops()[0]}), 2u) << "an end token is not a guess";
   EXPECT_EQ(count("{\"\xc3\x28"), 3u) << "no UTF-8";
   EXPECT_EQ(count("{", {-1}), 1u);
   EXPECT_EQ(count("{", {vocabulary()}), 1u);
