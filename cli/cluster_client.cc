@@ -28,6 +28,7 @@ WorkerSummary FromProto(const admin::v1::WorkerStatus& from) {
   worker.blocks_leaked = from.blocks_leaked();
   worker.blocks_quarantined = from.blocks_quarantined();
   worker.cache_hit_rate = from.cache_hit_rate();
+  if (from.has_draft_acceptance()) worker.draft_acceptance = from.draft_acceptance();
   worker.prompt_tokens_per_second = from.prompt_tokens_per_second();
   worker.output_tokens_per_second = from.output_tokens_per_second();
   worker.heartbeat_age_ms = from.heartbeat_age_ms();

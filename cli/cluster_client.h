@@ -45,6 +45,7 @@ struct WorkerSummary {
   int blocks_leaked = 0;
   int blocks_quarantined = 0;
   double cache_hit_rate = 0;
+  std::optional<double> draft_acceptance;  // nothing before the first draft
   double prompt_tokens_per_second = 0;
   double output_tokens_per_second = 0;
   double heartbeat_age_ms = 0;

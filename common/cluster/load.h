@@ -43,6 +43,9 @@ struct EngineLoad {
   int64_t cached_tokens = 0;  // found in the prefix cache, since the start
   int64_t output_tokens = 0;  // since the start
   int64_t preemptions = 0;    // since the start
+  // Guessed tokens that steps verified, since the start, and those that became output.
+  int64_t drafts = 0;
+  int64_t accepted_drafts = 0;
   // The fitted step time in milliseconds: base + per_token · decoding sequences + per_token_context
   // · Σ of their contexts + per_prompt_token · prompt tokens + per_prompt_token_context · Σ of
   // their contexts. 0: not known yet.

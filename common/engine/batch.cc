@@ -15,10 +15,7 @@ void Batch::Build(const StepPlan& plan) {
   logit_rows_.clear();
   sampling_.clear();
   state_blocks_ = 0;
-  for (const PlanRow& row : plan.rows) {
-    AddRow(row);
-    AddSampling(row);
-  }
+  for (const PlanRow& row : plan.rows) AddRow(row);
 }
 
 void Batch::BuildSampling(const StepPlan& plan) {
@@ -104,7 +101,7 @@ void Batch::AddSampling(const PlanRow& row) {
   const bool runs = sequence.state == SequenceState::kRunning;
   const auto output = runs ? all.subspan(request.prompt_length) : std::span<const TokenId>();
   // Before the fork, all samples have the same output and share a mask.
-  const TokenMask* mask = runs && sequence.mask != nullptr ? &sequence.mask->mask : nullptr;
+  const SequenceMask* masks = runs ? sequence.mask.get() : nullptr;
   for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
     sampling_.push_back({.params = &sequence.request->prompt_sampling, .forced = all[at + 1]});
   }
@@ -119,7 +116,7 @@ void Batch::AddSampling(const PlanRow& row) {
                          .prompt = prompt,
                          .output = before,
                          .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens,
-                         .mask = mask,
+                         .mask = masks == nullptr ? nullptr : &masks->After(before.size()),
                          .waits_for_mask = !sequence.request->forked});
   }
 }

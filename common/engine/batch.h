@@ -15,9 +15,10 @@ namespace baton {
 // Belongs to one thread.
 class Batch final {
  public:
+  // Builds input(); sampling() is empty.
   void Build(const StepPlan& plan);
-  // Builds sampling() anew, of a plan whose step was issued without it. Rows whose sequences have
-  // ended meanwhile choose any token.
+  // Builds sampling(). The output tokens of the plan's sequences are known, and their masks have
+  // begun. Rows whose sequences have ended since the step was issued choose any token.
   void BuildSampling(const StepPlan& plan);
 
   StepInput input() const;

@@ -215,11 +215,11 @@ class Engine::Impl {
   Status Issue(QueuedStep& step) {
     if (!step.samples_later) masks_.BeginAll(step.plan);
     batch_.Build(step.plan);
+    if (!step.samples_later) batch_.BuildSampling(step.plan);
     if (!step.plan.copies.empty()) {
       BATON_RETURN_IF_ERROR(executor_.CopyBlocks(step.plan.copies));
     }
-    const auto sampling = step.samples_later ? std::span<const SamplingRow>() : batch_.sampling();
-    return executor_.Issue(batch_.input(), sampling, step.sampled, Watch(step));
+    return executor_.Issue(batch_.input(), batch_.sampling(), step.sampled, Watch(step));
   }
 
   // Chooses the tokens of a step that was issued before the tokens of the step before it were

@@ -21,9 +21,7 @@ struct EngineStats : EngineLoad {
   int32_t held = 0;    // requests among `waiting` that wait for PeerReady
   int64_t steps = 0;
   int64_t failed_steps = 0;
-  int64_t drafts = 0;           // that steps verified
-  int64_t accepted_drafts = 0;  // and that are output tokens
-  double bubble_seconds = 0;    // Executor::bubble
+  double bubble_seconds = 0;  // Executor::bubble
   // XOR of all cached block hashes as of cache event `cache_sequence`.
   Hash128 cache_digest;
   uint64_t cache_sequence = 0;

@@ -78,8 +78,11 @@ std::optional<StatusOr<GrammarQueue::Ready>> GrammarQueue::Take(Inbox::Compiled 
   waiting_.erase(found);
   if (!compiled.constraint.ok()) return StatusOr<Ready>(compiled.constraint.status());
   const auto& first_mask = compiled.constraint->first_mask;
-  if (first_mask != nullptr && !first_mask->failure.ok()) {
-    return StatusOr<Ready>(first_mask->failure);
+  if (first_mask != nullptr) {
+    const Request& request = waiting.request;
+    const Status& failure = first_mask->FailureAfter(request.tokens.size() -
+                                                     static_cast<size_t>(request.prompt_length));
+    if (!failure.ok()) return StatusOr<Ready>(failure);
   }
   return StatusOr<Ready>(Ready{
       std::move(waiting.request), *std::move(compiled.constraint), std::move(waiting.stopped)});

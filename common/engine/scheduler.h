@@ -112,7 +112,7 @@ class Scheduler final {
   Status CheckRoom(const ActiveRequest& active) const;
   void Refuse(const RequestKey& key, const Status& status);
   void Fail(ActiveRequest& active, const Status& status);
-  void FailWithoutToken(const Sequence& sequence);
+  void FailWithoutToken(const Sequence& sequence, int32_t length);
   void Finish(Sequence& sequence);
   void Drop(Sequence& sequence);
   void Reap();
@@ -184,6 +184,7 @@ class Scheduler final {
 
   // scheduler_verify.cc: tokens that are guessed.
   void SetDraftBudget();
+  std::vector<TokenId> FindDrafts(Sequence& sequence, int32_t most) const;
   int32_t AppendDrafts(Sequence& sequence);
   int32_t TokensInBlocks(const Sequence& sequence) const;
   void TakeVerified(Sequence& sequence, const PlanRow& row, std::span<SampledToken> tokens);

@@ -33,7 +33,7 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     std::ranges::move(scores, std::back_inserter(active.prompt_logprobs));
     // The next step computes the last token of the row again, and by then it has its mask. Such a
     // row is never foreseen.
-    if (!tokens.empty() && tokens[0].token == kLateToken) {
+    if (!tokens.empty() && tokens[0].token == kLateToken && !verifies) {
       sequence.computed += row.count - 1;
       sequence.in_state = has_states();
       continue;
@@ -42,8 +42,8 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     const int32_t in_prompt = active.request.prompt_length - row.first;
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
     // All samples of a row come from the same logits, so either all of them have a token or none.
-    if (!tokens.empty() && tokens[0].token == kNoToken) {
-      FailWithoutToken(sequence);
+    if (!tokens.empty() && tokens[0].token == kNoToken && !verifies) {
+      FailWithoutToken(sequence, row.first + row.count);
       continue;
     }
     if (!active.forked) {
@@ -65,14 +65,17 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
   step.Clear();
 }
 
-// Fails one request: its grammar allows no token, or its activations or the weights are bad. The
-// device works, and all other requests continue.
-void Scheduler::FailWithoutToken(const Sequence& sequence) {
+// Fails one request: its grammar allows no token at index `length`, or its activations or the
+// weights are bad. The device works, and all other requests continue.
+void Scheduler::FailWithoutToken(const Sequence& sequence, int32_t length) {
   ActiveRequest& active = *sequence.request;
   std::erase_if(store_later_, [&](const Sequence* stored) { return stored->request == &active; });
-  const SequenceMask* mask = sequence.mask.get();
-  if (mask != nullptr && mask->mask.WaitUntil(Time()) && !mask->failure.ok()) {
-    return Fail(active, mask->failure);
+  if (const SequenceMask* mask = sequence.mask.get(); mask != nullptr) {
+    const auto output = static_cast<size_t>(length - active.request.prompt_length);
+    const bool computed = mask->After(output).WaitUntil(Time());
+    if (computed && !mask->FailureAfter(output).ok()) {
+      return Fail(active, mask->FailureAfter(output));
+    }
   }
   // A request that found this KV in the prefix cache would fail as well.
   for (const Sequence& one : active.sequences) cache_.Forget(one.table);

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -23,6 +25,16 @@ class GrammarMatcher {
   // Sets bit t % 32 of mask[t / 32] to whether token t may follow, for the tokens of the model. A
   // stop token may follow where the output is complete. After a stop token nothing may follow.
   virtual void FillMask(std::span<uint32_t> mask) = 0;
+  // Takes the last `count` accepted tokens back, stop tokens included. failure() must be OK.
+  virtual void GoBack(size_t count) = 0;
+  // How many of `tokens`, which are guesses, may follow the output one after another. Stops at a
+  // stop token, and where the answer would take long. Leaves the output as it is, except that
+  // failure() may be an error afterwards.
+  virtual size_t CountAllowed(std::span<const TokenId> tokens) = 0;
+  // Guesses where the grammar leaves one text only: tokens that spell the text which must follow
+  // the output and `tokens`, each as long as possible, at most `most`. None where more than one
+  // text may follow. Other tokens may spell the text, too. Otherwise as CountAllowed.
+  virtual std::vector<TokenId> Forced(std::span<const TokenId> tokens, size_t most) = 0;
   // Why nothing may follow any more: InvalidArgument when the output is beyond what the parser of
   // grammars supports. OK where the output goes on, and after a stop token.
   virtual Status failure() const = 0;

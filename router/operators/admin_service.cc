@@ -72,6 +72,10 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
     status.set_step_ms(rank.step_ms);
     if (rank.exchange_ms) status.set_exchange_ms(*rank.exchange_ms);
   }
+  if (stats.drafts > 0) {
+    const auto accepted = static_cast<double>(stats.accepted_drafts);
+    out.set_draft_acceptance(accepted / static_cast<double>(stats.drafts));
+  }
   const auto prompt = static_cast<double>(stats.cached_tokens + stats.prompt_tokens);
   out.set_cache_hit_rate(prompt > 0 ? static_cast<double>(stats.cached_tokens) / prompt : 0);
 }

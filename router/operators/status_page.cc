@@ -25,7 +25,7 @@ th:nth-child(2), td:nth-child(2), th:nth-child(3), td:nth-child(3),
 <h1>Baton</h1><p id="sub">waiting for the router…</p>
 <dl id="facts"></dl>
 <div class="scroll"><table class="wide"><thead><tr><th>worker<th>roles<th>device<th>version<th>state<th>running<th>waiting<th>awaiting KV
-<th>KV used<th>cached blocks<th>hit rate<th>KV moved<th>prompt tok/s<th>output tok/s
+<th>KV used<th>cached blocks<th>hit rate<th>drafts accepted<th>KV moved<th>prompt tok/s<th>output tok/s
 <th>preemptions<th>leaked blocks<th>quarantined blocks</tr></thead>
 <tbody id="workers"></tbody></table></div>
 <div class="scroll" id="ranked" hidden><h2>Ranks</h2><table><thead><tr><th>worker<th>rank
@@ -82,6 +82,7 @@ async function refresh() {
       cell(row, w.state, w.state !== 'ready');
       cell(row, w.running); cell(row, w.waiting); cell(row, w.awaiting_kv);
       cell(row, percent(used)); cell(row, w.blocks_cached); cell(row, percent(w.cache_hit_rate));
+      cell(row, w.draft_acceptance === undefined ? '-' : percent(w.draft_acceptance));
       const over = [...new Set(w.transports.map(t => t.transport))].filter(t => t).join(', ');
       cell(row, bytes(w.transports.reduce((sum, t) => sum + Number(t.bytes), 0)) +
           (over ? ' over ' + over : ''));

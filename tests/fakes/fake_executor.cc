@@ -163,8 +163,10 @@ Status FakeExecutor::Issue(const StepInput& input,
 void FakeExecutor::SetSampling(std::span<const SamplingRow> sampling, Work& work) {
   has_late_rows_ = false;
   for (const SamplingRow& row : sampling) {
-    const bool late = row.mask != nullptr && !row.waits_for_mask && late_masks_ > 0;
-    late_masks_ -= late ? 1 : 0;
+    const bool may_be_late = row.mask != nullptr && !row.waits_for_mask;
+    const bool late = may_be_late && (late_masks_ > 0 || masks_in_time_ <= 0);
+    late_masks_ -= late && late_masks_ > 0 ? 1 : 0;
+    masks_in_time_ -= may_be_late ? 1 : 0;
     has_late_rows_ |= late;
     work.sampling.push_back({*row.params,
                              row.position,
@@ -176,6 +178,7 @@ void FakeExecutor::SetSampling(std::span<const SamplingRow> sampling, Work& work
                              row.forced,
                              late});
   }
+  masks_in_time_ = std::numeric_limits<int>::max();
 }
 
 Status FakeExecutor::IssueSampling(std::span<const SamplingRow> sampling,

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -90,6 +91,8 @@ class FakeExecutor final : public Executor {
   }
   // The masks of the next `count` rows to be sampled are late, except of rows that wait for theirs.
   void DelayMasks(int count) { late_masks_ = count; }
+  // The masks of the next step are late, except of its first `count` rows that have one.
+  void DelayMasksFrom(int count) { masks_in_time_ = count; }
   // Every run from now on fails, as on a lost device. May be called from any thread.
   void LoseDevice() { lost_ = true; }
   // From now on a run blocks when `total` runs have started before it. May be called from any
@@ -153,6 +156,7 @@ class FakeExecutor final : public Executor {
   int failing_runs_ = 0;
   bool fails_late_ = false;
   int late_masks_ = 0;
+  int masks_in_time_ = std::numeric_limits<int>::max();
   bool has_late_rows_ = false;  // in the newest step
   struct Poison {
     TokenId token = 0;

@@ -31,9 +31,15 @@ class MaskGate final {
     }
     released_.notify_all();
   }
+  // How many masks were computed or are held.
+  int64_t passed() {
+    std::lock_guard lock(mutex_);
+    return passed_;
+  }
   // Waits while masks are held, but not for ever, so that a test which waits for them fails.
   void Pass() {
     std::unique_lock lock(mutex_);
+    ++passed_;
     released_.wait_for(lock, std::chrono::seconds(5), [&] { return !held_; });
   }
 
@@ -41,6 +47,7 @@ class MaskGate final {
   std::mutex mutex_;
   std::condition_variable released_;
   bool held_ = false;
+  int64_t passed_ = 0;
 };
 
 // From `length` tokens on nothing may follow, because of `failure`; when it is OK, because the
@@ -52,12 +59,17 @@ struct OutputEnd {
 
 // After an output whose token ids have the sum s, the tokens t with (t + s) % 5 == 0 may follow,
 // and from `least` tokens on a stop token. A mask of a wrong state therefore shows in the tokens.
+// In the kind for a model of three tokens, those with (t + s) % 3 != 0 may follow, and where s is a
+// multiple of 4, the first one that may follow counts as forced.
 class FakeGrammar final : public Grammar {
  public:
+  enum class Kind { kOneOfFive, kTwoOfThree };
+
   explicit FakeGrammar(size_t least,
                        MaskGate* gate = nullptr,
-                       std::optional<OutputEnd> end = std::nullopt)
-      : least_(least), gate_(gate), end_(std::move(end)) {}
+                       std::optional<OutputEnd> end = std::nullopt,
+                       Kind kind = Kind::kOneOfFive)
+      : least_(least), gate_(gate), end_(std::move(end)), kind_(kind) {}
 
   std::unique_ptr<GrammarMatcher> NewMatcher(std::span<const TokenId> stop_tokens) const override {
     return std::make_unique<Matcher>(*this, stop_tokens);
@@ -75,13 +87,40 @@ class FakeGrammar final : public Grammar {
         : least_(grammar.least_),
           gate_(grammar.gate_),
           end_(grammar.end_),
+          kind_(grammar.kind_),
           stops_(stop_tokens.begin(), stop_tokens.end()) {}
 
     bool Accept(TokenId token) override {
-      if (!Allows(token)) return false;
-      sum_ += token;
-      ++length_;
+      if (lost_ || !Allows(token)) return false;
+      Take(token);
       return true;
+    }
+    void GoBack(size_t count) override {
+      lost_ = lost_ || !failure().ok();  // as the contract says
+      Undo(count);
+    }
+    size_t CountAllowed(std::span<const TokenId> tokens) override {
+      size_t allowed = 0;
+      for (; allowed < tokens.size(); ++allowed) {
+        if (std::ranges::count(stops_, tokens[allowed]) > 0 || !Allows(tokens[allowed])) break;
+        Take(tokens[allowed]);
+      }
+      Undo(allowed);
+      return allowed;
+    }
+    std::vector<TokenId> Forced(std::span<const TokenId> tokens, size_t most) override {
+      const size_t before = tokens_.size();
+      if (CountAllowed(tokens) < tokens.size()) return {};
+      for (const TokenId token : tokens) Take(token);
+      std::vector<TokenId> forced;
+      while (kind_ == Kind::kTwoOfThree && sum_ % 4 == 0 && forced.size() < most) {
+        TokenId token = 0;
+        while (!Allows(token) || std::ranges::count(stops_, token) > 0) ++token;
+        forced.push_back(token);
+        Take(token);
+      }
+      Undo(tokens_.size() - before);
+      return forced;
     }
     void FillMask(std::span<uint32_t> mask) override {
       if (gate_ != nullptr) gate_->Pass();
@@ -96,27 +135,41 @@ class FakeGrammar final : public Grammar {
     Status failure() const override { return HasEnded() ? end_->failure : OkStatus(); }
 
    private:
-    bool HasEnded() const { return end_.has_value() && length_ >= end_->length; }
+    bool HasEnded() const { return end_.has_value() && tokens_.size() >= end_->length; }
     bool Allows(TokenId token) const {
-      const bool stop = std::ranges::count(stops_, token) > 0;
-      return stop ? length_ >= least_ : (token + sum_) % 5 == 0;
+      if (std::ranges::count(stops_, token) > 0) return tokens_.size() >= least_;
+      return kind_ == Kind::kOneOfFive ? (token + sum_) % 5 == 0 : (token + sum_) % 3 != 0;
+    }
+    void Undo(size_t count) {
+      for (; count > 0; --count) {
+        sum_ -= tokens_.back();
+        tokens_.pop_back();
+      }
+    }
+    void Take(TokenId token) {
+      sum_ += token;
+      tokens_.push_back(token);
     }
 
     const size_t least_;
     MaskGate* const gate_;
     const std::optional<OutputEnd> end_;
+    const Kind kind_;
     const std::vector<TokenId> stops_;
     int64_t sum_ = 0;
-    size_t length_ = 0;
+    std::vector<TokenId> tokens_;
+    bool lost_ = false;
   };
 
   const size_t least_;
   MaskGate* const gate_;
   const std::optional<OutputEnd> end_;
+  const Kind kind_;
   Duration calls_take_{};
 };
 
-// Compiles the spec "N" to FakeGrammar(N), and refuses "bad". While it holds, nothing is compiled.
+// Compiles the spec "N" to FakeGrammar(N), "N of 3" to that for three tokens, and refuses "bad".
+// While it holds, nothing is compiled.
 class FakeGrammarCompiler final : public GrammarCompiler {
  public:
   void Compile(const std::string& spec,
@@ -153,7 +206,9 @@ class FakeGrammarCompiler final : public GrammarCompiler {
  private:
   void Answer(const std::string& spec, const std::function<void(CompiledGrammar)>& done) {
     if (spec == "bad") return done(InvalidArgument("the grammar is bad"));
-    auto grammar = std::make_shared<FakeGrammar>(std::stoul(spec), &masks_, end_);
+    const auto kind =
+        spec.ends_with("of 3") ? FakeGrammar::Kind::kTwoOfThree : FakeGrammar::Kind::kOneOfFive;
+    auto grammar = std::make_shared<FakeGrammar>(std::stoul(spec), &masks_, end_, kind);
     grammar->CallsTake(calls_take_);
     done(std::move(grammar));
   }

@@ -191,6 +191,16 @@ TEST_F(RouterServiceTest, QuarantinedBlocksAreInTheStatus) {
   Await([&] { return ClusterStatus().workers(0).blocks_quarantined() == 7; }, "the heartbeat");
 }
 
+TEST_F(RouterServiceTest, TheAcceptanceOfDraftsIsInTheStatus) {
+  FakeWorker worker(WorkerOptions());
+  EXPECT_FALSE(ClusterStatus().workers(0).has_draft_acceptance());
+  worker::v1::ToRouter message;
+  message.mutable_heartbeat()->set_drafts(8);
+  message.mutable_heartbeat()->set_accepted_drafts(5);
+  worker.Send(message);
+  Await([&] { return ClusterStatus().workers(0).draft_acceptance() == 0.625; }, "the heartbeat");
+}
+
 TEST_F(RouterServiceTest, HealthFollowsTheWorkers) {
   ExpectBothHealth("not serving");
   EXPECT_FALSE(router_->service().Ready().ok());

@@ -59,6 +59,8 @@ wire::Heartbeat ToProto(const WorkerLoad& load) {
   heartbeat.set_cached_tokens(load.engine.cached_tokens);
   heartbeat.set_output_tokens(load.engine.output_tokens);
   heartbeat.set_preemptions(load.engine.preemptions);
+  heartbeat.set_drafts(load.engine.drafts);
+  heartbeat.set_accepted_drafts(load.engine.accepted_drafts);
   heartbeat.set_draining(load.draining);
   heartbeat.set_blocks_quarantined(load.blocks_quarantined);
   for (const RankTimes& rank : load.engine.ranks) {
@@ -85,6 +87,8 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
   out.engine.cached_tokens = in.cached_tokens();
   out.engine.output_tokens = in.output_tokens();
   out.engine.preemptions = in.preemptions();
+  out.engine.drafts = in.drafts();
+  out.engine.accepted_drafts = in.accepted_drafts();
   // max(0, NaN) is 0: a cost is never NaN.
   out.engine.step_ms_base = std::max(0.0, in.step_ms_base());
   out.engine.step_ms_per_token = std::max(0.0, in.step_ms_per_token());

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -40,9 +42,44 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
         left_(limits.call) {}
 
   bool Accept(TokenId token) override {
+    const Mark before = {scanable_state_history_.size(), utf8_, left_};
     bool accepted = false;
     Guarded([&] { accepted = Take(token); });
+    if (accepted && failure_.ok()) marks_.push_back(before);
     return accepted && failure_.ok();
+  }
+
+  // The visits of what is taken back do not count, so that guesses bring no output nearer to its
+  // bound.
+  void GoBack(size_t count) override {
+    if (count == 0) return;
+    const Mark mark = marks_[marks_.size() - count];
+    marks_.resize(marks_.size() - count);
+    PopLastStates(scanable_state_history_.size() - mark.states);
+    utf8_ = mark.utf8;
+    left_ = mark.left;
+    stopped_ = false;
+  }
+
+  size_t CountAllowed(std::span<const TokenId> tokens) override {
+    size_t allowed = 0;
+    Guess([&] {
+      while (allowed < tokens.size() && TakeGuess(tokens[allowed])) ++allowed;
+    });
+    return failure_.ok() ? allowed : 0;
+  }
+
+  std::vector<TokenId> Forced(std::span<const TokenId> tokens, size_t most) override {
+    std::string text;
+    Guess([&] {
+      if (!std::ranges::all_of(tokens, [&](TokenId token) { return TakeGuess(token); })) return;
+      auto byte = OnlyByte();
+      for (; byte.has_value() && text.size() < kMaxForced && Step(*byte); byte = OnlyByte()) {
+        text += *byte;
+      }
+    });
+    if (!failure_.ok()) return {};
+    return trie_->Spell(text, most);
   }
 
   void FillMask(std::span<uint32_t> mask) override {
@@ -53,6 +90,15 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   Status failure() const override { return failure_; }
 
  private:
+  static constexpr size_t kMaxForced = 256;  // bytes
+
+  // The state before an accepted token.
+  struct Mark {
+    int32_t states = 0;  // of scanable_state_history_
+    Utf8State utf8 = Utf8State::kWhole;
+    int64_t left = 0;
+  };
+
   // Calls the parser. After an error, or too many visits, the state is lost and nothing may follow.
   template <class Call>
   void Guarded(const Call& call) {
@@ -75,6 +121,45 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
           limits_.mean);
     }
     calls_->Note(clock.Now() - begin);
+  }
+
+  // Calls the parser for guesses, and takes them back. After an error the state is lost.
+  template <class Call>
+  void Guess(const Call& call) {
+    if (!failure_.ok()) return;
+    const int32_t states = scanable_state_history_.size();
+    const Utf8State utf8 = utf8_;
+    const SteadyClock clock;
+    const Time begin = clock.Now();
+    visits_ = 0;
+    guessing_ = true;
+    failure_ = CallXGrammar([&] {
+      call();
+      PopLastStates(scanable_state_history_.size() - states);
+    });
+    guessing_ = false;
+    utf8_ = utf8;
+    calls_->Note(clock.Now() - begin);
+  }
+
+  bool TakeGuess(TokenId token) {
+    return std::ranges::find(stop_tokens_, token) == stop_tokens_.end() && Take(token);
+  }
+
+  // The byte that must follow, if there is only one and the output cannot end.
+  std::optional<char> OnlyByte() {
+    if (IsCompleted()) return std::nullopt;
+    std::optional<int> only;
+    for (const auto& state : scanable_state_history_.Back()) {
+      const auto& rule = grammar_->per_rule_fsms[static_cast<size_t>(state.rule_id)]->GetFsm();
+      for (const auto& edge : rule.GetFsm().GetEdges(state.element_id)) {
+        if (!edge.IsCharRange()) continue;
+        if (edge.min != edge.max || only.value_or(edge.min) != edge.min) return std::nullopt;
+        only = edge.min;
+      }
+    }
+    if (!only.has_value()) return std::nullopt;
+    return static_cast<char>(*only);
   }
 
   bool Take(TokenId token) {
@@ -100,9 +185,11 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
 
   bool MayStop() const { return utf8_ == Utf8State::kWhole && IsCompleted(); }
 
-  // Advances by one byte; false, without an effect, when the grammar does not allow it.
+  // Advances by one byte; false, without an effect, when the grammar does not allow it, and when
+  // the guesses have had their visits.
   bool Step(char byte) {
     visits_ += 1 + scanable_state_history_.Back().size();
+    if (guessing_ && visits_ > limits_.guesses) return false;
     if (!Advance(static_cast<uint8_t>(byte))) return false;
     // The parser searches among the calls that it makes. Where their callers began at many places,
     // it later goes through such calls once for each place.
@@ -219,9 +306,11 @@ class EarleyMatcher final : public GrammarMatcher, private xgrammar::EarleyParse
   const VisitLimits limits_;
   bool stopped_ = false;
   Utf8State utf8_ = Utf8State::kWhole;
+  std::vector<Mark> marks_;  // by accepted token
   Status failure_;
-  int64_t visits_ = 0;  // of this call
-  int64_t left_;        // visits of this call and those before, before the mean is exceeded
+  bool guessing_ = false;  // in Guess
+  int64_t visits_ = 0;     // of this call
+  int64_t left_;           // visits of this call and those before, before the mean is exceeded
   std::vector<int32_t> begins_;  // used by CallersBegins
   // Used by Fill.
   std::vector<StateMasks::Key> states_;

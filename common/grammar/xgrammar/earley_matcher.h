@@ -46,6 +46,7 @@ struct VisitLimits {
   // All calls for an output may visit `call` states and this many for each of them: otherwise an
   // output whose calls all stay below `call` could take minutes.
   int64_t mean = 50'000;
+  int64_t guesses = 2'000;  // one CountAllowed, or one Forced
 };
 
 // The state of an empty output: XGrammar's Earley parser, with the masks of `grammar`. The output

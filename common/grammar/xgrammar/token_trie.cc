@@ -188,6 +188,36 @@ class Maker {
 
 }  // namespace
 
+int32_t TokenTrie::ChildOf(int32_t node, uint8_t next) const {
+  if (node == 0) {
+    const auto found = std::ranges::find(of_root, next, &Child::byte);
+    return found == of_root.end() ? -1 : found->node;
+  }
+  for (int32_t child = node + 1; child < end[static_cast<size_t>(node)];
+       child = end[static_cast<size_t>(child)]) {
+    if (byte[static_cast<size_t>(child)] == next) return child;
+  }
+  return -1;
+}
+
+std::vector<TokenId> TokenTrie::Spell(std::string_view text, size_t most) const {
+  std::vector<TokenId> spelled;
+  while (!text.empty() && spelled.size() < most) {
+    int32_t longest_token = -1;
+    int32_t node = 0;
+    for (size_t size = 1; size <= text.size(); ++size) {
+      node = ChildOf(node, static_cast<uint8_t>(text[size - 1]));
+      if (node < 0) break;
+      const int32_t token = first[static_cast<size_t>(node)];
+      if (this->text(token).size() == size) longest_token = token;
+    }
+    if (longest_token < 0) break;
+    spelled.push_back(ids[static_cast<size_t>(longest_token)]);
+    text.remove_prefix(this->text(longest_token).size());
+  }
+  return spelled;
+}
+
 TokenTrie TokenTrie::Make(const std::vector<std::string>& texts) {
   return Maker(texts).Make();
 }

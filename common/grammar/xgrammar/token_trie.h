@@ -65,6 +65,11 @@ struct TokenTrie {
     return std::string_view(bytes).substr(static_cast<size_t>(starts[at]),
                                           static_cast<size_t>(starts[at + 1] - starts[at]));
   }
+  // Tokens that spell `text`, each the longest one that is a beginning of what is left: at most
+  // `most`, and none for a rest that no token begins.
+  std::vector<TokenId> Spell(std::string_view text, size_t most) const;
+  // The node below `node` whose text has one byte more, `next`; -1 when there is none.
+  int32_t ChildOf(int32_t node, uint8_t next) const;
   const Class& of(TextClass text_class) const { return classes[static_cast<size_t>(text_class)]; }
 
   // [nodes]; `first` has one element more.

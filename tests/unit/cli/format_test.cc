@@ -92,9 +92,13 @@ TEST(StatusTableTest, ShowsWorkersLoadAndTransfers) {
   EXPECT_THAT(FormatCluster(cluster),
               AllOf(HasSubstr("25/100 (25%)"),
                     HasSubstr("decode-0  decode  cuda:1  0.2.0    ready"),
+                    HasSubstr("HITS  DRAFTS"),
+                    HasSubstr("0%    -"),
                     HasSubstr("prefill-0  tcp   3          5.0 MB  0.75"),
                     Not(HasSubstr("LEAKED"))));
   EXPECT_THAT(FormatCluster(cluster), Not(HasSubstr("deterministic")));
+  cluster.workers[0].draft_acceptance = 0.625;
+  EXPECT_THAT(FormatCluster(cluster), HasSubstr("0%    62%"));
   cluster.workers[0].deterministic = false;
   EXPECT_THAT(FormatCluster(cluster), HasSubstr("cuda:1 (not deterministic)"));
   cluster.workers[0].blocks_leaked = 2;

@@ -92,7 +92,9 @@ WorkerLoad RandomValues::Load() {
                          &engine.prompt_tokens,
                          &engine.cached_tokens,
                          &engine.output_tokens,
-                         &engine.preemptions}) {
+                         &engine.preemptions,
+                         &engine.drafts,
+                         &engine.accepted_drafts}) {
     *count = Between(1, INT64_MAX);
   }
   for (double* ms : {&engine.step_ms_base,

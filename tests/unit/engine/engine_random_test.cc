@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <set>
+#include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "common/engine/kv_room.h"
@@ -16,6 +19,7 @@ using Random = std::mt19937_64;
 
 constexpr int32_t kBlockTokens = 4;
 constexpr size_t kLeastOutput = 9;  // of a constrained request
+constexpr size_t kLeastOfFew = 30;  // of one whose model has few tokens
 
 HarnessOptions RandomOptions(Random& random, GrammarCompiler* grammars) {
   HarnessOptions options;
@@ -72,9 +76,22 @@ void ReduceVocabulary(Request& request, Random& random, int32_t vocabulary) {
   EditTokens(request, [&](std::vector<TokenId>& tokens) {
     for (TokenId& token : tokens) token %= vocabulary;
   });
+  const bool constrained = !request.grammar.empty();
+  if (constrained) request.grammar = fmt::format("{} of 3", kLeastOfFew);
+  if (constrained && random() % 2 == 0)
+    request.max_tokens = static_cast<int32_t>(20 + random() % 60);
   request.stop_tokens.clear();
-  if (random() % 3 == 0) request.stop_tokens = {vocabulary - 1};
-  request.grammar.clear();
+  if (constrained || random() % 3 == 0) request.stop_tokens = {vocabulary - 1};
+}
+
+// What constrains the output of `request`, if anything.
+std::optional<FakeGrammar> GrammarOf(const Request& request) {
+  if (request.grammar.empty()) return std::nullopt;
+  const bool few = request.grammar.ends_with("of 3");
+  return FakeGrammar(std::stoul(request.grammar),
+                     nullptr,
+                     std::nullopt,
+                     few ? FakeGrammar::Kind::kTwoOfThree : FakeGrammar::Kind::kOneOfFive);
 }
 
 // What the arena of `harness` holds.
@@ -215,10 +232,10 @@ class RandomWorkload {
     ASSERT_TRUE(decode.ended()) << "request " << request.id.value();
     ASSERT_TRUE(!sent.handoff || prefill.ended()) << "request " << request.id.value();
     const bool completed = decode.times.has_value() && (!sent.handoff || prefill.times.has_value());
-    const FakeGrammar grammar(kLeastOutput);
+    const std::optional<FakeGrammar> grammar = GrammarOf(request);
     for (int32_t i = 0; i < request.samples; ++i) {
       std::vector<TokenId> expected =
-          prefill_.model().Expected(request, i, request.grammar.empty() ? nullptr : &grammar);
+          prefill_.model().Expected(request, i, grammar.has_value() ? &*grammar : nullptr);
       expected.resize(std::min(expected.size(), MaxOutput(request)));
       const std::vector<TokenId> got = driver_.Tokens(request, request.first_sample + i);
       if (completed && !sent.stopped.contains(i)) {

@@ -185,6 +185,33 @@ TEST(EarleyMatcher, AnOutputBeyondTheParserOnAverageNamesThatBound) {
   }
 }
 
+// What is taken back does not count: with guesses, an output goes as far as without them.
+TEST(EarleyMatcher, GuessesBringAnOutputNoNearerToItsBound) {
+  const auto ambiguous = MatcherOf("root ::= root root | \"a\"", {.call = 100'000, .mean = 1'000});
+  ASSERT_EQ(TakenBy(*ambiguous, 70), 70);
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_TRUE(ambiguous->Accept('a')) << i << ": " << ambiguous->failure();
+    ambiguous->GoBack(1);
+  }
+  for (int i = 0; i < 300; ++i) (void)ambiguous->CountAllowed(std::vector<TokenId>{'a', 'a'});
+  EXPECT_TRUE(ambiguous->Accept('a'));
+  EXPECT_EQ(ambiguous->failure(), OkStatus());
+}
+
+// The engine's thread asks for the guesses, so the answer must not take long.
+TEST(EarleyMatcher, FewGuessesOfAnAmbiguousGrammarAreAllowed) {
+  const auto ambiguous = MatcherOf("root ::= root root | \"a\"", {.guesses = 300});
+  const std::vector<TokenId> guesses(100, 'a');
+  const size_t allowed = ambiguous->CountAllowed(guesses);
+  EXPECT_GT(allowed, 3u);
+  EXPECT_LT(allowed, 30u);
+  EXPECT_EQ(ambiguous->failure(), OkStatus());
+  EXPECT_EQ(TakenBy(*ambiguous, 40), 40);
+  EXPECT_LE(ambiguous->CountAllowed(guesses), 1u);
+  const auto plain = MatcherOf("root ::= \"a\" root | \"b\"", {.guesses = 300});
+  EXPECT_EQ(plain->CountAllowed(guesses), 100u);
+}
+
 // A random grammar whose rules are choices of sequences of few elements.
 class RandomGrammar final {
  public:
