@@ -11,9 +11,9 @@
 #include "common/engine/arena.h"
 #include "common/engine/kv_room.h"
 #include "common/kvcache/layout.h"
+#include "common/model/dense_kv.h"
 #include "common/model/describe_model.h"
 #include "common/model/open_model.h"
-#include "common/model/state_layers.h"
 
 namespace baton {
 namespace {
@@ -27,13 +27,8 @@ struct InspectFlags {
 
 // How many sequences of `tokens` tokens decode at a time with KV in `memory_mib` MiB at 16 bits.
 std::string SequencesText(const ModelSpec& spec, int32_t tokens, int32_t memory_mib) {
-  DenseKv kv = {.layers = spec.layer_count(),
-                .kv_heads = spec.kv_heads,
-                .head_dim = spec.head_dim,
-                .dtype = DType::kF16,
-                .latent_width = spec.latent.width(),
-                .state = StateLayersOf(spec)};
-  for (const LayerSpec& layer : spec.layers) kv.windows.push_back(layer.window);
+  DenseKv kv = DenseKvOf(spec, {.cache_groups = true});
+  kv.dtype = DType::kF16;
   const KvLayout layout = DenseLayout(kv);
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
   const auto blocks = static_cast<int32_t>(

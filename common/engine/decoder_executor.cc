@@ -9,7 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/log/log.h"
-#include "common/model/state_layers.h"
+#include "common/model/dense_kv.h"
 
 namespace baton {
 namespace {
@@ -37,15 +37,6 @@ int32_t StagesOf(const Decoder& decoder) {
   return 1;
 }
 
-// ModelTraits::windows. Without cache groups all layers keep what one of them needs.
-std::vector<int32_t> WindowsOf(const ModelSpec& spec, bool cache_groups) {
-  std::vector<int32_t> windows;
-  for (const LayerSpec& layer : spec.layers) {
-    windows.push_back(cache_groups ? layer.window : spec.sliding_window());
-  }
-  return windows;
-}
-
 }  // namespace
 
 ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
@@ -56,14 +47,8 @@ ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
           .vocabulary = token_ids,
           .max_rows = decoder.limits().max_rows,
           .max_logit_rows = decoder.limits().max_logit_rows,
-          .layers = spec.layer_count(),
-          .kv_heads = spec.kv_heads,
-          .head_dim = spec.head_dim,
           .block_token_multiple = needs.block_token_multiple,
-          .windows = WindowsOf(spec, needs.cache_groups),
-          .k_dim_major = needs.k_dim_major,
-          .latent_width = spec.latent.width(),
-          .state = StateLayersOf(spec),
+          .kv = DenseKvOf(spec, needs),
           .fp8_kv = decoder.limits().fp8_kv,
           .fingerprint = decoder.fingerprint()};
 }

@@ -37,7 +37,7 @@ class FakeExecutor final : public Executor {
     int32_t vocabulary = 1000;
     int32_t max_rows = 4096;
     int32_t max_logit_rows = 1024;
-    std::vector<int32_t> windows = {0};  // by layer (ModelTraits::windows); 0, or at least 2
+    std::vector<int32_t> windows = {0};  // by layer (DenseKv::windows); 0, or at least 2
     // Layers with a state in place of KV, ascending, of `state_dim` elements, at least 4.
     std::vector<int32_t> state_layers = {};
     int32_t state_dim = 40;

@@ -267,7 +267,7 @@ class RandomWorkload {
     EXPECT_EQ(stats.running + stats.waiting + stats.awaiting_kv + stats.leases, 0);
     EXPECT_EQ(stats.queued_tokens, 0);
     EXPECT_EQ(stats.blocks_free, stats.blocks_total);
-    const bool slides = std::ranges::any_of(harness.model().traits().windows,
+    const bool slides = std::ranges::any_of(harness.model().traits().kv.windows,
                                             [](int32_t window) { return window > 0; });
     if (options.admission == AdmissionPolicy::kGuaranteedNoEvict && !slides) {
       EXPECT_EQ(stats.preemptions, 0);
