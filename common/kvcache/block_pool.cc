@@ -30,10 +30,10 @@ std::optional<BlockId> BlockPool::Take(int32_t group) {
 }
 
 void BlockPool::Retain(BlockId id) {
-  Block& block = blocks_[id.value()];
+  Block& block = blocks_[id.arena_index()];
   BATON_CHECK(block.refs > 0 || block.cached, "block {} is free and empty; it has no content", id);
   if (block.refs == 0) {
-    Unlink(id.value());
+    Unlink(id.arena_index());
     ++held_[block.group];
   }
   ++block.refs;
@@ -41,27 +41,27 @@ void BlockPool::Retain(BlockId id) {
 }
 
 void BlockPool::Release(BlockId id) {
-  Block& block = blocks_[id.value()];
+  Block& block = blocks_[id.arena_index()];
   BATON_CHECK(block.refs > 0, "block {} released more often than taken", id);
   --references_;
   if (--block.refs > 0) return;
   --held_[block.group];
   if (block.cached) {
-    LinkNewest(id.value());
+    LinkNewest(id.arena_index());
   } else {
-    plain_.push_back(id.value());
+    plain_.push_back(id.arena_index());
   }
 }
 
 void BlockPool::MarkCached(BlockId id) {
-  Block& block = blocks_[id.value()];
+  Block& block = blocks_[id.arena_index()];
   BATON_CHECK(block.refs > 0 && !block.cached, "block {} cannot become cached", id);
   block.cached = true;
   ++cached_;
 }
 
 void BlockPool::ClearCached(BlockId id) {
-  Block& block = blocks_[id.value()];
+  Block& block = blocks_[id.arena_index()];
   BATON_CHECK(block.refs > 0 && block.cached, "block {} cannot be forgotten", id);
   block.cached = false;
   --cached_;

@@ -26,13 +26,13 @@ class BlockPool final {
   int64_t references() const { return references_; }
   // By cache group, how many blocks have users.
   std::span<const int32_t> held() const { return held_; }
-  int32_t refs(BlockId id) const { return blocks_[id.value()].refs; }
+  int32_t refs(BlockId id) const { return blocks_[id.arena_index()].refs; }
   // Whether the block has one user, apart from copies that read the block.
   bool is_exclusive(BlockId id) const {
-    const Block& block = blocks_[id.value()];
+    const Block& block = blocks_[id.arena_index()];
     return block.refs - block.copies == 1;
   }
-  bool is_cached(BlockId id) const { return blocks_[id.value()].cached; }
+  bool is_cached(BlockId id) const { return blocks_[id.arena_index()].cached; }
 
   // Gives a free block to a new user in a cache group; its reference count becomes 1. Nullopt when
   // no block is free. When the block is still marked as cached, the caller must remove its content
@@ -43,8 +43,8 @@ class BlockPool final {
   // Removes a user. The block becomes free when it has no more users.
   void Release(BlockId id);
   // One of the block's users is a copy from now on that reads the block, until EndCopy.
-  void BeginCopy(BlockId id) { ++blocks_[id.value()].copies; }
-  void EndCopy(BlockId id) { --blocks_[id.value()].copies; }
+  void BeginCopy(BlockId id) { ++blocks_[id.arena_index()].copies; }
+  void EndCopy(BlockId id) { --blocks_[id.arena_index()].copies; }
   // MarkCached keeps the content of the block when it becomes free; ClearCached undoes this. Only
   // for a block with users.
   void MarkCached(BlockId id);

@@ -151,9 +151,9 @@ std::vector<int32_t> KvCache::CountRefs(std::span<const Lease* const> leases) co
   std::vector<int32_t> refs(pool_.total());
   for (const Lease* lease : leases) {
     for (int32_t group = 0; group < lease->groups(); ++group) {
-      for (BlockId block : lease->held(group)) ++refs[block.value()];
+      for (BlockId block : lease->held(group)) ++refs[block.arena_index()];
     }
-    for (const BlockId block : lease->state()) ++refs[block.value()];
+    for (const BlockId block : lease->state()) ++refs[block.arena_index()];
   }
   return refs;
 }

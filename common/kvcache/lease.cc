@@ -189,7 +189,8 @@ bool Lease::MakeExclusive(int32_t index, std::vector<BlockCopy>& copies) {
     if (!shared(table)) continue;
     const BlockId old = table.blocks[index];
     const BlockId fresh = *cache_->Take(group);
-    copies.push_back({static_cast<int32_t>(old.value()), static_cast<int32_t>(fresh.value())});
+    copies.push_back(
+        {static_cast<int32_t>(old.arena_index()), static_cast<int32_t>(fresh.arena_index())});
     table.Put(index, fresh);
     cache_->pool_.Release(old);
   }

@@ -49,6 +49,7 @@ TEST(BlockPoolDeathTest, MisuseStops) {
   pool.Release(block);
   EXPECT_DEATH(pool.Release(block), "more often");
   EXPECT_DEATH(pool.Retain(block), "no content");
+  EXPECT_DEATH(pool.Retain(BlockId(1, block.index())), "of tier 1 is not in the arena");
 }
 
 TEST(BlockPoolTest, CheckFindsWrongCounts) {
