@@ -42,6 +42,10 @@ WorkerSummary FromProto(const admin::v1::WorkerStatus& from) {
     summary.step_ms = rank.step_ms();
     if (rank.has_exchange_ms()) summary.exchange_ms = rank.exchange_ms();
   }
+  for (const auto& group : from.cache_groups()) {
+    worker.cache_groups.push_back(
+        {group.name(), group.layers(), group.bytes(), group.blocks_held()});
+  }
   for (const auto& transport : from.transports()) {
     worker.transports.push_back({transport.peer(),
                                  transport.transport(),

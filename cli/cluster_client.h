@@ -33,6 +33,14 @@ struct RankSummary {
   std::optional<double> exchange_ms = {};  // the part of step_ms in exchanges with other ranks
 };
 
+// The cache groups of a worker whose layers keep the same for sequences (CacheGroupLoad).
+struct CacheGroupSummary {
+  std::string name;
+  int layers = 0;
+  uint64_t bytes = 0;       // of a block of tokens, or of a state
+  int64_t blocks_held = 0;  // by requests
+};
+
 struct WorkerSummary {
   std::string id;
   std::string roles;
@@ -56,6 +64,7 @@ struct WorkerSummary {
   std::string version;        // of the worker's program
   std::vector<TransportSummary> transports;
   std::vector<RankSummary> ranks;
+  std::vector<CacheGroupSummary> cache_groups;
 };
 
 // A worker whose join the router refused.

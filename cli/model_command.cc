@@ -11,7 +11,7 @@
 #include "common/engine/arena.h"
 #include "common/engine/kv_room.h"
 #include "common/kvcache/layout.h"
-#include "common/model/cache_layers.h"
+#include "common/model/dense_kv.h"
 #include "common/model/describe_model.h"
 #include "common/model/open_model.h"
 
@@ -27,15 +27,9 @@ struct InspectFlags {
 
 // How many sequences of `tokens` tokens decode at a time with KV in `memory_mib` MiB at 16 bits.
 std::string SequencesText(const ModelSpec& spec, int32_t tokens, int32_t memory_mib) {
-  const CacheLayers layers = CacheLayersOf(spec);
-  const KvLayout layout = DenseLayout({.layers = layers.count(),
-                                       .kv_heads = spec.kv_heads,
-                                       .head_dim = spec.head_dim,
-                                       .dtype = DType::kF16,
-                                       .windows = layers.windows,
-                                       .latent_width = spec.latent.width(),
-                                       .index_width = spec.latent.index.dim,
-                                       .state = layers.state});
+  DenseKv kv = DenseKvOf(spec, {.cache_groups = true});
+  kv.dtype = DType::kF16;
+  const KvLayout layout = DenseLayout(kv);
   const size_t block_bytes = ShardBlockBytes(layout, WholeModel(layout));
   const auto blocks = static_cast<int32_t>(
       std::min<size_t>((size_t{1} << 20) * memory_mib / block_bytes, kMaxArenaBlocks));

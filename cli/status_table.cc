@@ -70,6 +70,23 @@ std::string FormatRanks(const std::vector<WorkerSummary>& workers) {
   return rows.size() == 1 ? "" : "\n" + FormatTable(rows);
 }
 
+// The cache groups of the workers whose layers do not all keep the same.
+std::string FormatCacheGroups(const std::vector<WorkerSummary>& workers) {
+  std::vector<std::vector<std::string>> rows = {
+      {"WORKER", "CACHE GROUP", "LAYERS", "BLOCK OR STATE", "BLOCKS HELD"}};
+  for (const auto& worker : workers) {
+    if (worker.cache_groups.size() < 2) continue;
+    for (const CacheGroupSummary& group : worker.cache_groups) {
+      rows.push_back({worker.id,
+                      group.name,
+                      fmt::format("{}", group.layers),
+                      FormatBytes(group.bytes),
+                      fmt::format("{}", group.blocks_held)});
+    }
+  }
+  return rows.size() == 1 ? "" : "\n" + FormatTable(rows);
+}
+
 std::string FormatFailingPairs(const std::vector<FailingPairSummary>& pairs) {
   if (pairs.empty()) return "";
   std::vector<std::vector<std::string>> rows = {
@@ -213,7 +230,7 @@ std::string FormatCluster(const ClusterSummary& cluster) {
                            RateOf(transport)});
     }
   }
-  text += FormatTable(workers) + FormatRanks(cluster.workers);
+  text += FormatTable(workers) + FormatRanks(cluster.workers) + FormatCacheGroups(cluster.workers);
   if (transfers.size() > 1) text += "\n" + FormatTable(transfers);
   return text + FormatFailingPairs(cluster.failing_pairs) + FormatPeople(cluster);
 }

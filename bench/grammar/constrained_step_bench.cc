@@ -53,9 +53,7 @@ class PacedExecutor final : public Executor {
             .vocabulary = static_cast<int32_t>(tokenizer.vocab_size()),
             .max_rows = std::max(2048, rows),
             .max_logit_rows = rows,
-            .layers = 1,
-            .kv_heads = 1,
-            .head_dim = 8};
+            .kv = {.layers = 1, .kv_heads = 1, .head_dim = 8}};
   }
 
   const ModelTraits& traits() const override { return traits_; }

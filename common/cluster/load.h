@@ -24,6 +24,16 @@ struct RankTimes {
   bool operator==(const RankTimes&) const = default;
 };
 
+// The cache groups of a worker whose layers keep the same for sequences.
+struct CacheGroupLoad {
+  std::string name;    // "full", "window of 128", "latent" or "state"
+  int32_t layers = 0;  // of all these groups
+  uint64_t bytes = 0;  // of a block of tokens in these layers, or of a state, of the whole model
+  int64_t blocks_held = 0;  // arena blocks that requests hold in these groups
+
+  bool operator==(const CacheGroupLoad&) const = default;
+};
+
 // An engine's load, as heartbeats carry it.
 struct EngineLoad {
   int32_t running = 0;        // sequences
@@ -93,6 +103,7 @@ struct WorkerLoad {
   Hash128 digest;  // XOR of all cached block hashes as of cache event `digest_sequence`
   uint64_t digest_sequence = 0;
   std::map<WorkerId, PeerTraffic> peers;
+  std::vector<CacheGroupLoad> cache_groups;
   int32_t blocks_quarantined = 0;  // of hand-offs whose peer may still read or write them
   bool draining = false;
 

@@ -63,16 +63,10 @@ StatusOr<std::unique_ptr<Buffer>> Allocate(const KvLayout& layout,
 }  // namespace
 
 KvLayout LayoutFor(const KvOptions& options, const ModelTraits& traits) {
-  return DenseLayout({.layers = traits.layers,
-                      .kv_heads = traits.kv_heads,
-                      .head_dim = traits.head_dim,
-                      .block_tokens = options.block_tokens,
-                      .dtype = options.dtype,
-                      .k_dim_major = traits.k_dim_major,
-                      .windows = traits.windows,
-                      .latent_width = traits.latent_width,
-                      .index_width = traits.index_width,
-                      .state = traits.state});
+  DenseKv kv = traits.kv;
+  kv.block_tokens = options.block_tokens;
+  kv.dtype = options.dtype;
+  return DenseLayout(kv);
 }
 
 StatusOr<OwnedArena> OpenArena(const ArenaSpec& spec, const ModelTraits& traits, Device& device) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/base/ids.h"
 #include "common/base/status.h"
 #include "common/engine/model_traits.h"
 #include "common/engine/options.h"
@@ -17,7 +18,7 @@
 // The size and the allocation of the KV arena.
 namespace baton {
 
-inline constexpr int32_t kMaxArenaBlocks = 1 << 24;
+inline constexpr int32_t kMaxArenaBlocks = 1 << BlockId::kIndexBits;
 
 // The KV memory of one rank: blocks of `shard`, one after the other.
 struct KvArena {

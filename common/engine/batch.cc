@@ -3,9 +3,26 @@
 #include <algorithm>
 #include <numeric>
 
+#include "common/base/check.h"
 #include "common/engine/sequence_masks.h"
 
 namespace baton {
+namespace {
+
+// Writes the indices of `blocks` to `to`, where kernels read them; returns the end. One check for
+// all of them, so that they are copied by vectors.
+int32_t* PutBlocks(std::span<const BlockId> blocks, int32_t* to) {
+  uint32_t all = 0;
+  for (const BlockId block : blocks) {
+    all |= block.value();
+    *to++ = static_cast<int32_t>(block.value());
+  }
+  BATON_CHECK(BlockId(all).tier() == BlockId::kDeviceTier,
+              "a block table has blocks outside of the arena");
+  return to;
+}
+
+}  // namespace
 
 void Batch::Build(const StepPlan& plan) {
   tokens_.clear();
@@ -54,11 +71,9 @@ void Batch::AddRow(const PlanRow& row) {
   const int32_t groups = sequence.table.groups();
   const size_t begin = block_tables_.size();
   block_tables_.resize(begin + static_cast<size_t>(groups) * blocks);
-  auto to = block_tables_.begin() + static_cast<ptrdiff_t>(begin);
+  int32_t* to = block_tables_.data() + begin;
   for (int32_t group = 0; group < groups; ++group) {
-    to = std::ranges::transform(sequence.table.blocks(group).first(blocks), to, [](BlockId block) {
-           return static_cast<int32_t>(block.value());
-         }).out;
+    to = PutBlocks(sequence.table.blocks(group).first(blocks), to);
   }
   if (!sequence.table.state().empty()) AddStates(row, first_sequence);
   for (int32_t at = row.first_scored; at < row.first_scored + row.scored; ++at) {
@@ -78,9 +93,9 @@ void Batch::AddStates(const PlanRow& row, size_t first_sequence) {
   state_blocks_ = static_cast<int32_t>(written.size());
   const auto first = static_cast<int32_t>(block_tables_.size());
   const auto add = [this](std::span<const BlockId> blocks) {
-    for (const BlockId block : blocks) {
-      block_tables_.push_back(static_cast<int32_t>(block.value()));
-    }
+    const size_t begin = block_tables_.size();
+    block_tables_.resize(begin + blocks.size());
+    PutBlocks(blocks, block_tables_.data() + begin);
   };
   add(row.reads_state ? row.sequence->read_state->state() : written);
   add(written);

@@ -9,7 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/log/log.h"
-#include "common/model/cache_layers.h"
+#include "common/model/dense_kv.h"
 
 namespace baton {
 namespace {
@@ -37,32 +37,18 @@ int32_t StagesOf(const Decoder& decoder) {
   return 1;
 }
 
-// ModelTraits::windows. Without cache groups all layers keep what one of them needs.
-std::vector<KvWindow> WindowsOf(const ModelSpec& spec, CacheLayers layers, bool cache_groups) {
-  if (!cache_groups) std::ranges::fill(layers.windows, KvWindow(spec.sliding_window()));
-  return std::move(layers.windows);
-}
-
 }  // namespace
 
 ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
   const ModelSpec& spec = decoder.spec();
   BATON_CHECK(token_ids >= 1 && token_ids <= spec.vocab, "{} token ids", token_ids);
   const KvNeeds needs = decoder.ops().kv_needs();
-  const CacheLayers cache = CacheLayersOf(spec);
   return {.context_length = spec.context_length,
           .vocabulary = token_ids,
           .max_rows = decoder.limits().max_rows,
           .max_logit_rows = decoder.limits().max_logit_rows,
-          .layers = cache.count(),
-          .kv_heads = spec.kv_heads,
-          .head_dim = spec.head_dim,
           .block_token_multiple = needs.block_token_multiple,
-          .windows = WindowsOf(spec, cache, needs.cache_groups),
-          .k_dim_major = needs.k_dim_major,
-          .latent_width = spec.latent.width(),
-          .index_width = spec.latent.index.dim,
-          .state = cache.state,
+          .kv = DenseKvOf(spec, needs),
           .fp8_kv = decoder.limits().fp8_kv,
           .fingerprint = decoder.fingerprint()};
 }

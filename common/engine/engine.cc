@@ -367,6 +367,7 @@ class Engine::Impl {
     stats.blocks_expected = counts.expected_blocks;
     stats.blocks_cached = cache_.cached();
     stats.blocks_leaked = scheduler_.LeakedBlocks();
+    stats.blocks_by_group.assign(cache_.held().begin(), cache_.held().end());
     stats.leases = counts.held_leases;
     stats.held = counts.held;
     stats.steps = steps_run_;

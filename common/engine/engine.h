@@ -25,6 +25,7 @@ struct EngineStats : EngineLoad {
   // XOR of all cached block hashes as of cache event `cache_sequence`.
   Hash128 cache_digest;
   uint64_t cache_sequence = 0;
+  std::vector<int32_t> blocks_by_group;  // KvCache::held
   // False after kFailedStepsToGiveUp failed steps in a row, or after one step that lost the device.
   // Every request fails from then on.
   bool healthy = true;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "common/base/hash.h"
 #include "common/kvcache/layout.h"
@@ -14,15 +13,8 @@ struct ModelTraits {
   int32_t vocabulary = 0;      // token ids are 0 … vocabulary - 1; the head may have more rows
   int32_t max_rows = 0;        // most tokens in one step
   int32_t max_logit_rows = 0;  // most logits rows in one step
-  int32_t layers = 0;
-  int32_t kv_heads = 0;
-  int32_t head_dim = 0;
-  int32_t block_token_multiple = 1;    // tokens of a KV block are a multiple of this
-  std::vector<KvWindow> windows = {};  // by layer; empty: all layers read all tokens
-  bool k_dim_major = false;
-  int32_t latent_width = 0;  // DenseKv::latent_width
-  int32_t index_width = 0;   // DenseKv::index_width
-  StateLayers state = {};
+  int32_t block_token_multiple = 1;  // tokens of a KV block are a multiple of this
+  DenseKv kv = {};  // of the whole model; LayoutFor adds block_tokens and dtype from the options
   bool fp8_kv = false;  // the model was loaded for an FP8 KV cache
   Hash128 fingerprint = {};
 };

@@ -58,7 +58,7 @@ struct EngineOptions {
   bool prefix_cache = true;
   // For models whose layers have states: the prefix cache keeps a sequence's state after this many
   // tokens each (a checkpoint), and that near the end of its prompt. 0: as many tokens as have KV
-  // of the size of a state.
+  // of the size of a state, at most 2,048.
   int32_t state_checkpoint_tokens = 0;
   // The most tokens that a step verifies of each decoding sequence behind its next one: they are
   // guesses from the tokens before (LookupDrafter). 0: none.

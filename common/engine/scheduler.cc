@@ -10,12 +10,17 @@ namespace {
 // Output tokens that fit behind a prompt before the sequence's array must grow.
 constexpr size_t kReservedOutput = 256;
 
+// Measured (common/kvcache/README.md).
+constexpr int32_t kMostCheckpointTokens = 2048;
+
 // The tokens between checkpoints of states, a multiple of the tokens of a block. By default a
 // checkpoint takes as many blocks as the KV of the tokens since the one before, so that the prefix
-// cache keeps at least half as many tokens as without states.
+// cache keeps at least half as many tokens as without states, unless the state is larger than the
+// KV of kMostCheckpointTokens.
 int32_t CheckpointTokens(int32_t option, const KvCache& cache) {
   const int32_t automatic =
-      cache.state_blocks() / std::max(cache.groups(), 1) * cache.block_tokens();
+      std::min(cache.state_blocks() / std::max(cache.groups(), 1) * cache.block_tokens(),
+               kMostCheckpointTokens);
   const int32_t tokens = option > 0 ? option : automatic;
   return std::max(tokens / cache.block_tokens(), 1) * cache.block_tokens();
 }

@@ -1,15 +1,17 @@
 #include "common/kvcache/block_pool.h"
 
+#include <fmt/ranges.h>
+
 #include "common/base/check.h"
 
 namespace baton {
 
-BlockPool::BlockPool(int32_t blocks) : blocks_(blocks) {
+BlockPool::BlockPool(int32_t blocks, size_t groups) : blocks_(blocks), held_(groups) {
   plain_.reserve(blocks);
   for (int32_t i = blocks - 1; i >= 0; --i) plain_.push_back(static_cast<uint32_t>(i));
 }
 
-std::optional<BlockId> BlockPool::Take() {
+std::optional<BlockId> BlockPool::Take(int32_t group) {
   uint32_t index = kNone;
   if (!plain_.empty()) {
     index = plain_.back();
@@ -21,39 +23,45 @@ std::optional<BlockId> BlockPool::Take() {
     return std::nullopt;
   }
   blocks_[index].refs = 1;
+  blocks_[index].group = static_cast<uint8_t>(group);
+  ++held_[group];
   ++references_;
   return BlockId(index);
 }
 
 void BlockPool::Retain(BlockId id) {
-  Block& block = blocks_[id.value()];
+  Block& block = blocks_[id.arena_index()];
   BATON_CHECK(block.refs > 0 || block.cached, "block {} is free and empty; it has no content", id);
-  if (block.refs == 0) Unlink(id.value());
+  if (block.refs == 0) {
+    Unlink(id.arena_index());
+    ++held_[block.group];
+  }
   ++block.refs;
   ++references_;
 }
 
 void BlockPool::Release(BlockId id) {
-  Block& block = blocks_[id.value()];
+  Block& block = blocks_[id.arena_index()];
   BATON_CHECK(block.refs > 0, "block {} released more often than taken", id);
   --references_;
   if (--block.refs > 0) return;
+  --held_[block.group];
   if (block.cached) {
-    LinkNewest(id.value());
+    LinkNewest(id.arena_index());
   } else {
-    plain_.push_back(id.value());
+    plain_.push_back(id.arena_index());
   }
 }
 
 void BlockPool::MarkCached(BlockId id) {
-  Block& block = blocks_[id.value()];
+  Block& block = blocks_[id.arena_index()];
   BATON_CHECK(block.refs > 0 && !block.cached, "block {} cannot become cached", id);
   block.cached = true;
   ++cached_;
 }
 
 void BlockPool::ClearCached(BlockId id) {
-  Block& block = blocks_[id.value()];
+  Block& block = blocks_[id.arena_index()];
   BATON_CHECK(block.refs > 0 && block.cached, "block {} cannot be forgotten", id);
   block.cached = false;
   --cached_;
@@ -84,6 +92,7 @@ Status BlockPool::Check(std::span<const int32_t> expected_refs) const {
   int32_t free_blocks = 0;
   int32_t cached_blocks = 0;
   int64_t references = 0;
+  std::vector<int32_t> held(held_.size());
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
     if (block.refs != expected_refs[i]) {
@@ -91,6 +100,7 @@ Status BlockPool::Check(std::span<const int32_t> expected_refs) const {
           kInternal, "block {} counts {} users, not {}", i, block.refs, expected_refs[i]);
     }
     free_blocks += block.refs == 0;
+    held[block.group] += block.refs > 0;
     cached_blocks += block.cached;
     references += block.refs;
   }
@@ -121,6 +131,12 @@ Status BlockPool::Check(std::span<const int32_t> expected_refs) const {
                       cached_blocks,
                       references_,
                       references);
+  }
+  if (held != held_) {
+    return MakeStatus(kInternal,
+                      "the cache groups count [{}] blocks with users, not [{}]",
+                      fmt::join(held_, ", "),
+                      fmt::join(held, ", "));
   }
   return OkStatus();
 }

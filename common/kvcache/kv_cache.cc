@@ -16,7 +16,7 @@ KvCache::KvCache(int32_t blocks,
       prefix_caching_(prefix_cache),
       windows_(std::move(windows)),
       state_blocks_(state_blocks),
-      pool_(blocks),
+      pool_(blocks, windows_.size()),
       prefix_(prefix_cache ? blocks : 0, block_tokens, windows_) {}
 
 PrefixHit KvCache::Match(std::span<const Hash128> hashes,
@@ -130,8 +130,8 @@ void KvCache::ForgetAll() {
   }
 }
 
-std::optional<BlockId> KvCache::Take() {
-  const auto block = pool_.Take();
+std::optional<BlockId> KvCache::Take(int32_t group) {
+  const auto block = pool_.Take(group);
   if (block) Uncache(*block);
   return block;
 }
@@ -151,9 +151,9 @@ std::vector<int32_t> KvCache::CountRefs(std::span<const Lease* const> leases) co
   std::vector<int32_t> refs(pool_.total());
   for (const Lease* lease : leases) {
     for (int32_t group = 0; group < lease->groups(); ++group) {
-      for (BlockId block : lease->held(group)) ++refs[block.value()];
+      for (BlockId block : lease->held(group)) ++refs[block.arena_index()];
     }
-    for (const BlockId block : lease->state()) ++refs[block.value()];
+    for (const BlockId block : lease->state()) ++refs[block.arena_index()];
   }
   return refs;
 }

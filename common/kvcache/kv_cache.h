@@ -60,6 +60,8 @@ class KvCache final {
   int32_t available() const { return pool_.available(); }
   int32_t cached() const { return pool_.cached(); }
   int64_t references() const { return pool_.references(); }
+  // By cache group, that of states too: how many blocks have users.
+  std::span<const int32_t> held() const { return pool_.held(); }
   bool is_exclusive(BlockId id) const { return pool_.is_exclusive(id); }
   bool prefix_caching() const { return prefix_caching_; }
   PrefixCache& prefix() { return prefix_; }
@@ -119,7 +121,7 @@ class KvCache final {
  private:
   friend class CopySources;
   friend class Lease;
-  std::optional<BlockId> Take();
+  std::optional<BlockId> Take(int32_t group);
   void Uncache(BlockId block);
   std::vector<int32_t> CountRefs(std::span<const Lease* const> leases) const;
 

@@ -108,13 +108,6 @@ size_t LayerBytes(const KvLayout& layout, const KvCacheGroup& group, const KvSha
   return bytes;
 }
 
-// The same of all layers of a group that `shard` has.
-size_t GroupBytes(const KvLayout& layout, const KvCacheGroup& group, const KvShard& shard) {
-  const int32_t layers = LayersBefore(group, shard.first_layer + shard.layer_count) -
-                         LayersBefore(group, shard.first_layer);
-  return layers * LayerBytes(layout, group, shard);
-}
-
 size_t CeilDiv(size_t value, size_t divisor) {
   return (value + divisor - 1) / divisor;
 }
@@ -350,6 +343,12 @@ std::vector<int32_t> ChooseLayerGroups(const KvLayout& layout) {
 int32_t LayersBefore(const KvCacheGroup& group, int32_t layer) {
   const auto at = std::ranges::lower_bound(group.layers, layer);
   return static_cast<int32_t>(at - group.layers.begin());
+}
+
+size_t GroupBytes(const KvLayout& layout, const KvCacheGroup& group, const KvShard& shard) {
+  const int32_t layers = LayersBefore(group, shard.first_layer + shard.layer_count) -
+                         LayersBefore(group, shard.first_layer);
+  return layers * LayerBytes(layout, group, shard);
 }
 
 size_t ShardBlockBytes(const KvLayout& layout, const KvShard& shard) {

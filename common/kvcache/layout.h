@@ -163,6 +163,9 @@ inline KvShard WholeModel(const KvLayout& layout) {
 // How many layers of `group` lie before layer `layer` of the model.
 int32_t LayersBefore(const KvCacheGroup& group, int32_t layer);
 
+// The bytes of a block of tokens of `group` in `shard`, or of a state.
+size_t GroupBytes(const KvLayout& layout, const KvCacheGroup& group, const KvShard& shard);
+
 // The bytes of a block of an arena of `shard`: those of the largest cache group, so that any block
 // can serve any cache group. A state takes several blocks. Where the shard has no other layers, its
 // blocks divide the state as those of the whole model do.

@@ -54,7 +54,7 @@ bool Lease::Grow(const SizeOf& size_of) {
   }
   if (count > cache_->available()) return false;
   for (int32_t group = 0; group < groups(); ++group) {
-    while (size(group) < size_of(group)) tables_[group].Add(*cache_->Take());
+    while (size(group) < size_of(group)) tables_[group].Add(*cache_->Take(group));
   }
   return true;
 }
@@ -125,7 +125,9 @@ void Lease::TakeState(std::span<const BlockId> blocks) {
 bool Lease::TakeNewState() {
   BATON_CHECK(state_.empty(), "a lease takes a second state");
   if (cache_->state_blocks() > cache_->available()) return false;
-  for (int32_t i = 0; i < cache_->state_blocks(); ++i) state_.push_back(*cache_->Take());
+  for (int32_t i = 0; i < cache_->state_blocks(); ++i) {
+    state_.push_back(*cache_->Take(cache_->groups()));
+  }
   return true;
 }
 
@@ -182,11 +184,13 @@ bool Lease::MakeExclusive(int32_t index, std::vector<BlockCopy>& copies) {
     return !cache_->is_exclusive(table.blocks[index]);
   };
   if (std::ranges::count_if(tables_, shared) > cache_->available()) return false;
-  for (Table& table : tables_) {
+  for (int32_t group = 0; group < groups(); ++group) {
+    Table& table = tables_[group];
     if (!shared(table)) continue;
     const BlockId old = table.blocks[index];
-    const BlockId fresh = *cache_->Take();
-    copies.push_back({static_cast<int32_t>(old.value()), static_cast<int32_t>(fresh.value())});
+    const BlockId fresh = *cache_->Take(group);
+    copies.push_back(
+        {static_cast<int32_t>(old.arena_index()), static_cast<int32_t>(fresh.arena_index())});
     table.Put(index, fresh);
     cache_->pool_.Release(old);
   }

@@ -87,8 +87,8 @@ void PrefixCache::Add(const Entry& entry, int32_t group, BlockId block) {
   BATON_CHECK(!Contains(block), "block {} is in the prefix cache already", block);
   int32_t& place = blocks_[IndexOf(entry.slot, group)];
   BATON_CHECK(place == kNone, "an entry of the prefix cache has two blocks of group {}", group);
-  place = static_cast<int32_t>(block.value());
-  places_[block.value()] = {entry.slot, group};
+  place = static_cast<int32_t>(block.arena_index());
+  places_[block.arena_index()] = {entry.slot, group};
   ++size_;
   CountBlock(entry.slot, group, 1);
 }
@@ -97,7 +97,7 @@ void PrefixCache::AddState(const Entry& entry, std::span<const BlockId> blocks) 
   Add(entry, state_group(), blocks.front());
   for (const BlockId block : blocks.subspan(1)) {
     BATON_CHECK(!Contains(block), "block {} is in the prefix cache already", block);
-    places_[block.value()] = {entry.slot, state_group()};
+    places_[block.arena_index()] = {entry.slot, state_group()};
     ++size_;
   }
   states_[entry.slot].assign(blocks.begin(), blocks.end());
@@ -110,13 +110,13 @@ std::span<const BlockId> PrefixCache::StateOf(const Entry& entry) const {
 
 PrefixCache::Blocks PrefixCache::Remove(BlockId block) {
   BATON_CHECK(Contains(block), "block {} is not in the prefix cache", block);
-  const auto [slot, group] = places_[block.value()];
+  const auto [slot, group] = places_[block.arena_index()];
   Blocks removed = {block};
   if (const auto state = states_.find(slot); state != states_.end() && group == state_group()) {
     removed.assign(state->second.begin(), state->second.end());
     states_.erase(state);
   }
-  for (const BlockId one : removed) places_[one.value()] = {};
+  for (const BlockId one : removed) places_[one.arena_index()] = {};
   size_ -= static_cast<int32_t>(removed.size());
   blocks_[IndexOf(slot, group)] = kNone;
   CountBlock(slot, group, -1);

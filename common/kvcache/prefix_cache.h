@@ -70,7 +70,7 @@ class PrefixCache final {
 
   // The number of blocks in entries.
   int32_t size() const { return size_; }
-  bool Contains(BlockId block) const { return places_[block.value()].slot != kNone; }
+  bool Contains(BlockId block) const { return places_[block.arena_index()].slot != kNone; }
   // XOR of the hashes by which events name the entries.
   const Hash128& digest() const { return digest_; }
   // The sequence number of the newest event.

@@ -8,6 +8,7 @@
 #include "common/engine/kv_room.h"
 #include "common/kvcache/block_hash.h"
 #include "common/log/log.h"
+#include "common/worker/cache_group_loads.h"
 #include "common/worker/owned_chunk.h"
 
 namespace baton {
@@ -398,7 +399,9 @@ void Worker::OnRouterLost(RouterKey router) {
 
 WorkerLoad Worker::Load() {
   WorkerLoad load;
-  load.engine = engine_->Stats();
+  const EngineStats engine = engine_->Stats();
+  load.engine = engine;
+  load.cache_groups = CacheGroupLoads(executor_.kv_layout(), engine.blocks_by_group);
   // Routers count the blocks of tokens of one sequence.
   for (int32_t* count : {&load.engine.blocks_total,
                          &load.engine.blocks_free,

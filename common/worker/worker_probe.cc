@@ -1,5 +1,7 @@
 #include "common/worker/worker_probe.h"
 
+#include "common/worker/cache_group_loads.h"
+
 namespace baton {
 namespace {
 
@@ -83,8 +85,12 @@ void WorkerProbe::Attach(const Engine& engine, const Executor& executor) {
                 {{"device", executor.device_name()}})
       .Set(1);
   block_tokens_.Set(executor.kv_layout().block_tokens);
-  update_ = metrics_.AddUpdate([this, &engine] {
-    Update(engine.Stats());
+  update_ = metrics_.AddUpdate([this, &engine, &layout = executor.kv_layout()] {
+    const EngineStats stats = engine.Stats();
+    Update(stats);
+    for (const CacheGroupLoad& group : CacheGroupLoads(layout, stats.blocks_by_group)) {
+      UpdateGroup(group);
+    }
     UpdatePeers();
   });
   attached_ = true;
@@ -110,6 +116,23 @@ void WorkerProbe::Update(const EngineStats& stats) {
   preemptions_.RaiseTo(static_cast<double>(stats.preemptions));
   bubble_.RaiseTo(stats.bubble_seconds);
   for (size_t rank = 0; rank < stats.ranks.size(); ++rank) UpdateRank(rank, stats.ranks[rank]);
+}
+
+void WorkerProbe::UpdateGroup(const CacheGroupLoad& group) {
+  const MetricLabels labels = {{"group", group.name}};
+  const auto gauge = [&](const char* name, const char* help, double value) {
+    metrics_.AddGauge(name, help, labels).Set(value);
+  };
+  gauge("baton_kv_group_layers",
+        "Layers of the model that keep the KV of all tokens (full), that of a window, a latent, or "
+        "a state.",
+        group.layers);
+  gauge("baton_kv_group_bytes",
+        "Bytes of a block of tokens in these layers, or of a state, of the whole model.",
+        static_cast<double>(group.bytes));
+  gauge("baton_kv_group_blocks",
+        "Arena blocks that live requests hold for these layers.",
+        static_cast<double>(group.blocks_held));
 }
 
 void WorkerProbe::UpdateRank(size_t rank, const RankTimes& times) {

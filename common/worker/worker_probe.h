@@ -45,6 +45,7 @@ class WorkerProbe final {
 
  private:
   void Update(const EngineStats& stats);
+  void UpdateGroup(const CacheGroupLoad& group);
   void UpdateRank(size_t rank, const RankTimes& times);
   void UpdatePeers();
   void UpdatePeer(const WorkerId& peer, const PeerTraffic& traffic);

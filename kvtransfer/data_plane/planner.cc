@@ -248,7 +248,7 @@ struct StatePlace {
   size_t BlockOf(uint64_t byte) const { return byte / block_bytes; }
   uint64_t LeftInBlock(uint64_t byte) const { return block_bytes - byte % block_bytes; }
   uint64_t InArena(BlockId block, uint64_t byte) const {
-    return block.value() * stride + byte % block_bytes;
+    return block.arena_index() * stride + byte % block_bytes;
   }
 };
 
@@ -336,8 +336,8 @@ std::vector<WriteRun> PlanRuns(const KvLayout& layout,
   if (in_block.empty()) return runs;
   runs.reserve(blocks.size() * in_block.size());
   for (const BlockPair& block : blocks) {
-    const uint64_t from = block.source.value() * source_block;
-    const uint64_t to = block.destination.value() * destination_block;
+    const uint64_t from = block.source.arena_index() * source_block;
+    const uint64_t to = block.destination.arena_index() * destination_block;
     const auto at = [&](const WriteRun& run) {
       return WriteRun{from + run.source, to + run.destination, run.bytes};
     };
@@ -361,7 +361,7 @@ std::vector<ByteRange> BlockRanges(size_t block_bytes, std::span<const BlockId> 
   std::sort(sorted.begin(), sorted.end());
   std::vector<ByteRange> ranges;
   for (const BlockId block : sorted) {
-    AppendRange(ranges, {static_cast<uint64_t>(block.value()) * block_bytes, block_bytes});
+    AppendRange(ranges, {static_cast<uint64_t>(block.arena_index()) * block_bytes, block_bytes});
   }
   return ranges;
 }

@@ -39,7 +39,7 @@ Status CheckGrant(const Grant& grant, std::span<const KvShardInfo> shards, size_
   for (const KvShardInfo& shard : shards) {
     for (const std::vector<BlockId>& blocks : grant.blocks) {
       const auto block =
-          std::ranges::find_if(blocks, [&](BlockId id) { return id.value() >= shard.block_count; });
+          std::ranges::find_if(blocks, [&](BlockId id) { return !id.InArena(shard.block_count); });
       if (block == blocks.end()) continue;
       return InvalidArgument("GRANT names block {} of {}", *block, shard.block_count);
     }

@@ -46,7 +46,7 @@ void TransferCore::Stop() {
 Status TransferCore::CheckBlocks(std::span<const BlockId> blocks) const {
   for (const KvShardInfo& shard : hello_.shards) {
     for (const BlockId block : blocks) {
-      if (block.value() < shard.block_count) continue;
+      if (block.InArena(shard.block_count)) continue;
       return InvalidArgument(
           "block {} is outside a KV arena of {} blocks", block, shard.block_count);
     }

@@ -76,6 +76,13 @@ void FillWorker(const WorkerRecord& worker, Time now, admin::v1::WorkerStatus& o
     const auto accepted = static_cast<double>(stats.accepted_drafts);
     out.set_draft_acceptance(accepted / static_cast<double>(stats.drafts));
   }
+  for (const CacheGroupLoad& group : worker.load.cache_groups) {
+    admin::v1::CacheGroupStatus& status = *out.add_cache_groups();
+    status.set_name(group.name);
+    status.set_layers(group.layers);
+    status.set_bytes(group.bytes);
+    status.set_blocks_held(group.blocks_held);
+  }
   const auto prompt = static_cast<double>(stats.cached_tokens + stats.prompt_tokens);
   out.set_cache_hit_rate(prompt > 0 ? static_cast<double>(stats.cached_tokens) / prompt : 0);
 }

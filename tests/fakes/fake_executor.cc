@@ -88,12 +88,11 @@ FakeExecutor::FakeExecutor(const KvOptions& kv, const Shape& shape, std::unique_
               .vocabulary = shape.vocabulary,
               .max_rows = shape.max_rows,
               .max_logit_rows = shape.max_logit_rows,
-              .layers = static_cast<int32_t>(shape.windows.size()),
-              .kv_heads = 1,
-              .head_dim = 2,
-              .windows = shape.windows,
-              .k_dim_major = false,
-              .state = StatesOf(shape),
+              .kv = {.layers = static_cast<int32_t>(shape.windows.size()),
+                     .kv_heads = 1,
+                     .head_dim = 2,
+                     .windows = shape.windows,
+                     .state = StatesOf(shape)},
               .fingerprint = {0xFA4E, 0x3D31}},
       seen_(shape.windows),
       device_(std::move(device)),
@@ -263,7 +262,7 @@ Status FakeExecutor::Run(Work& work) {
   std::vector<TokenId> chosen;
   for (const SequenceRows& rows : work.sequences) {
     std::vector<std::vector<uint64_t>> values;  // by layer, from the first position on that is seen
-    for (int32_t layer = 0; layer < traits_.layers; ++layer) {
+    for (int32_t layer = 0; layer < traits_.kv.layers; ++layer) {
       values.push_back(has_state(layer)
                            ? RunState(work, rows, layer)
                            : RunLayer(work, rows, layer, FirstSeen(layer, rows.context)));
@@ -273,7 +272,7 @@ Status FakeExecutor::Run(Work& work) {
       if (row >= rows.row_count) break;
       const Work::Row& sampling = work.sampling[chosen.size()];
       uint64_t seen = 0;
-      for (int32_t layer = 0; layer < traits_.layers; ++layer) {
+      for (int32_t layer = 0; layer < traits_.kv.layers; ++layer) {
         const int32_t count = rows.context + row + 1 - FirstSeen(layer, rows.context);
         const int32_t position = rows.context + row;
         seen = AddTo(seen, std::span(values[layer]).first(count), position, seen_[layer]);
@@ -366,7 +365,7 @@ std::vector<uint64_t> FakeExecutor::RunState(const Work& work,
 }
 
 bool FakeExecutor::has_state(int32_t layer) const {
-  return std::ranges::binary_search(traits_.state.layers, layer);
+  return std::ranges::binary_search(traits_.kv.state.layers, layer);
 }
 
 // Replaces references to the tokens that the previous step sampled by these tokens. A real device

@@ -38,7 +38,8 @@ class FakeExecutor final : public Executor {
     int32_t vocabulary = 1000;
     int32_t max_rows = 4096;
     int32_t max_logit_rows = 1024;
-    std::vector<KvWindow> windows = {0};  // by layer; sliding ones are of at least 2 tokens
+    // By layer (DenseKv::windows); sliding ones are of at least 2 tokens.
+    std::vector<KvWindow> windows = {0};
     // Layers with a state in place of KV, ascending, of `state_dim` elements, at least 4.
     std::vector<int32_t> state_layers = {};
     int32_t state_dim = 40;

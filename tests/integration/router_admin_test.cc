@@ -183,12 +183,24 @@ TEST_F(RouterServiceTest, AnotherVersionOrSecretIsRefusedAndListed) {
   EXPECT_EQ(status.refused_joins(1).worker_id(), "old");
 }
 
-TEST_F(RouterServiceTest, QuarantinedBlocksAreInTheStatus) {
+TEST_F(RouterServiceTest, QuarantinedBlocksAndCacheGroupsAreInTheStatus) {
   FakeWorker worker(WorkerOptions());
   worker::v1::ToRouter message;
   message.mutable_heartbeat()->set_blocks_quarantined(7);
+  worker::v1::CacheGroup& group = *message.mutable_heartbeat()->add_cache_groups();
+  group.set_name("latent");
+  group.set_layers(61);
+  group.set_bytes(18432);
+  group.set_blocks_held(9);
   worker.Send(message);
   Await([&] { return ClusterStatus().workers(0).blocks_quarantined() == 7; }, "the heartbeat");
+  const admin::v1::ClusterStatus status = ClusterStatus();
+  ASSERT_EQ(status.workers(0).cache_groups_size(), 1);
+  const admin::v1::CacheGroupStatus& shown = status.workers(0).cache_groups(0);
+  EXPECT_EQ(shown.name(), "latent");
+  EXPECT_EQ(shown.layers(), 61);
+  EXPECT_EQ(shown.bytes(), 18432u);
+  EXPECT_EQ(shown.blocks_held(), 9);
 }
 
 TEST_F(RouterServiceTest, TheAcceptanceOfDraftsIsInTheStatus) {

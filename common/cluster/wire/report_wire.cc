@@ -69,6 +69,13 @@ wire::Heartbeat ToProto(const WorkerLoad& load) {
     entry->set_step_seconds(rank.step_seconds);
     if (rank.exchange_seconds) entry->set_exchange_seconds(*rank.exchange_seconds);
   }
+  for (const CacheGroupLoad& group : load.cache_groups) {
+    wire::CacheGroup* entry = heartbeat.add_cache_groups();
+    entry->set_name(group.name);
+    entry->set_layers(group.layers);
+    entry->set_bytes(group.bytes);
+    entry->set_blocks_held(group.blocks_held);
+  }
   return heartbeat;
 }
 
@@ -121,6 +128,12 @@ WorkerLoad LoadFromProto(const wire::Heartbeat& in) {
     traffic.open = peer.open();
     traffic.quarantined_blocks = peer.quarantined_blocks();
     traffic.oldest_ms = std::max(0.0, peer.oldest_ms());
+  }
+  for (const wire::CacheGroup& group : in.cache_groups()) {
+    out.cache_groups.push_back({.name = group.name(),
+                                .layers = std::max(0, group.layers()),
+                                .bytes = group.bytes(),
+                                .blocks_held = std::max<int64_t>(0, group.blocks_held())});
   }
   out.blocks_quarantined = std::max(0, in.blocks_quarantined());
   out.draining = in.draining();

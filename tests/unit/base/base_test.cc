@@ -75,6 +75,21 @@ TEST(IdsTest, HashAndFormatAsTheirValue) {
   EXPECT_LT(Epoch(1), Epoch(2));
 }
 
+TEST(IdsTest, ABlockIsNamedByTierAndIndex) {
+  constexpr BlockId kLast(1, (1 << BlockId::kIndexBits) - 1);
+  EXPECT_EQ(kLast.tier(), 1u);
+  EXPECT_EQ(kLast.index(), 0xFFFFFFu);
+  EXPECT_EQ(fmt::format("{}", kLast), "16777215 of tier 1");
+  EXPECT_FALSE(kLast.InArena(1 << BlockId::kIndexBits));
+  constexpr BlockId kBlock(7);
+  EXPECT_EQ(kBlock, BlockId(BlockId::kDeviceTier, 7));
+  EXPECT_NE(kBlock, BlockId(1, 7));
+  EXPECT_EQ(kBlock.arena_index(), 7u);
+  EXPECT_TRUE(kBlock.InArena(8));
+  EXPECT_FALSE(kBlock.InArena(7));
+  EXPECT_DEATH((void)BlockId(1, 7).arena_index(), "block 7 of tier 1 is not in the arena");
+}
+
 TEST(MappedFileTest, MapsTheWholeFile) {
   const TemporaryFolder folder;
   const std::string path = folder.Write("file", "baton");

@@ -161,6 +161,13 @@ class FakeAdmin final : public admin::v1::Admin::CallbackService {
     worker.set_worker_id("d0");
     worker.set_blocks_quarantined(5);
     worker.set_blocks_leaked(2);
+    for (const char* name : {"full", "state"}) {
+      admin::v1::CacheGroupStatus& group = *worker.add_cache_groups();
+      group.set_name(name);
+      group.set_layers(3);
+      group.set_bytes(5000);
+      group.set_blocks_held(7);
+    }
     for (int i = 0; two_ready && i < 2; ++i) {
       admin::v1::WorkerStatus& good = *response->add_workers();
       good.set_worker_id(fmt::format("good-{}", i));
@@ -226,6 +233,7 @@ TEST_F(OperatorTest, TheStatusShowsAlarmsAndRefusedWorkers) {
   EXPECT_EQ(result.status, 0) << result.errors;
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("LEAKED 2 QUARANTINED 5"),
+                    HasSubstr("d0      state        3       5.0 kB          7"),
                     HasSubstr("tiny     ipv4:10.0.0.7:4000  12"),
                     HasSubstr("it has another model")));
 }

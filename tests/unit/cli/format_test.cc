@@ -121,6 +121,20 @@ TEST(StatusTableTest, ShowsTheRanksOfGroups) {
                     HasSubstr("decode-0  1     7.50 ms  -")));
 }
 
+TEST(StatusTableTest, ShowsTheCacheGroupsOfModelsWithSeveral) {
+  ClusterSummary cluster;
+  WorkerSummary& worker = cluster.workers.emplace_back();
+  worker.id = "decode-0";
+  worker.cache_groups = {{.name = "full", .layers = 12, .bytes = 393216, .blocks_held = 63}};
+  EXPECT_THAT(FormatCluster(cluster), Not(HasSubstr("CACHE GROUP"))) << "BLOCKS says all";
+  worker.cache_groups.push_back(
+      {.name = "window of 128", .layers = 12, .bytes = 393216, .blocks_held = 9});
+  EXPECT_THAT(FormatCluster(cluster),
+              AllOf(HasSubstr("WORKER    CACHE GROUP    LAYERS  BLOCK OR STATE  BLOCKS HELD"),
+                    HasSubstr("decode-0  full           12      393.2 kB        63"),
+                    HasSubstr("decode-0  window of 128  12      393.2 kB        9")));
+}
+
 TEST(StatusTableTest, ShowsEachPairsTransfersAndWhyFasterTransportsAreNotInUse) {
   ClusterSummary cluster;
   EXPECT_THAT(FormatTransfers(cluster), HasSubstr("no KV was transferred"));

@@ -126,6 +126,10 @@ WorkerLoad RandomValues::Load() {
                                    .quarantined_blocks = static_cast<uint32_t>(Any()),
                                    .oldest_ms = Double()};
   }
+  for (int64_t i = Between(1, 3); i > 0; --i) {
+    out.cache_groups.push_back(
+        {.name = Text(), .layers = Count(), .bytes = Any(), .blocks_held = Between(1, INT64_MAX)});
+  }
   out.blocks_quarantined = Count();
   out.draining = Bool();
   return out;

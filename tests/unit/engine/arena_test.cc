@@ -23,7 +23,7 @@ KvLayout Layout() {
 }
 
 ModelTraits Traits() {
-  return {.layers = 32, .kv_heads = 8, .head_dim = 128, .block_token_multiple = 16};
+  return {.block_token_multiple = 16, .kv = {.layers = 32, .kv_heads = 8, .head_dim = 128}};
 }
 
 KvOptions Asking(int32_t blocks, size_t bytes, double fraction) {

@@ -222,7 +222,7 @@ class LayerChecker final : public ForwardingExecutor {
                      PlacesOf(executor.kv_layout(), executor.kv_arenas()[0].shard),
                      executor.kv_arenas()[0].memory->data(),
                      executor.kv_blocks())) {
-    for (int32_t i = 1; i <= executor.traits().layers; ++i) marks_.push_back(i);
+    for (int32_t i = 1; i <= executor.traits().kv.layers; ++i) marks_.push_back(i);
   }
   Status Issue(const StepInput& input,
                std::span<const SamplingRow> sampling,

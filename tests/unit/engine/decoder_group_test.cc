@@ -104,8 +104,8 @@ Generated GenerateWith(int32_t tensor, int32_t pipeline, bool late = false) {
         RankGroups{stages[static_cast<size_t>(place.stage)]->rank(place.tensor_rank),
                    pipelines[static_cast<size_t>(place.tensor_rank)]->rank(place.stage)},
         late));
-    EXPECT_EQ(ranks.back()->executor().traits().layers, 3);
-    EXPECT_EQ(ranks.back()->executor().traits().kv_heads, 2);
+    EXPECT_EQ(ranks.back()->executor().traits().kv.layers, 3);
+    EXPECT_EQ(ranks.back()->executor().traits().kv.kv_heads, 2);
   }
   std::vector<std::jthread> threads;
   for (const auto& rank : ranks) {

@@ -286,7 +286,7 @@ class RandomWorkload {
     EXPECT_EQ(stats.running + stats.waiting + stats.awaiting_kv + stats.leases, 0);
     EXPECT_EQ(stats.queued_tokens, 0);
     EXPECT_EQ(stats.blocks_free, stats.blocks_total);
-    const bool slides = std::ranges::any_of(harness.model().traits().windows,
+    const bool slides = std::ranges::any_of(harness.model().traits().kv.windows,
                                             [](KvWindow window) { return !window.reads_all(); });
     if (options.admission == AdmissionPolicy::kGuaranteedNoEvict && !slides) {
       EXPECT_EQ(stats.preemptions, 0);

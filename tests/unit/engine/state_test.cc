@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "common/engine/kv_room.h"
+#include "common/engine/scheduler.h"
 #include "tests/fakes/engine_harness.h"
 #include "tests/fakes/fake_grammar.h"
 #include "tests/unit/engine/handoff_driver.h"
@@ -76,6 +77,20 @@ TEST_F(StateTest, CheckpointsFollowTheSizeOfAState) {
   EngineHarness harness(Options(64), kHybrid);
   EXPECT_EQ(Serve(harness, Prompt(1, 30, 30)), 0);
   EXPECT_EQ(Serve(harness, Prompt(2, 30, 23)), 12);
+}
+
+// A state of the size of the KV of 4,800 tokens.
+TEST(StateCheckpointTest, ByDefaultLargeStatesHaveOneEvery2048Tokens) {
+  KvCache cache(4000, 16, true, {0, kStateWindow}, 300);
+  Scheduler::Options options;
+  options.engine.max_step_tokens = 1 << 20;
+  options.limits = {.context_length = 1 << 20, .vocabulary = 1000, .max_samples = 1};
+  Scheduler scheduler(options, cache);
+  const Time now = Time{} + std::chrono::hours(1);
+  scheduler.Add(MakeRequest(1, 5000, 1, 4), now);
+  const StepPlan& plan = scheduler.Plan(now);
+  ASSERT_EQ(plan.rows.size(), 1u);
+  EXPECT_EQ(plan.rows[0].count, 2048);
 }
 
 TEST_F(StateTest, OutputHasCheckpointsToo) {

@@ -450,6 +450,27 @@ TEST_F(StateCacheTest, AHandOffNeedsTheStateOfAWholePromptAlone) {
   EXPECT_EQ(match(16).count, 3) << "the state after 16 tokens comes from elsewhere, too";
 }
 
+TEST_F(StateCacheTest, CountsTheBlocksThatEachGroupHolds) {
+  const auto held = [&] {
+    return std::vector<int32_t>(cache_.held().begin(), cache_.held().end());
+  };
+  StorePrefix(5);
+  EXPECT_EQ(held(), (std::vector<int32_t>{0, 0})) << "cached blocks are free";
+  const PrefixHit hit = Match(cache_, tokens_);
+  Lease table(cache_);
+  table.Take(hit);
+  table.TakeState(hit.state);
+  EXPECT_EQ(held(), (std::vector<int32_t>{5, kStateBlocks}));
+  Lease other = table.Share(5);
+  ASSERT_TRUE(other.TakeNewState());
+  EXPECT_EQ(held(), (std::vector<int32_t>{5, 2 * kStateBlocks})) << "a shared block counts once";
+  std::vector<BlockCopy> copies;
+  ASSERT_TRUE(other.MakeExclusive(4, copies));
+  EXPECT_EQ(held(), (std::vector<int32_t>{6, 2 * kStateBlocks}));
+  table.Clear();
+  EXPECT_EQ(held(), (std::vector<int32_t>{5, kStateBlocks}));
+}
+
 // A state is no use without one of its blocks.
 TEST_F(StateCacheTest, AStateIsTakenForOtherContentAsAWhole) {
   StorePrefix(2);

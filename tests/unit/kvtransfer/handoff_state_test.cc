@@ -198,6 +198,8 @@ TEST(StateGrantTest, WrongStatesAreReleased) {
   wrong.back().first[1] = granted[3];
   wrong.emplace_back(right, "block 128 is outside");
   wrong.back().first[1] = BlockId(128);
+  wrong.emplace_back(right, "block 61 of tier 1 is outside");
+  wrong.back().first[1] = BlockId(1, 61);
   HandoffPair pair(options);
   for (uint32_t i = 0; i < wrong.size(); ++i) {
     pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {

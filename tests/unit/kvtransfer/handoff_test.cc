@@ -455,7 +455,10 @@ TEST_P(HandoffTest, TheTimeoutEndsBothSides) {
 TEST_P(HandoffTest, WrongGrantsAreReleased) {
   HandoffPair pair(Options());
   const std::vector<std::vector<BlockId>> wrong = {
-      Blocks(0, 3), Blocks(62, 4), {BlockId(1), BlockId(1), BlockId(2), BlockId(3)}};
+      Blocks(0, 3),
+      Blocks(62, 4),
+      {BlockId(1), BlockId(1), BlockId(2), BlockId(3)},
+      {BlockId(1, 0), BlockId(1), BlockId(2), BlockId(3)}};
   for (uint32_t i = 0; i < wrong.size(); ++i) {
     pair.on_offer = [&](SessionId id, Epoch epoch, const Offer&) {
       pair.receiver().Grant(id, epoch, 0, wrong[i]);

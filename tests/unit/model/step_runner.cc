@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
-#include "common/model/cache_layers.h"
+#include "common/model/dense_kv.h"
 
 namespace baton {
 namespace {
@@ -39,18 +39,11 @@ StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const ModelSpec& spec,
   }
   Ops& ops = *runner->device_.ops;
   BATON_ASSIGN_OR_RETURN(runner->decoder_, Decoder::Load(spec, weights, ops, options.limits));
-  CacheLayers layers = CacheLayersOf(spec);
-  const bool groups = options.cache_groups && ops.kv_needs().cache_groups;
-  if (!groups) std::ranges::fill(layers.windows, KvWindow());
-  const KvLayout layout = DenseLayout({.layers = layers.count(),
-                                       .kv_heads = spec.kv_heads,
-                                       .head_dim = spec.head_dim,
-                                       .dtype = options.kv_dtype,
-                                       .k_dim_major = ops.kv_needs().k_dim_major,
-                                       .windows = layers.windows,
-                                       .latent_width = spec.latent.width(),
-                                       .index_width = spec.latent.index.dim,
-                                       .state = layers.state});
+  KvNeeds needs = ops.kv_needs();
+  needs.cache_groups = needs.cache_groups && options.cache_groups;
+  DenseKv kv = DenseKvOf(spec, needs);
+  kv.dtype = options.kv_dtype;
+  const KvLayout layout = DenseLayout(kv);
   runner->layout_ = layout;
   runner->places_ = PlacesOf(layout, runner->decoder_->plan().kv_shard);
   runner->blocks_ = options.kv_blocks;

@@ -58,15 +58,13 @@ TEST(RankConfigTest, AMessageHasRoomForTheTablesOfEachCacheGroup) {
   ModelTraits traits = {.context_length = 1 << 16,
                         .max_rows = 64,
                         .max_logit_rows = 64,
-                        .layers = 4,
-                        .kv_heads = 1,
-                        .head_dim = 16};
+                        .kv = {.layers = 4, .kv_heads = 1, .head_dim = 16}};
   const config::WorkerConfig config = Config(2, 1);
   const auto tables = static_cast<size_t>(config.engine().max_sequences()) * traits.context_length /
                       static_cast<size_t>(config.engine().block_tokens()) * sizeof(int32_t);
   const size_t one_group = MaxGroupMessageBytes(config, traits);
   EXPECT_GT(one_group, tables);
-  traits.windows = {32, 0, 32, 0};
+  traits.kv.windows = {32, 0, 32, 0};
   EXPECT_EQ(MaxGroupMessageBytes(config, traits), one_group + tables);
 }
 

@@ -96,6 +96,48 @@ TEST(Worker, TellsHowManyTokensASequenceMayHaveBesideItsWindow) {
   });
 }
 
+// For operators: in metrics, and in heartbeats for `baton status`.
+TEST(Worker, TellsWhatEachCacheGroupHolds) {
+  FakeRouter router;
+  NodeOptions options = Roomy(router);
+  options.shape.windows = {32, 0, 32};
+  WorkerNode node(options);
+  router.AwaitJoin(node.id());
+  // A block of tokens: 16 tokens of K and V with two f32 numbers each in a layer.
+  const auto groups = [&](const pb::Heartbeat& beat) {
+    std::string text;
+    for (const pb::CacheGroup& group : beat.cache_groups()) {
+      text += fmt::format("{}{}: {} layers, {} bytes",
+                          text.empty() ? "" : "; ",
+                          group.name(),
+                          group.layers(),
+                          group.bytes());
+    }
+    return text;
+  };
+  const auto held = [](const pb::Heartbeat& beat, int group) {
+    return beat.cache_groups(group).blocks_held();
+  };
+  const std::string expected = "full: 1 layers, 256 bytes; window of 32: 2 layers, 512 bytes";
+  router.AwaitHeartbeat(node.id(), [&](const pb::Heartbeat& beat) {
+    return groups(beat) == expected && held(beat, 0) == 0 && held(beat, 1) == 0;
+  });
+  router.Send(node.id(), Serve(Endless(1)));
+  // After 320 tokens, 20 blocks hold all of them, and at most 3 the tokens of a window.
+  router.AwaitHeartbeat(node.id(), [&](const pb::Heartbeat& beat) {
+    return groups(beat) == expected && held(beat, 0) >= 20 && held(beat, 1) >= 4 &&
+           held(beat, 1) <= 6;
+  });
+  const std::string metrics = node.metrics().Serialize();
+  for (const char* name : {"baton_kv_group_layers{group=\"full\"} 1",
+                           "baton_kv_group_layers{group=\"window of 32\"} 2",
+                           "baton_kv_group_bytes{group=\"full\"} 256",
+                           "baton_kv_group_bytes{group=\"window of 32\"} 512",
+                           "baton_kv_group_blocks{group=\"window of 32\"} "}) {
+    EXPECT_NE(metrics.find(name), std::string::npos) << name << " is not in\n" << metrics;
+  }
+}
+
 TEST(Worker, WarnsOfAnArenaThatCannotHoldOneContext) {
   for (const int32_t context : {1024, 1025}) {
     FakeRouter router;
