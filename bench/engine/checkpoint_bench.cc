@@ -23,7 +23,7 @@ constexpr int32_t kSystemPrompts = 4;  // each of a quarter of the conversations
 constexpr int32_t kSystemTokens[kSystemPrompts] = {1000, 2500, 5000, 8000};
 constexpr int32_t kEditsIn100 = 15;  // turns that change an earlier message of their user
 constexpr int32_t kArenas[] = {16, 32, 64, 256};  // GiB; nothing is evicted from the last one
-constexpr int32_t kMostBlocks = 1 << 20;
+constexpr int32_t kMaxBlocks = 1 << 20;
 constexpr int32_t kPromptEndsOnly = 1 << 20;  // no checkpoint but that near the end of a prompt
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
@@ -167,13 +167,13 @@ void Measure(const Model& model) {
   const KvLayout layout = LayoutOf(model);
   const auto block_bytes = static_cast<double>(ShardBlockBytes(layout, WholeModel(layout)));
   const int32_t state_blocks = StateBlocks(layout, std::vector{WholeModel(layout)});
-  const Result ideal = Run(layout, kMostBlocks, 0, /*states=*/false);
+  const Result ideal = Run(layout, kMaxBlocks, 0, /*states=*/false);
   for (const int32_t gib : kArenas) {
     const auto blocks = static_cast<int32_t>(gib * kGiB / block_bytes);
     // The fifth: as many tokens as have KV of the size of a state.
     for (const int32_t tokens :
          {256, 512, 1024, 2048, state_blocks * layout.block_tokens, 8192, kPromptEndsOnly}) {
-      const Result result = Run(layout, std::min(blocks, kMostBlocks), tokens, /*states=*/true);
+      const Result result = Run(layout, std::min(blocks, kMaxBlocks), tokens, /*states=*/true);
       fmt::print(
           "{{\"model\": \"{}\", \"arena_gib\": {}, \"checkpoint_tokens\": {}, "
           "\"state_mib\": {:.1f}, \"prompt_tokens\": {}, \"computed_tokens\": {}, "

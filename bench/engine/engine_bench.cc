@@ -34,6 +34,7 @@
 #include "common/engine/decoder_executor.h"
 #include "common/engine/engine.h"
 #include "common/group/group_executor.h"
+#include "common/model/dense_kv.h"
 #include "common/model/open_model.h"
 #include "kernels/backend.h"
 
@@ -162,17 +163,17 @@ Request MakeRequest(uint64_t id, int32_t prompt, int32_t output, int32_t vocabul
   return request;
 }
 
-// The blocks that a case needs.
-int32_t BlocksFor(const Case& one, int32_t block_tokens) {
-  const int32_t tokens =
-      one.streams * (one.prompt + one.output + block_tokens) + one.intruder + 2 * block_tokens;
-  return tokens / block_tokens + one.streams;
+// The arena blocks that a case needs. States take more, which are not counted.
+int32_t BlocksFor(const Case& one, const DenseKv& kv) {
+  const int32_t tokens = one.streams * (one.prompt + one.output + kv.block_tokens) + one.intruder +
+                         2 * kv.block_tokens;
+  return (tokens / kv.block_tokens + one.streams) * DenseLayout(kv).block_groups();
 }
 
 // A KV arena for each of the cases.
-KvOptions KvOfAll(const std::vector<Case>& cases, DType dtype) {
+KvOptions KvOfAll(const std::vector<Case>& cases, const DenseKv& shape, DType dtype) {
   KvOptions kv = {.dtype = dtype};
-  for (const Case& one : cases) kv.blocks = std::max(kv.blocks, BlocksFor(one, kv.block_tokens));
+  for (const Case& one : cases) kv.blocks = std::max(kv.blocks, BlocksFor(one, shape));
   return kv;
 }
 
@@ -212,8 +213,8 @@ class CaseRun final {
     options.itl_target = std::chrono::milliseconds(numbers_.at("itl_target_ms"));
     options.max_sequences = case_.streams + (case_.intruder > 0 ? 1 : 0);
     KvOptions kv;
-    kv.blocks = BlocksFor(case_, kv.block_tokens);
     kv.dtype = kv_dtype_;
+    kv.blocks = BlocksFor(case_, DenseKvOf(decoder_.spec(), ops_.kv_needs()));
     options.prefix_cache = false;
     options.repeat_output_singly = numbers_.at("deterministic") != 0 && ops_.queues_steps();
     Executor* executor = group_;
@@ -449,8 +450,9 @@ Status Main(int argc, char** argv) {
   std::unique_ptr<DecoderExecutor> own;
   std::unique_ptr<GroupExecutor> group;
   if (ranks != nullptr) {
+    const DenseKv shape = DenseKvOf(decoder->spec(), decoder->ops().kv_needs());
     BATON_ASSIGN_OR_RETURN(
-        own, DecoderExecutor::Create(*decoder, {.kv = KvOfAll(arguments.cases, kv_dtype)}));
+        own, DecoderExecutor::Create(*decoder, {.kv = KvOfAll(arguments.cases, shape, kv_dtype)}));
     if (ranks->rank() > 0) return ranks->Follow(*own);
     group = std::make_unique<GroupExecutor>(
         *own, ranks->ring(), std::vector<FollowerArena>(), GroupExecutor::Options{});

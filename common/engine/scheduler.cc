@@ -11,16 +11,16 @@ namespace {
 constexpr size_t kReservedOutput = 256;
 
 // Measured (common/kvcache/README.md).
-constexpr int32_t kMostCheckpointTokens = 2048;
+constexpr int32_t kMaxCheckpointTokens = 2048;
 
 // The tokens between checkpoints of states, a multiple of the tokens of a block. By default a
 // checkpoint takes as many blocks as the KV of the tokens since the one before, so that the prefix
 // cache keeps at least half as many tokens as without states, unless the state is larger than the
-// KV of kMostCheckpointTokens.
+// KV of kMaxCheckpointTokens.
 int32_t CheckpointTokens(int32_t option, const KvCache& cache) {
   const int32_t automatic =
       std::min(cache.state_blocks() / std::max(cache.groups(), 1) * cache.block_tokens(),
-               kMostCheckpointTokens);
+               kMaxCheckpointTokens);
   const int32_t tokens = option > 0 ? option : automatic;
   return std::max(tokens / cache.block_tokens(), 1) * cache.block_tokens();
 }

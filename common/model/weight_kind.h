@@ -44,7 +44,7 @@ enum class WeightKind : uint8_t {
   kIndexKeyNorm,      // [dimension]
   kIndexKeyNormBias,  // [dimension]
   kIndexWeights,      // [index heads][hidden]
-  kQueryGate,     // [heads · head_dim][hidden]: ModelSpec::attention_gate
+  kQueryGate,         // [heads · head_dim][hidden]: ModelSpec::attention_gate
   // Recurrent layers (RecurrentOps), whose RecurrentShape gives the sizes:
   kRecurrentInput,  // [input_columns()][hidden]; Mamba 2: and the gates; Mamba: [v | z]
   kRecurrentGates,  // [gate_columns()][hidden], of gated delta nets

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/graph/family_ops.h"
+#include "kernels/cuda/rows/family_ops.h"
 
 namespace baton::cuda {
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <utility>
 
-#include "kernels/cuda/graph/family_ops.h"
+#include "kernels/cuda/rows/family_ops.h"
 #include "kernels/family_ops.h"
 
 namespace baton::cuda {

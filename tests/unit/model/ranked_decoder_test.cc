@@ -191,10 +191,10 @@ INSTANTIATE_TEST_SUITE_P(Types,
 // The layout of GPUs: sums over the ranks, whose bits differ from those of one rank.
 TEST(RankedDecoder, SumsOfPartialProductsAreCloseToOneRank) {
   for (const char* family :
-       {"glm4",      "llama_gqa",   "llama_mqa_tied", "qwen2",      "qwen3_moe",
-        "granite",   "olmo2",       "dots1",          "qwen2_moe",  "gpt_oss",
-        "gemma2",    "llama4_text", "cohere",         "gpt_neox",   "qwen3_next",
-        "falcon_h1", "nemotron_h",  "mamba2",         "jamba",      "kimi_linear",
+       {"glm4",      "llama_gqa",   "llama_mqa_tied", "qwen2",     "qwen3_moe",
+        "granite",   "olmo2",       "dots1",          "qwen2_moe", "gpt_oss",
+        "gemma2",    "llama4_text", "cohere",         "gpt_neox",  "qwen3_next",
+        "falcon_h1", "nemotron_h",  "mamba2",         "jamba",     "kimi_linear",
         "phi"}) {
     SCOPED_TRACE(family);
     const OpenedModel model = Open(family);
