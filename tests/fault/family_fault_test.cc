@@ -69,7 +69,8 @@ INSTANTIATE_TEST_SUITE_P(Families,
                                            "gpt_oss",
                                            "llama4_text",
                                            "deepseek_v32",
-                                           "qwen3_next"),
+                                           "qwen3_next",
+                                           "falcon_h1"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -1,5 +1,10 @@
 #include "tests/integration/router_cluster.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+
 #include <gtest/gtest.h>
 
 #include "tests/fakes/byte_model.h"
@@ -19,9 +24,11 @@ class RouterCluster : public ::testing::TestWithParam<const char*> {};
 // So few blocks that requests are preempted. Gemma 3 takes three of them for a block of tokens,
 // Llama 4 four.
 // Models with a window in every other layer take two, and free one of the two soon. A sequence of
-// Qwen3-Next takes a few blocks more for its state.
+// a hybrid model takes a few blocks more for its state.
 std::string FewBlocks(const std::string& family) {
-  if (family == "qwen3_next") return "engine.kv_blocks=60";
+  constexpr std::string_view kWithStates[] = {
+      "qwen3_next", "nemotron_h", "falcon_h1", "mamba2", "jamba", "kimi_linear"};
+  if (std::ranges::find(kWithStates, family) != std::end(kWithStates)) return "engine.kv_blocks=60";
   if (family == "gemma3_text" || family == "llama4_text") return "engine.kv_blocks=120";
   const bool other_layers = family == "gpt_oss" || family == "gemma2";
   return other_layers ? "engine.kv_blocks=50" : "engine.kv_blocks=40";
@@ -107,7 +114,12 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                            "deepseek_v2_qlora",
                                            "deepseek_v3",
                                            "deepseek_v32",
-                                           "qwen3_next"));
+                                           "qwen3_next",
+                                           "nemotron_h",
+                                           "falcon_h1",
+                                           "mamba2",
+                                           "jamba",
+                                           "kimi_linear"));
 
 }  // namespace
 }  // namespace baton

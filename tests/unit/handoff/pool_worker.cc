@@ -35,7 +35,7 @@ PoolWorker::PoolWorker(size_t index,
              16,
              true,
              options.state_blocks > 0 ? std::vector<KvWindow>{0, kStateWindow}
-                                      : std::vector<int32_t>{0},
+                                      : std::vector<KvWindow>{KvWindow()},
              options.state_blocks),
       scheduler_(SchedulerOptions(options), cache_),
       prefill_({}),

@@ -284,13 +284,19 @@ TEST(KvLayoutTest, LittleOfTheBlocksOfAStateStaysEmpty) {
   }
 }
 
-TEST(KvLayoutTest, StatesAloneTakeOneBlock) {
+// The blocks of tokens hold nothing, but stand for the tokens.
+TEST(KvLayoutTest, StatesAloneHaveSmallBlocks) {
   DenseKv kv = Hybrid();
   kv.state.layers = {0, 1, 2, 3};
   const KvLayout layout = DenseLayout(kv);
   ASSERT_TRUE(layout.Validate().ok()) << layout.Validate();
-  EXPECT_EQ(layout.block_groups(), 0);
-  EXPECT_EQ(StateBlocks(layout, std::vector{WholeModel(layout)}), 1);
+  EXPECT_EQ(layout.block_groups(), 1);
+  EXPECT_TRUE(layout.groups[0].layers.empty());
+  const KvShard whole = WholeModel(layout);
+  const size_t block = ShardBlockBytes(layout, whole);
+  EXPECT_LE(block, size_t{16} << 10);
+  const auto blocks = static_cast<size_t>(StateBlocks(layout, std::vector{whole}));
+  EXPECT_LT(blocks * block - ShardStateBytes(layout, whole), block);
 }
 
 TEST(KvLayoutTest, StatesAreTheLastGroupAndBesideNoWindow) {
