@@ -60,7 +60,8 @@ void RankComparison::CompareKv() {
         for (int32_t head = 0; head < part.kv_heads; ++head) {
           const int32_t model_layer = shard.first_layer + layer;
           if (alone_->GroupOf(block) != whole.PlaceOf(model_layer).group) continue;
-          const int32_t model_head = shard.first_head + head;
+          // Latents have no heads that ranks divide, also where those of states are divided.
+          const int32_t model_head = whole.one_plane() ? head : shard.first_head + head;
           const auto* k = whole.Key(block, model_layer, model_head);
           const auto* v = whole.Value(block, model_layer, model_head);
           if (std::memcmp(part.Key(block, layer, head), k, bytes) != 0) ++different;
