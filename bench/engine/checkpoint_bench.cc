@@ -57,7 +57,7 @@ class Worker {
       : cache_(blocks,
                layout.block_tokens,
                true,
-               states ? std::vector<int32_t>{0, kStateWindow} : std::vector<int32_t>{0},
+               states ? std::vector<KvWindow>{0, kStateWindow} : std::vector<KvWindow>{KvWindow()},
                states ? StateBlocks(layout, std::vector{WholeModel(layout)}) : 0),
         scheduler_(OptionsOf(checkpoint_tokens), cache_) {}
 

@@ -450,9 +450,9 @@ Status Main(int argc, char** argv) {
   std::unique_ptr<DecoderExecutor> own;
   std::unique_ptr<GroupExecutor> group;
   if (ranks != nullptr) {
-    const DenseKv shape = DenseKvOf(decoder->spec(), decoder->ops().kv_needs());
+    const DenseKv dense = DenseKvOf(decoder->spec(), decoder->ops().kv_needs());
     BATON_ASSIGN_OR_RETURN(
-        own, DecoderExecutor::Create(*decoder, {.kv = KvOfAll(arguments.cases, shape, kv_dtype)}));
+        own, DecoderExecutor::Create(*decoder, {.kv = KvOfAll(arguments.cases, dense, kv_dtype)}));
     if (ranks->rank() > 0) return ranks->Follow(*own);
     group = std::make_unique<GroupExecutor>(
         *own, ranks->ring(), std::vector<FollowerArena>(), GroupExecutor::Options{});
