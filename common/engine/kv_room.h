@@ -56,7 +56,7 @@ class KvRoom final {
   // without a division.
   bool IsPassed(int32_t group, int32_t next, int32_t block) const {
     const KvWindow window = windows_[group];
-    return !window.reads_all() && window.FirstRead(next) >= (block + 1) * block_tokens_;
+    return !window.reads_all() && window.FirstRead(next) >= int64_t{block + 1} * block_tokens_;
   }
 
  private:

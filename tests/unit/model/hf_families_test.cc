@@ -383,8 +383,9 @@ TEST_F(HfFamilyTest, TellsWhatABackendNeeds) {
   EXPECT_THAT(variants("gemma2"), ElementsAre(kScale, kGatedActivation, kSoftCap));
   EXPECT_THAT(variants("ernie4_5_moe"), ElementsAre(kRouting));
   EXPECT_THAT(variants("gpt_oss"), ElementsAre(kAttentionSinks, kExpertBias, kClampedGate));
-  EXPECT_THAT(variants("llama4_text"),
-              ElementsAre(kHeadNormAfterRope, kRouting, kChunkedAttention, kQueryScaling));
+  EXPECT_THAT(
+      variants("llama4_text"),
+      ElementsAre(kHeadNormAfterRope, kRouting, kWeightedInputs, kChunkedAttention, kQueryScaling));
 }
 
 }  // namespace
