@@ -43,7 +43,8 @@ std::vector<Json> Requests() {
                       {"n", variant == 3 ? 2 : 1}};
       if (variant == 1) request["stop"] = {"e\"", "three, one", "abda", "choice"};
       if (variant == 2) request["frequency_penalty"] = 0.3;
-      if (variant == 4) request["stop_token_ids"] = {'d', '2'};
+      // Such a token is part of no other output, so no word of the grammars may have it.
+      if (variant == 4) request["stop_token_ids"] = {'q', '2'};
       requests.push_back(std::move(request));
     }
   }
@@ -62,7 +63,8 @@ struct Shown {
 std::vector<Shown> BodyOf(Cluster& cluster, const Json& request) {
   const HttpAnswer answer =
       HttpSend(cluster.router().http(), PostRequest(kPath, request.dump()), kLong);
-  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(answer.status, 200) << answer.body << " to " << request;
+  if (answer.status != 200) return {};
   std::vector<Shown> shown;
   const Json body = Json::parse(answer.body);
   for (const Json& choice : body["choices"]) {
@@ -129,9 +131,8 @@ TEST_P(ConstrainedDrafts, BodiesAndStreamsAreThoseOfPlainDecoding) {
       EXPECT_GT(std::ranges::count_if(plain, ends), 3) << reason;
     }
   }
-  const std::string few = std::string(GetParam()) == "qwen3_next" ? "60" : "40";
   for (const auto& [prefill, decode, arena] : std::vector<std::tuple<int, int, std::string>>{
-           {0, 1, kArena}, {1, 2, kArena}, {1, 1, "engine.kv_blocks=" + few}}) {
+           {0, 1, kArena}, {1, 2, kArena}, {1, 1, "engine.kv_blocks=60"}}) {
     SCOPED_TRACE(arena + ", prefill workers: " + std::to_string(prefill));
     Cluster cluster(model.path(), prefill, decode, {.workers = {arena, kDrafts}});
     ExpectEqual(AskAll(cluster, requests), plain);
