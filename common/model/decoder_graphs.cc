@@ -20,7 +20,6 @@ namespace {
 
 using graph::RowCount;
 using graph::Share;
-using graph::Value;
 using graph::ValueId;
 
 // Builds the graph of one rank's stage, layer by layer.
