@@ -38,7 +38,7 @@ CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
       options_(options),
       loader_(device, options.fp8_weights),
       family_({.pad = [this](const Tensor& tensor) { return Padded(tensor); },
-               .add = [this](FamilyOp op) { ops_list_.emplace_back(std::move(op)); }}),
+               .add = [this](const FamilyOp& op) { ops_list_.emplace_back(op); }}),
       pending_(MaxStepsInFlight(PlaceIn(options.groups))) {}
 
 CudaOps::~CudaOps() {

@@ -16,7 +16,7 @@ class ListedFamilyOps final : public FamilyOps {
     // Pads the rows of a tensor as for the step's other ops.
     std::function<Tensor(const Tensor&)> pad;
     // Appends an op to the list.
-    std::function<void(FamilyOp)> add;
+    std::function<void(const FamilyOp&)> add;
   };
 
   explicit ListedFamilyOps(Step step) : step_(std::move(step)) {}
