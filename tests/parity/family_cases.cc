@@ -243,8 +243,8 @@ std::vector<Case> FamilyCases() {
       {"Silu", Activation::kSilu},
       {"SquaredRelu", Activation::kSquaredRelu}};
   for (const auto& [name, activation] : kActivations) {
-    cases.push_back({name, [activation](Ops& ops, const Tolerance& tolerance) {
-                       CheckActivate(ops, tolerance, activation);
+    cases.push_back({name, [kind = activation](Ops& ops, const Tolerance& tolerance) {
+                       CheckActivate(ops, tolerance, kind);
                      }});
   }
   cases.push_back({"ScaleAndGate", CheckScaleAndGate});
