@@ -249,7 +249,8 @@ RecurrentRun::Columns RecurrentRun::ColumnsOf(int32_t value_head) const {
   switch (shape_.rule) {
     case RecurrentRule::kDelta: {
       const int64_t first = key_head * (shape_.input_columns() / shape_.key_heads);
-      const int64_t v = first + 2 * shape_.key_dim + value_head % shape_.group() * shape_.value_dim;
+      const int64_t v = first + int64_t{2} * shape_.key_dim +
+                        int64_t{value_head} % shape_.group() * shape_.value_dim;
       return {first, first + shape_.key_dim, v, v + int64_t{shape_.group()} * shape_.value_dim};
     }
     case RecurrentRule::kChannelDelta:
@@ -333,7 +334,7 @@ double RecurrentRun::FactorOf(const float* x, const float* gates, int32_t head, 
 std::vector<double> RecurrentRun::ExpectedOf(const Sequence& sequence, int32_t value_head) const {
   const auto key_dim = static_cast<size_t>(shape_.key_dim);
   const auto value_dim = static_cast<size_t>(shape_.value_dim);
-  const int32_t key_head = value_head / shape_.group();
+  const int32_t key_head = value_head / std::max(1, shape_.group());
   const Columns columns = ColumnsOf(value_head);
   const int32_t value_channel =
       shape_.first_value_channel() + value_head % shape_.group() * shape_.value_dim;
@@ -421,7 +422,7 @@ std::vector<double> RecurrentRun::Expected() const {
       for (int32_t key_head = 0; key_head < shape_.key_heads; ++key_head) {
         std::vector<double> outputs;
         for (int32_t i = 0; i < shape_.group(); ++i) {
-          const auto& head = heads[static_cast<size_t>(key_head * shape_.group() + i)];
+          const auto& head = heads[static_cast<size_t>(int64_t{key_head} * shape_.group() + i)];
           outputs.insert(outputs.end(), head.begin() + row * dim, head.begin() + (row + 1) * dim);
         }
         Finish(x, key_head, outputs);
