@@ -16,6 +16,11 @@
 namespace baton::parity {
 namespace {
 
+// Value heads of a key head. Shapes of the cases have key heads.
+int32_t GroupOf(const RecurrentShape& shape) {
+  return std::max(1, shape.group());
+}
+
 constexpr float kEpsilon = 1e-5f;
 constexpr int32_t kLayer = 2;
 constexpr float kGateScale = 0.7f;
@@ -243,15 +248,15 @@ std::vector<float> RecurrentRun::State(int32_t sequence) const {
 RecurrentRun::Columns RecurrentRun::ColumnsOf(int32_t value_head) const {
   const int64_t keys = shape_.key_numbers();
   const int64_t values = shape_.value_numbers();
-  const int64_t key_head = value_head / shape_.group();
+  const int64_t key_head = value_head / GroupOf(shape_);
   const int64_t key = key_head / shape_.key_copies * shape_.key_dim;
   const int64_t value = int64_t{value_head} * shape_.value_dim;
   switch (shape_.rule) {
     case RecurrentRule::kDelta: {
       const int64_t first = key_head * (shape_.input_columns() / shape_.key_heads);
       const int64_t v = first + int64_t{2} * shape_.key_dim +
-                        int64_t{value_head} % shape_.group() * shape_.value_dim;
-      return {first, first + shape_.key_dim, v, v + int64_t{shape_.group()} * shape_.value_dim};
+                        int64_t{value_head} % GroupOf(shape_) * shape_.value_dim;
+      return {first, first + shape_.key_dim, v, v + int64_t{GroupOf(shape_)} * shape_.value_dim};
     }
     case RecurrentRule::kChannelDelta:
       return {key, keys + key, 2 * keys + value, 0};
@@ -295,7 +300,7 @@ double RecurrentRun::TimeOf(const float* gates, int32_t head, size_t i, size_t j
   const auto number = static_cast<size_t>(head);
   switch (shape_.rule) {
     case RecurrentRule::kDelta: {
-      const auto group = static_cast<size_t>(shape_.group());
+      const auto group = static_cast<size_t>(GroupOf(shape_));
       const size_t a = number / group * 2 * group + group + number % group;
       return softplus(gates[a] + double{time_bias_[number]});
     }
@@ -322,7 +327,7 @@ double RecurrentRun::DecayOf(const float* gates, int32_t head, size_t i, size_t 
 double RecurrentRun::FactorOf(const float* x, const float* gates, int32_t head, size_t j) const {
   const auto sigmoid = [](double value) { return 1 / (1 + std::exp(-value)); };
   if (shape_.rule == RecurrentRule::kDelta) {
-    const int32_t group = shape_.group();
+    const int32_t group = GroupOf(shape_);
     return sigmoid(gates[head / group * 2 * group + head % group]);
   }
   if (shape_.rule == RecurrentRule::kChannelDelta) {
@@ -334,10 +339,10 @@ double RecurrentRun::FactorOf(const float* x, const float* gates, int32_t head, 
 std::vector<double> RecurrentRun::ExpectedOf(const Sequence& sequence, int32_t value_head) const {
   const auto key_dim = static_cast<size_t>(shape_.key_dim);
   const auto value_dim = static_cast<size_t>(shape_.value_dim);
-  const int32_t key_head = value_head / std::max(1, shape_.group());
+  const int32_t key_head = value_head / GroupOf(shape_);
   const Columns columns = ColumnsOf(value_head);
   const int32_t value_channel =
-      shape_.first_value_channel() + value_head % shape_.group() * shape_.value_dim;
+      shape_.first_value_channel() + value_head % GroupOf(shape_) * shape_.value_dim;
   std::vector<double> state(key_dim * value_dim, 0.0);
   std::vector<double> outputs;
   for (int32_t row = 0; row < rows_; ++row) {
@@ -390,8 +395,8 @@ void RecurrentRun::Finish(const float* x, int32_t key_head, std::span<double> ou
   };
   const auto value_dim = static_cast<size_t>(shape_.value_dim);
   const auto gate = [&](double scale) {
-    for (int32_t i = 0; i < shape_.group(); ++i) {
-      const int64_t z = ColumnsOf(key_head * shape_.group() + i).z;
+    for (int32_t i = 0; i < GroupOf(shape_); ++i) {
+      const int64_t z = ColumnsOf(key_head * GroupOf(shape_) + i).z;
       for (size_t j = 0; j < value_dim; ++j) {
         const double number = x[z + static_cast<int64_t>(j)];
         outputs[static_cast<size_t>(i) * value_dim + j] *= Silu(scale * number);
@@ -421,8 +426,8 @@ std::vector<double> RecurrentRun::Expected() const {
       const float* const x = sequence.x.data() + row * shape_.input_columns();
       for (int32_t key_head = 0; key_head < shape_.key_heads; ++key_head) {
         std::vector<double> outputs;
-        for (int32_t i = 0; i < shape_.group(); ++i) {
-          const auto& head = heads[static_cast<size_t>(int64_t{key_head} * shape_.group() + i)];
+        for (int32_t i = 0; i < GroupOf(shape_); ++i) {
+          const auto& head = heads[static_cast<size_t>(int64_t{key_head} * GroupOf(shape_) + i)];
           outputs.insert(outputs.end(), head.begin() + row * dim, head.begin() + (row + 1) * dim);
         }
         Finish(x, key_head, outputs);
