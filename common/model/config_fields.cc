@@ -178,6 +178,30 @@ StatusOr<std::vector<std::string>> JsonFields::Texts(std::string_view key) const
   return texts;
 }
 
+StatusOr<std::vector<bool>> JsonFields::LayersOfKind(std::string_view key,
+                                                     size_t layers,
+                                                     std::string_view kind,
+                                                     std::string_view other) const {
+  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, Texts(key));
+  if (kinds.size() != layers) {
+    return InvalidArgument(
+        "{}: {} has {} entries for {} layers", file(), key, kinds.size(), layers);
+  }
+  std::vector<bool> of_kind;
+  for (const std::string& one : kinds) {
+    of_kind.push_back(one == kind);
+    if (one == kind || one == other) continue;
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: {} has {}; {} and {} are supported",
+                      file(),
+                      key,
+                      one,
+                      other,
+                      kind);
+  }
+  return of_kind;
+}
+
 StatusOr<int64_t> JsonFields::ReadInt(std::string_view key) const {
   BATON_ASSIGN_OR_RETURN(const nlohmann::json* value, Find(key));
   const bool fits = value->is_number_integer() &&

@@ -74,6 +74,13 @@ class JsonFields final : public ConfigFields {
   StatusOr<std::vector<double>> Numbers(std::string_view key, double low, double high) const;
   // The list of strings under `key`. Errors as Object.
   StatusOr<std::vector<std::string>> Texts(std::string_view key) const;
+  // The list under `key` of the kinds of `layers` layers: whether each is `kind`; the others are
+  // `other`. Errors as Object, InvalidArgument for another number of entries, and Unimplemented
+  // naming a kind that is neither.
+  StatusOr<std::vector<bool>> LayersOfKind(std::string_view key,
+                                           size_t layers,
+                                           std::string_view kind,
+                                           std::string_view other) const;
 
  protected:
   StatusOr<int64_t> ReadInt(std::string_view key) const override;

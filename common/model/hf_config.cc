@@ -281,26 +281,16 @@ Status ReadWindows(JsonFields& fields, ModelSpec& spec) {
   }
 
   if (!fields.Has("layer_types")) return fields.status();
-  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> types, fields.Texts("layer_types"));
-  if (types.size() != spec.layers.size()) {
-    return InvalidArgument("{}: layer_types has {} entries for {} layers",
-                           fields.file(),
-                           types.size(),
-                           spec.layers.size());
-  }
-  for (size_t i = 0; i < types.size(); ++i) {
-    if (types[i] != "full_attention" && types[i] != "sliding_attention") {
-      return MakeStatus(StatusCode::kUnimplemented,
-                        "{}: layer_types has {}; full_attention and sliding_attention are "
-                        "supported",
-                        fields.file(),
-                        types[i]);
-    }
-    if (types[i] == "sliding_attention" && window == 0) {
+  BATON_ASSIGN_OR_RETURN(
+      const std::vector<bool> slides,
+      fields.LayersOfKind(
+          "layer_types", spec.layers.size(), "sliding_attention", "full_attention"));
+  for (size_t i = 0; i < slides.size(); ++i) {
+    if (slides[i] && window == 0) {
       return InvalidArgument(
           "{}: layer {} is sliding_attention, but no sliding_window is set", fields.file(), i);
     }
-    spec.layers[i].window = types[i] == "sliding_attention" ? window : 0;
+    spec.layers[i].window = slides[i] ? window : 0;
   }
   return fields.status();
 }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,21 +19,12 @@ Status ReadLayerKinds(JsonFields& fields, ModelSpec& spec) {
     spec.layers[i].attention = !spec.layers[i].state;
   }
   if (!fields.Has("layer_types")) return fields.status();
-  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, fields.Texts("layer_types"));
-  if (kinds.size() != spec.layers.size()) {
-    return InvalidArgument("{}: layer_types has {} entries for {} layers",
-                           fields.file(),
-                           kinds.size(),
-                           spec.layers.size());
-  }
-  for (size_t i = 0; i < kinds.size(); ++i) {
-    spec.layers[i].state = kinds[i] == "linear_attention";
-    spec.layers[i].attention = !spec.layers[i].state;
-    if (spec.layers[i].state || kinds[i] == "full_attention") continue;
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: layer_types has {}; full_attention and linear_attention are supported",
-                      fields.file(),
-                      kinds[i]);
+  BATON_ASSIGN_OR_RETURN(
+      const std::vector<bool> recurrent,
+      fields.LayersOfKind("layer_types", spec.layers.size(), "linear_attention", "full_attention"));
+  for (size_t i = 0; i < recurrent.size(); ++i) {
+    spec.layers[i].state = recurrent[i];
+    spec.layers[i].attention = !recurrent[i];
   }
   return fields.status();
 }

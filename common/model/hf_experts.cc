@@ -181,21 +181,10 @@ Status ReadV3Router(JsonFields& fields, MoeSpec& moe) {
 // mlp_layer_types lists which layers have experts. Published files do not have it.
 Status ReadMlpKinds(JsonFields& fields, ModelSpec& spec) {
   if (!fields.Has("mlp_layer_types")) return OkStatus();
-  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, fields.Texts("mlp_layer_types"));
-  if (kinds.size() != spec.layers.size()) {
-    return InvalidArgument("{}: mlp_layer_types has {} entries for {} layers",
-                           fields.file(),
-                           kinds.size(),
-                           spec.layers.size());
-  }
-  for (size_t i = 0; i < kinds.size(); ++i) {
-    spec.layers[i].moe = kinds[i] == "sparse";
-    if (spec.layers[i].moe || kinds[i] == "dense") continue;
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: mlp_layer_types has {}; dense and sparse are supported",
-                      fields.file(),
-                      kinds[i]);
-  }
+  BATON_ASSIGN_OR_RETURN(
+      const std::vector<bool> sparse,
+      fields.LayersOfKind("mlp_layer_types", spec.layers.size(), "sparse", "dense"));
+  for (size_t i = 0; i < sparse.size(); ++i) spec.layers[i].moe = sparse[i];
   return OkStatus();
 }
 

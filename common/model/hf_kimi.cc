@@ -53,21 +53,10 @@ Status ReadLists(JsonFields& lists, ModelSpec& spec) {
 }
 
 Status ReadTypes(JsonFields& fields, ModelSpec& spec) {
-  BATON_ASSIGN_OR_RETURN(const auto types, fields.Texts("layer_types"));
-  if (types.size() != spec.layers.size()) {
-    return InvalidArgument("{}: layer_types has {} entries for {} layers",
-                           fields.file(),
-                           types.size(),
-                           spec.layers.size());
-  }
-  for (size_t i = 0; i < types.size(); ++i) {
-    spec.layers[i].state = types[i] == "linear_attention";
-    if (spec.layers[i].state || types[i] == "full_attention") continue;
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: layer_types has {}; full_attention and linear_attention are supported",
-                      fields.file(),
-                      types[i]);
-  }
+  BATON_ASSIGN_OR_RETURN(
+      const std::vector<bool> recurrent,
+      fields.LayersOfKind("layer_types", spec.layers.size(), "linear_attention", "full_attention"));
+  for (size_t i = 0; i < recurrent.size(); ++i) spec.layers[i].state = recurrent[i];
   return OkStatus();
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 namespace baton {
@@ -10,26 +9,12 @@ namespace {
 
 // layer_types lists the kinds of the layers. Without it, those that rotate attend within chunks.
 StatusOr<std::vector<bool>> ReadChunkedLayers(JsonFields& fields, const ModelSpec& spec) {
+  if (fields.Has("layer_types")) {
+    return fields.LayersOfKind(
+        "layer_types", spec.layers.size(), "chunked_attention", "full_attention");
+  }
   std::vector<bool> chunked;
-  if (!fields.Has("layer_types")) {
-    for (const LayerSpec& layer : spec.layers) chunked.push_back(layer.rotary);
-    return chunked;
-  }
-  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, fields.Texts("layer_types"));
-  if (kinds.size() != spec.layers.size()) {
-    return InvalidArgument("{}: layer_types has {} entries for {} layers",
-                           fields.file(),
-                           kinds.size(),
-                           spec.layers.size());
-  }
-  for (const std::string& kind : kinds) {
-    chunked.push_back(kind == "chunked_attention");
-    if (chunked.back() || kind == "full_attention") continue;
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: layer_types has {}; full_attention and chunked_attention are supported",
-                      fields.file(),
-                      kind);
-  }
+  for (const LayerSpec& layer : spec.layers) chunked.push_back(layer.rotary);
   return chunked;
 }
 
