@@ -13,10 +13,6 @@
 namespace baton::cpu {
 namespace {
 
-const float* DataOf(const Vector& vector) {
-  return static_cast<const HostVector&>(vector).data();
-}
-
 // A row that is routed to an expert, and the weight of the expert's output for this row.
 struct Turn {
   int64_t row;
@@ -87,7 +83,7 @@ void Route(const KernelTable& kernels,
   // Sigmoids of large logits are equal.
   if (routing.score != RouterScore::kSigmoidOfLogits) choices.assign(scores.begin(), scores.end());
   if (routing.selection_bias != nullptr) {
-    const float* const bias = DataOf(*routing.selection_bias);
+    const float* const bias = HostData(*routing.selection_bias);
     for (size_t i = 0; i < choices.size(); ++i) choices[i] = choices[i] / all + bias[i];
   }
   if (routing.groups > 1) KeepBestGroups(routing, choices);
@@ -155,7 +151,7 @@ void CpuOps::AddExpert(const ExpertStep& step, int32_t expert, const Tensor& sum
   } else {
     matmul_.GatedMultiply(gathered,
                           static_cast<const PackedMatrix&>(*args.gate_up[index]),
-                          args.gate_up_bias.empty() ? nullptr : DataOf(*args.gate_up_bias[index]),
+                          args.gate_up_bias.empty() ? nullptr : HostData(*args.gate_up_bias[index]),
                           args.gate,
                           hidden);
   }

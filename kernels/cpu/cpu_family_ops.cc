@@ -12,10 +12,6 @@
 namespace baton::cpu {
 namespace {
 
-const float* DataOf(const Vector& vector) {
-  return static_cast<const HostVector&>(vector).data();
-}
-
 // Σ term(i) for i < size, always in the same order: 16 sums, which the compiler may keep in
 // vectors, and then these one after the other.
 template <class Term>
@@ -108,9 +104,9 @@ void CpuFamilyOps::LayerNorm(const Tensor& x,
               "norm of {} with a weight of {}",
               x.cols,
               weight.size());
-  const float* const bias = has_bias ? DataOf(weight) + x.cols : nullptr;
+  const float* const bias = has_bias ? HostData(weight) + x.cols : nullptr;
   ForRows(pool_, x.rows, x.cols, [&](int64_t row) {
-    NormRow(FloatRow(x, row), DataOf(weight), bias, epsilon, x.cols, FloatRow(out, row));
+    NormRow(FloatRow(x, row), HostData(weight), bias, epsilon, x.cols, FloatRow(out, row));
   });
 }
 
@@ -251,7 +247,7 @@ void CpuFamilyOps::NormProjections(const Tensor& qkv,
     const float q_scale = scale_of(0, place.model.q_heads);
     const float k_scale = scale_of(place.model.q_heads, place.model.kv_heads);
     float* const values = FloatRow(qkv, row);
-    const float* const factors = DataOf(weight);
+    const float* const factors = HostData(weight);
     for (int64_t i = 0; i < weight.size(); ++i) {
       values[i] = values[i] * (i < q_cols ? q_scale : k_scale) * factors[i];
     }
@@ -269,7 +265,7 @@ void CpuFamilyOps::HeadLayerNorm(const Tensor& qkv,
     float* const values = FloatRow(qkv, row);
     ForHeads(heads, [&](int32_t, int64_t first) {
       float* const head = values + first;
-      NormRow(head, DataOf(weight) + first, nullptr, epsilon, heads.head_dim, head);
+      NormRow(head, HostData(weight) + first, nullptr, epsilon, heads.head_dim, head);
     });
   });
 }

@@ -18,10 +18,6 @@ namespace {
 const PackedMatrix& Packed(const Matrix& matrix) {
   return static_cast<const PackedMatrix&>(matrix);
 }
-const HostVector& Host(const Vector& vector) {
-  return static_cast<const HostVector&>(vector);
-}
-
 // The keys of 16 tokens in one dimension are one vector.
 constexpr int32_t kBlockTokenMultiple = 16;
 constexpr int32_t kHeadDimMultiple = 8;
@@ -260,7 +256,7 @@ void CpuOps::RmsNorm(const Tensor& x, const Vector& weight, float epsilon, const
   ForRows(pool_, x.rows, x.cols / 4, [&](int64_t row) {
     RmsNormArgs args;
     args.x = FloatRow(x, row);
-    args.weight = Host(weight).data();
+    args.weight = HostData(weight);
     args.epsilon = epsilon;
     args.size = x.cols;
     args.out = FloatRow(out, row);
@@ -289,7 +285,7 @@ void CpuOps::AddRmsNorm(const Tensor& residual,
     args.x = FloatRow(residual, row);
     args.delta = FloatRow(delta, row);
     args.residual = FloatRow(residual, row);
-    args.weight = Host(weight).data();
+    args.weight = HostData(weight);
     args.epsilon = epsilon;
     args.size = residual.cols;
     args.out = FloatRow(out, row);
@@ -299,7 +295,7 @@ void CpuOps::AddRmsNorm(const Tensor& residual,
 
 void CpuOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, const Tensor& out) {
   if (exchange_.failed()) return;
-  matmul_.Multiply(x, Packed(weight), bias == nullptr ? nullptr : Host(*bias).data(), out);
+  matmul_.Multiply(x, Packed(weight), bias == nullptr ? nullptr : HostData(*bias), out);
 }
 
 void CpuOps::MatMulSiluMul(const Tensor& x,
@@ -307,7 +303,7 @@ void CpuOps::MatMulSiluMul(const Tensor& x,
                            const Vector* bias,
                            const Tensor& out) {
   if (exchange_.failed()) return;
-  const float* const added = bias == nullptr ? nullptr : Host(*bias).data();
+  const float* const added = bias == nullptr ? nullptr : HostData(*bias);
   matmul_.GatedMultiply(x, Packed(gate_up), added, {}, out);
 }
 

@@ -30,6 +30,10 @@ class HostVector final : public Vector {
   std::vector<float> values_;
 };
 
+inline const float* HostData(const Vector& vector) {
+  return static_cast<const HostVector&>(vector).data();
+}
+
 // Ops that run on the calling thread and a thread pool. Every op is finished when it returns. Bad
 // arguments of BeginStep are returned as errors; bad arguments of an op are bugs of the caller and
 // stop the process (CHECK). After an exchange failed, the ops of the step that would take long do

@@ -106,9 +106,9 @@ void CpuRecurrentOps::ConvolveRow(const RecurrentArgs& args,
   const RecurrentShape& shape = args.shape;
   ConvolutionArgs convolution;
   convolution.inputs = inputs.data();
-  convolution.weights = HostData(args.convolution) + key_head * shape.convolution_numbers();
+  convolution.weights = HostData(*args.convolution) + key_head * shape.convolution_numbers();
   if (args.convolution_bias != nullptr) {
-    convolution.bias = HostData(args.convolution_bias) + int64_t{key_head} * shape.channels();
+    convolution.bias = HostData(*args.convolution_bias) + int64_t{key_head} * shape.channels();
   }
   convolution.kernel = shape.kernel;
   convolution.channels = shape.channels();
@@ -158,10 +158,10 @@ void CpuRecurrentOps::MakeFactors(const Task& task, const float* x, const float*
   const auto group = static_cast<size_t>(shape.group());
   const size_t first_head = static_cast<size_t>(task.key_head) * group;
   if (shape.rule == RecurrentRule::kChannelDelta) {
-    const float rate = -Exp(HostData(args.decay)[task.key_head]);
+    const float rate = -Exp(HostData(*args.decay)[task.key_head]);
     const int64_t first = int64_t{task.key_head} * shape.key_dim;
     for (int32_t i = 0; i < shape.key_dim; ++i) {
-      const float time = SoftPlus(gates[first + i] + HostData(args.time_bias)[first + i]);
+      const float time = SoftPlus(gates[first + i] + HostData(*args.time_bias)[first + i]);
       task.decays[static_cast<size_t>(i)] = Exp(rate * time);
     }
     task.betas[0] = 1.0f / (1.0f + Exp(-x[task.columns.beta + task.key_head]));
@@ -172,9 +172,9 @@ void CpuRecurrentOps::MakeFactors(const Task& task, const float* x, const float*
   for (size_t i = 0; i < group; ++i) {
     const size_t head = first_head + i;
     const float a = delta ? of_head[group + i] : of_head[i] * args.time_scale;
-    float time = SoftPlus(a + HostData(args.time_bias)[head]);
+    float time = SoftPlus(a + HostData(*args.time_bias)[head]);
     if (!delta) time = std::clamp(time, args.min_time, args.max_time);
-    task.decays[i] = Exp(-Exp(HostData(args.decay)[head]) * time);
+    task.decays[i] = Exp(-Exp(HostData(*args.decay)[head]) * time);
     task.betas[i] = delta ? 1.0f / (1.0f + Exp(-of_head[i])) : time;
   }
 }
@@ -210,14 +210,14 @@ void CpuRecurrentOps::FinishRow(const Task& task, const float* x, float* out) co
   if (IsDelta(shape.rule)) {
     for (int32_t i = 0; i < shape.group(); ++i) {
       float* const of_head = out + int64_t{i} * shape.value_dim;
-      Normalise(of_head, HostData(args.norm), args.norm_epsilon, shape.value_dim, of_head);
+      Normalise(of_head, HostData(*args.norm), args.norm_epsilon, shape.value_dim, of_head);
     }
     if (shape.rule == RecurrentRule::kDelta) context_.kernels.mul_silu(z, size, out);
     return;
   }
   const float* const v = task.convolved.data() + shape.first_value_channel();
   for (int32_t i = 0; i < shape.group(); ++i) {
-    const float skip = HostData(args.skip)[int64_t{task.key_head} * shape.group() + i];
+    const float skip = HostData(*args.skip)[int64_t{task.key_head} * shape.group() + i];
     const int64_t first = int64_t{i} * shape.value_dim;
     context_.kernels.add_scaled(v + first, skip, shape.value_dim, out + first);
   }
@@ -230,7 +230,7 @@ void CpuRecurrentOps::FinishRow(const Task& task, const float* x, float* out) co
     context_.kernels.mul_silu(scaled, size, out);
   }
   if (args.norm == nullptr) return;
-  Normalise(out, HostData(args.norm) + task.key_head * size, args.norm_epsilon, size, out);
+  Normalise(out, HostData(*args.norm) + task.key_head * size, args.norm_epsilon, size, out);
 }
 
 void CpuRecurrentOps::RunRow(const Task& task, int64_t row, int32_t position, bool update) const {

@@ -59,8 +59,4 @@ void CheckRecurrentVectors(const RecurrentArgs& args) {
   check(args.norm, adds ? shape.value_numbers() : shape.value_dim, "a norm");
 }
 
-const float* HostData(const Vector* vector) {
-  return static_cast<const HostVector*>(vector)->data();
-}
-
 }  // namespace baton::cpu

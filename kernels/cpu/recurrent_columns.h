@@ -25,6 +25,4 @@ RecurrentColumns ColumnsOf(const RecurrentShape& shape);
 void CheckColumns(const Tensor& x, int64_t cols, const char* what);
 void CheckRecurrentVectors(const RecurrentArgs& args);
 
-const float* HostData(const Vector* vector);
-
 }  // namespace baton::cpu

@@ -61,7 +61,7 @@ void CpuRecurrentOps::ScanRow(const ScanTask& task, int64_t row, bool update) co
   const RecurrentShape& shape = task.args.shape;
   const int64_t first = int64_t{task.key_head} * shape.value_dim;
   const float* const gates = FloatRow(task.gates, row) + first;
-  const float* const bias = HostData(task.args.time_bias) + first;
+  const float* const bias = HostData(*task.args.time_bias) + first;
   for (int32_t i = 0; i < shape.value_dim; ++i) task.times[i] = SoftPlus(gates[i] + bias[i]);
   ScanArgs scan;
   scan.k = FloatRow(task.k, row);
@@ -75,7 +75,7 @@ void CpuRecurrentOps::ScanRow(const ScanTask& task, int64_t row, bool update) co
   scan.state = task.state;
   scan.out = FloatRow(task.out, row) + first;
   context_.kernels.scan_state(scan);
-  const float* const skip = HostData(task.args.skip) + first;
+  const float* const skip = HostData(*task.args.skip) + first;
   for (int32_t i = 0; i < shape.value_dim; ++i) scan.out[i] += skip[i] * scan.v[i];
 }
 
@@ -113,7 +113,7 @@ void CpuRecurrentOps::Scan(const Tensor& v,
                                     .rates = memory + numbers,
                                     .times = memory + 2 * numbers};
              // −e^A of each number of S.
-             std::copy_n(HostData(args.decay) + key_head * numbers, numbers, task.rates);
+             std::copy_n(HostData(*args.decay) + key_head * numbers, numbers, task.rates);
              context_.kernels.exp_sum(task.rates, numbers, 1.0f, 0.0f);
              for (int64_t i = 0; i < numbers; ++i) task.rates[i] = -task.rates[i];
              const Plane plane = {FirstByte(args, context_.kv, PlaneKind::kMatrices, key_head),

@@ -58,6 +58,11 @@ class CudaVector final : public Vector {
   int64_t size_;
 };
 
+// The numbers of a CudaVector on the device; null for null.
+inline const float* DataOf(const Vector* vector) {
+  return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
+}
+
 // Copies matrices and vectors to the device through pinned memory. Matrices of other types than
 // bf16 are converted to bf16 on the host. With `quantize`, matrices that may be quantized
 // (HostMatrix::may_quantize) and whose rows and columns are multiples of 16 are then converted to

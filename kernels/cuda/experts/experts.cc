@@ -117,10 +117,6 @@ Status CheckTypes(const ExpertArgs& args) {
   return OkStatus();
 }
 
-const float* DataOf(const Vector* vector) {
-  return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
-}
-
 PreparedRouting RoutingOf(const ExpertArgs& args) {
   const RouterArgs& routing = args.routing;
   return {.score = routing.score,

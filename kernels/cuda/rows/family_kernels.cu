@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/base/overloaded.h"
+#include "kernels/cuda/primitives/float_numbers.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/primitives/vector8.cuh"
@@ -16,19 +17,6 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr int kElementThreads = 256;
-
-__device__ __forceinline__ float ToFloat(float x) {
-  return x;
-}
-__device__ __forceinline__ float ToFloat(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-__device__ __forceinline__ void Store(float* to, float x) {
-  *to = x;
-}
-__device__ __forceinline__ void Store(__nv_bfloat16* to, float x) {
-  *to = __float2bfloat16(x);
-}
 
 // kCount consecutive numbers as float32: one, or eight at an address of whole vectors.
 template <int kCount, class T>
@@ -44,7 +32,7 @@ __device__ __forceinline__ void Write(T* to, const float (&from)[kCount]) {
   if constexpr (kCount == 8) {
     Write8(to, from);
   } else {
-    Store(to, from[0]);
+    Store(from[0], to);
   }
 }
 

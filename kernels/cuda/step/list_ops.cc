@@ -13,10 +13,6 @@ const CudaMatrix& Cast(const Matrix& matrix) {
   return static_cast<const CudaMatrix&>(matrix);
 }
 
-const float* DataOf(const Vector* vector) {
-  return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
-}
-
 }  // namespace
 
 Tensor CudaOps::Padded(const Tensor& tensor) const {

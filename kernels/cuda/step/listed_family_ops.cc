@@ -3,14 +3,6 @@
 #include "kernels/cuda/device/matrix.h"
 
 namespace baton::cuda {
-namespace {
-
-const float* DataOf(const Vector& vector) {
-  return static_cast<const CudaVector&>(vector).data();
-}
-
-}  // namespace
-
 void ListedFamilyOps::Scale(const Tensor& x, float factor) {
   step_.add(ScaleOp{step_.pad(x), factor});
 }
@@ -21,8 +13,8 @@ void ListedFamilyOps::LayerNorm(const Tensor& x,
                                 const Tensor& out) {
   const bool has_bias = weight.size() == 2 * x.cols;
   step_.add(LayerNormOp{.x = step_.pad(x),
-                        .weight = DataOf(weight),
-                        .bias = has_bias ? DataOf(weight) + x.cols : nullptr,
+                        .weight = DataOf(&weight),
+                        .bias = has_bias ? DataOf(&weight) + x.cols : nullptr,
                         .epsilon = epsilon,
                         .out = step_.pad(out)});
 }
@@ -60,7 +52,7 @@ void ListedFamilyOps::NormProjections(const Tensor& qkv,
                              .squares = step_.pad(squares),
                              .heads = heads,
                              .place = place,
-                             .weight = DataOf(weight),
+                             .weight = DataOf(&weight),
                              .epsilon = epsilon});
 }
 
@@ -68,7 +60,7 @@ void ListedFamilyOps::HeadLayerNorm(const Tensor& qkv,
                                     const HeadShape& heads,
                                     const Vector& weight,
                                     float epsilon) {
-  step_.add(HeadLayerNormOp{step_.pad(qkv), heads, DataOf(weight), epsilon});
+  step_.add(HeadLayerNormOp{step_.pad(qkv), heads, DataOf(&weight), epsilon});
 }
 
 }  // namespace baton::cuda
