@@ -1,7 +1,9 @@
 #include "common/engine/batch.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
+#include <type_traits>
 
 #include "common/base/check.h"
 #include "common/engine/sequence_masks.h"
@@ -9,17 +11,12 @@
 namespace baton {
 namespace {
 
-// Writes the indices of `blocks` to `to`, where kernels read them; returns the end. One check for
-// all of them, so that they are copied by vectors.
+// Copies the indices of `blocks` to `to`, where kernels read them; returns the end. Leases hold
+// blocks of the arena alone, so the value of each id is its index.
 int32_t* PutBlocks(std::span<const BlockId> blocks, int32_t* to) {
-  uint32_t all = 0;
-  for (const BlockId block : blocks) {
-    all |= block.value();
-    *to++ = static_cast<int32_t>(block.value());
-  }
-  BATON_CHECK(BlockId(all).tier() == BlockId::kDeviceTier,
-              "a block table has blocks outside of the arena");
-  return to;
+  static_assert(sizeof(BlockId) == sizeof(int32_t) && std::is_trivially_copyable_v<BlockId>);
+  std::memcpy(to, blocks.data(), blocks.size_bytes());
+  return to + blocks.size();
 }
 
 }  // namespace

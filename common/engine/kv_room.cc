@@ -19,15 +19,14 @@ KvRoom::KvRoom(std::span<const KvWindow> windows,
   // the rest is for longer sequences.
   constexpr int64_t kChunkPart = 4;
   int64_t in_windows = 0;
-  int64_t sliding = 0;
-  for (const KvWindow window : windows_) {
-    if (window.reads_all()) continue;
-    in_windows += WindowBlocks(window);
-    ++sliding;
+  for (int32_t group = 0; group < std::ssize(windows_); ++group) {
+    if (windows_[group].reads_all()) continue;
+    in_windows += WindowBlocks(windows_[group]);
+    sliding_groups_.push_back(group);
   }
-  const bool ends = sliding < std::ssize(windows_);
+  const bool ends = sliding_groups_.size() < windows_.size();
   const int64_t room = (blocks - in_windows) / (std::ssize(windows_) * (ends ? kChunkPart : 1));
-  slides_ = sliding > 0 && room >= kLeastChunkBlocks;
+  slides_ = !sliding_groups_.empty() && room >= kLeastChunkBlocks;
   const int64_t largest = slides_ ? room * block_tokens : max_step_tokens;
   chunk_tokens_ = static_cast<int32_t>(std::min<int64_t>(max_step_tokens, largest));
   max_tokens_ = slides_ && !ends ? std::numeric_limits<int64_t>::max() : MaxTokens(largest);

@@ -30,6 +30,8 @@ class KvRoom final {
   // Whether sequences release blocks: some groups have a window, and the arena holds the windows
   // and a few blocks of a chunk.
   bool slides() const { return slides_; }
+  // The groups with a window.
+  std::span<const int32_t> sliding_groups() const { return sliding_groups_; }
   // The most tokens of a chunk: windows and chunks must fit into the arena.
   int32_t chunk_tokens() const { return chunk_tokens_; }
   // The most tokens of a sequence: it must fit into the arena when all others are preempted. The KV
@@ -55,8 +57,7 @@ class KvRoom final {
   // Whether it reads none of the blocks up to `block` then. With a sliding window, as FirstRead
   // without a division.
   bool IsPassed(int32_t group, int32_t next, int32_t block) const {
-    const KvWindow window = windows_[group];
-    return !window.reads_all() && window.FirstRead(next) >= int64_t{block + 1} * block_tokens_;
+    return windows_[group].FirstRead(next) >= int64_t{block + 1} * block_tokens_;
   }
 
  private:
@@ -77,6 +78,7 @@ class KvRoom final {
   const int32_t block_tokens_;
   const int32_t blocks_;
   const int32_t state_blocks_;
+  std::vector<int32_t> sliding_groups_;
   bool slides_ = false;
   int32_t chunk_tokens_ = 0;
   int64_t max_tokens_ = 0;

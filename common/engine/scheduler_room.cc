@@ -21,7 +21,7 @@ int32_t Scheduler::HandoffBlocks() const {
 // Releases the blocks whose tokens all lie before the window of the next token to compute. The
 // steps under way, if there are any, compute that token or later ones.
 void Scheduler::ReleaseSlidBlocks(Sequence& sequence) {
-  for (int32_t group = 0; group < cache_.groups(); ++group) {
+  for (const int32_t group : room_.sliding_groups()) {
     if (!room_.IsPassed(group, sequence.computed, sequence.table.first(group))) continue;
     const int32_t read_first = room_.FirstRead(group, sequence.computed);
     sequence.table.ReleaseBefore(group, std::min(read_first, sequence.table.size(group) - 1));
