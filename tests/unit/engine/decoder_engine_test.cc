@@ -3,12 +3,14 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
 #include "common/engine/decoder_executor.h"
+#include "common/engine/kv_room.h"
 #include "common/model/open_model.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/fakes/engine_harness.h"
@@ -183,6 +185,10 @@ TEST_P(DecoderEngineTest, PreemptionDoesNotChangeABit) {
   for (const bool prefix_cache : {false, true}) {
     HarnessOptions options = Options();
     options.kv.blocks = 14;
+    const auto layout = Open({.kv = options.kv})->kv_layout();
+    while (KvRoom(layout, options.kv.blocks, options.max_step_tokens, 0).max_tokens() <= 80) {
+      ++options.kv.blocks;
+    }
     options.prefix_cache = prefix_cache;
     EngineHarness harness(options, Open({.kv = options.kv}));
     for (const Request& request : requests_) harness.Submit(request);
@@ -217,9 +223,10 @@ class LayerChecker final : public ForwardingExecutor {
  public:
   explicit LayerChecker(Executor& executor)
       : ForwardingExecutor(executor),
+        places_(PlacesOf(executor.kv_layout(), executor.kv_arenas()[0].shard)),
         kv_(MakeView(executor.kv_layout(),
                      executor.kv_arenas()[0].shard,
-                     PlacesOf(executor.kv_layout(), executor.kv_arenas()[0].shard),
+                     places_,
                      executor.kv_arenas()[0].memory->data(),
                      executor.kv_blocks())) {
     for (int32_t i = 1; i <= executor.traits().kv.layers; ++i) marks_.push_back(i);
@@ -229,6 +236,14 @@ class LayerChecker final : public ForwardingExecutor {
                std::span<SampledToken> out,
                const LayerWatch&) override {
     told_.clear();
+    blocks_.assign(kv_.groups, {});
+    for (const SequenceRows& rows : input.sequences) {
+      for (int32_t group = 0; group < kv_.groups; ++group) {
+        const auto table = input.block_tables.subspan(
+            rows.first_block + static_cast<size_t>(group) * rows.table_blocks, rows.table_blocks);
+        blocks_[group].insert(table.begin(), table.end());
+      }
+    }
     return ForwardingExecutor::Issue(
         input, sampling, out, {marks_, [this](int32_t n) { told_[n] = Layers(n); }});
   }
@@ -240,17 +255,22 @@ class LayerChecker final : public ForwardingExecutor {
   }
 
  private:
+  // The KV of the first layers, in the blocks of the step.
   std::string Layers(int32_t layers) const {
     std::string bytes;
-    for (int32_t block = 0; block < kv_.blocks; ++block) {
-      const auto* first = reinterpret_cast<const char*>(kv_.Key(block, 0, 0));
-      bytes.append(first, static_cast<size_t>(layers * kv_.layer_stride));
+    for (int32_t layer = 0; layer < layers; ++layer) {
+      for (const int32_t block : blocks_[kv_.PlaceOf(layer).group]) {
+        const auto* first = reinterpret_cast<const char*>(kv_.Key(block, layer, 0));
+        bytes.append(first, static_cast<size_t>(kv_.layer_stride));
+      }
     }
     return bytes;
   }
 
+  const std::vector<KvLayerPlace> places_;
   const KvView kv_;
   std::vector<int32_t> marks_;
+  std::vector<std::set<int32_t>> blocks_;  // by cache group
   std::map<int32_t, std::string> told_;
 };
 
@@ -339,9 +359,11 @@ TEST_P(DecoderEngineTest, EverySettingThatIsAcceptedServes) {
           continue;
         }
         // An answer ends when it fills the arena; its last token needs no KV.
-        const size_t arena_tokens = size_t{1} * harness.executor().kv_blocks() *
-                                    harness.executor().kv_layout().block_tokens;
-        const size_t most = arena_tokens + 1 - request.tokens.size();
+        const KvRoom room(harness.executor().kv_layout(),
+                          harness.executor().kv_blocks(),
+                          options.max_step_tokens,
+                          /*state_blocks=*/0);
+        const auto most = static_cast<size_t>(room.max_tokens()) - request.tokens.size();
         for (int32_t sample = 0; sample < request.samples; ++sample) {
           ExpectSame(request, harness.log(request).samples[sample], sample, most);
         }
@@ -493,7 +515,13 @@ TEST_P(DecoderEngineTest, NanStaysInTheRequestThatHasIt) {
 
 INSTANTIATE_TEST_SUITE_P(Models,
                          DecoderEngineTest,
-                         ::testing::Values("llama_gqa", "mistral_window", "qwen2"));
+                         ::testing::Values("llama_gqa",
+                                           "mistral_window",
+                                           "qwen2",
+                                           "gpt_oss",
+                                           "gemma3_text",
+                                           "llama4_text",
+                                           "deepseek_v3"));
 
 }  // namespace
 }  // namespace baton
