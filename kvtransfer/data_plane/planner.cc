@@ -189,6 +189,20 @@ void Append(std::vector<WriteRun>& runs, const WriteRun& run) {
   runs.push_back(run);
 }
 
+// Appends the runs of one block, which begins at these bytes of the two arenas. Its loop takes two
+// thirds of the time when it has all registers for itself.
+[[gnu::noinline]] void AppendBlock(std::vector<WriteRun>& runs,
+                                   std::span<const WriteRun> in_block,
+                                   uint64_t source,
+                                   uint64_t destination) {
+  const auto at = [&](const WriteRun& run) {
+    return WriteRun{source + run.source, destination + run.destination, run.bytes};
+  };
+  // Only a block's first run can continue the run before it: `in_block` is merged already.
+  Append(runs, at(in_block.front()));
+  for (const WriteRun& run : in_block.subspan(1)) runs.push_back(at(run));
+}
+
 // Where the layers and planes of one cache group lie in a block, or in a state, of one shard.
 struct BlockMap {
   BlockMap(const KvLayout& layout, const KvCacheGroup& group, const KvShard& shard)
@@ -336,14 +350,10 @@ std::vector<WriteRun> PlanRuns(const KvLayout& layout,
   if (in_block.empty()) return runs;
   runs.reserve(blocks.size() * in_block.size());
   for (const BlockPair& block : blocks) {
-    const uint64_t from = block.source.arena_index() * source_block;
-    const uint64_t to = block.destination.arena_index() * destination_block;
-    const auto at = [&](const WriteRun& run) {
-      return WriteRun{from + run.source, to + run.destination, run.bytes};
-    };
-    // Only a block's first run can continue the run before it: `in_block` is merged already.
-    Append(runs, at(in_block.front()));
-    for (const WriteRun& run : std::span(in_block).subspan(1)) runs.push_back(at(run));
+    AppendBlock(runs,
+                in_block,
+                block.source.arena_index() * source_block,
+                block.destination.arena_index() * destination_block);
   }
   return runs;
 }
