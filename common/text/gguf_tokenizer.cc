@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/text/byte_alphabet.h"
+#include "common/text/gguf_patterns.h"
 #include "common/text/metaspace.h"
 #include "common/text/piece_table.h"
 #include "common/text/utf8.h"
@@ -148,41 +149,6 @@ Status MergesFromScores(const GgufTokenizerFields& fields, TokenizerSpec& spec) 
   return OkStatus();
 }
 
-SplitStep Pattern(PatternKind kind) {
-  return {.kind = SplitStep::Kind::kPattern, .pattern = kind, .regex = ""};
-}
-
-Status ReadPattern(std::string_view pre, TokenizerSpec& spec) {
-  const auto is_one_of = [pre](std::initializer_list<std::string_view> names) {
-    return std::find(names.begin(), names.end(), pre) != names.end();
-  };
-  if (is_one_of({"gpt-2", "phi-2", "mpt", "olmo", "jais", "jina-es", "jina-de", "roberta-bpe"})) {
-    spec.splits = {Pattern(PatternKind::kGpt2)};
-  } else if (is_one_of({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"})) {
-    spec.splits = {Pattern(PatternKind::kSmolLm)};
-  } else if (is_one_of({"llama-bpe", "llama3", "llama-v3", "falcon3"})) {
-    spec.splits = {Pattern(PatternKind::kLlama3)};
-    spec.ignore_merges = true;
-  } else if (is_one_of({"qwen2", "deepseek-r1-qwen", "stablelm2"})) {
-    spec.splits = {Pattern(PatternKind::kQwen2)};
-  } else if (is_one_of({"tekken", "pixtral"})) {
-    spec.splits = {Pattern(PatternKind::kTekken)};
-    spec.ignore_merges = true;
-  } else if (is_one_of({"", "default"})) {
-    // llama.cpp's splits for files that do not name a pattern.
-    spec.splits = {{.kind = SplitStep::Kind::kRegex, .regex = R"([\p{P}\$\+<=>\^~\|]+)"},
-                   Pattern(PatternKind::kGpt2),
-                   {.kind = SplitStep::Kind::kDigitRuns, .regex = ""},
-                   {.kind = SplitStep::Kind::kRegex, .regex = "[0-9][0-9][0-9]"}};
-  } else {
-    return absl::UnimplementedError(fmt::format(
-        "tokenizer.ggml.pre is '{}'; it must be gpt-2, smollm, llama-bpe, qwen2, tekken, "
-        "default or one of their aliases",
-        pre));
-  }
-  return OkStatus();
-}
-
 StatusOr<std::optional<TokenId>> ReadId(std::string_view key,
                                         std::optional<int64_t> value,
                                         size_t vocabulary) {
@@ -194,7 +160,8 @@ StatusOr<std::optional<TokenId>> ReadId(std::string_view key,
   return std::optional<TokenId>(static_cast<TokenId>(*value));
 }
 
-Status ReadSpecialIds(const GgufTokenizerFields& fields, TokenizerSpec& spec) {
+// `add_bos` counts where the file does not say whether texts begin with the token.
+Status ReadSpecialIds(const GgufTokenizerFields& fields, bool add_bos, TokenizerSpec& spec) {
   const size_t count = fields.tokens.size();
   BATON_ASSIGN_OR_RETURN(spec.bos, ReadId("bos_token_id", fields.bos_token_id, count));
   BATON_ASSIGN_OR_RETURN(const auto unknown,
@@ -212,8 +179,7 @@ Status ReadSpecialIds(const GgufTokenizerFields& fields, TokenizerSpec& spec) {
       spec.eos.push_back(*id);
     }
   }
-  const bool characters = spec.alphabet == BpeAlphabet::kCharacters;
-  if (fields.add_bos_token.value_or(characters || fields.pre == "llama-bpe") && spec.bos) {
+  if (fields.add_bos_token.value_or(add_bos) && spec.bos) {
     spec.prefix.push_back(*spec.bos);
   }
   if (fields.add_eos_token.value_or(false) && !spec.eos.empty()) {
@@ -246,12 +212,15 @@ StatusOr<TokenizerSpec> TokenizerSpecFromGguf(const GgufTokenizerFields& fields)
     spec.pieces.push_back(std::move(piece));
   }
   ReadAdded(spec);
-  BATON_RETURN_IF_ERROR(ReadSpecialIds(fields, spec));
   if (bytes) {
-    BATON_RETURN_IF_ERROR(ReadPattern(fields.pre, spec));
+    BATON_ASSIGN_OR_RETURN(GgufPattern pattern, GgufPatternOf(fields.pre));
+    spec.splits = std::move(pattern.splits);
+    spec.ignore_merges = pattern.ignore_merges;
+    BATON_RETURN_IF_ERROR(ReadSpecialIds(fields, pattern.add_bos, spec));
     BATON_RETURN_IF_ERROR(ReadMerges(fields, spec));
     return spec;
   }
+  BATON_RETURN_IF_ERROR(ReadSpecialIds(fields, /*add_bos=*/true, spec));
   BATON_RETURN_IF_ERROR(MergesFromScores(fields, spec));
   spec.byte_fallback = true;
   const bool add_space = fields.add_space_prefix.value_or(true);

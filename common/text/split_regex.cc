@@ -3,44 +3,14 @@
 
 #include <pcre2.h>
 
+#include "common/text/oniguruma_syntax.h"
+
 namespace baton {
 namespace {
 
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
 constexpr size_t kLongestPattern = size_t{16} * 1024;
-
-// PCRE2's own \s also matches U+180E, which is not White_Space.
-constexpr std::string_view kSpaces =
-    R"(\x{09}-\x{0D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
-
-// PCRE2's own \w does not match marks and connectors.
-constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
-
-// `pattern` with \s and \w, and outside of character classes \S and \W, replaced by the sets above.
-std::string WithUnicodeClasses(std::string_view pattern) {
-  std::string out;
-  bool in_class = false;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c == '\\' && i + 1 < pattern.size()) {
-      const char escaped = pattern[++i];
-      const std::string_view members = escaped == 's' || escaped == 'S' ? kSpaces : kWord;
-      if (escaped == 's' || escaped == 'w') {
-        out.append(in_class ? "" : "[").append(members).append(in_class ? "" : "]");
-      } else if ((escaped == 'S' || escaped == 'W') && !in_class) {
-        out.append("[^").append(members).append("]");
-      } else {
-        out.append({c, escaped});
-      }
-      continue;
-    }
-    if (c == '[') in_class = true;
-    if (c == ']') in_class = false;
-    out.push_back(c);
-  }
-  return out;
-}
 
 struct ContextDeleter {
   void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
@@ -68,7 +38,7 @@ StatusOr<SplitRegex> SplitRegex::Compile(std::string_view pattern) {
     return InvalidArgument(
         "split pattern has {} bytes; at most {} are accepted", pattern.size(), kLongestPattern);
   }
-  const std::string translated = WithUnicodeClasses(pattern);
+  BATON_ASSIGN_OR_RETURN(const std::string translated, Pcre2Of(pattern));
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),

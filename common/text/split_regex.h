@@ -15,9 +15,8 @@ namespace baton {
 // the text stays one piece.
 class SplitRegex final {
  public:
-  // \s means Unicode White_Space and \w means letters, marks, digits and connectors, as in the
-  // engines for which the patterns were written. Error: InvalidArgument with the pattern, the place
-  // and PCRE2's reason.
+  // `pattern` has Oniguruma's syntax, as far as Pcre2Of (oniguruma_syntax.h) and PCRE2 know it.
+  // Error: InvalidArgument with the pattern, the place and the reason.
   static StatusOr<SplitRegex> Compile(std::string_view pattern);
 
   // Splits text[begin, end), which is valid UTF-8, into matches and the text between them. Appends

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/text/pre_tokenizer.h"
@@ -115,8 +116,39 @@ TEST(SplitRegex, EndlessBacktrackingEndsInOnePiece) {
   EXPECT_EQ(ends.back(), text.size());
 }
 
+// The pieces of `text` with `pattern`.
+std::vector<std::string> Pieces(std::string_view pattern, std::string_view text) {
+  const auto regex = SplitRegex::Compile(pattern);
+  EXPECT_TRUE(regex.ok()) << Message(regex.status());
+  std::vector<size_t> ends;
+  regex->Split(text, 0, text.size(), ends);
+  std::vector<std::string> pieces;
+  for (size_t begin = 0; const size_t end : ends) {
+    pieces.emplace_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return pieces;
+}
+
+TEST(SplitRegex, SetsAreThoseOfOniguruma) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(Pieces("[a-z&&[^aeiou]]+", "hello"), ElementsAre("h", "e", "ll", "o"));
+  EXPECT_THAT(Pieces("[^a-z&&[^aeiou]]+", "hel1o"), ElementsAre("h", "e", "l", "1o"));
+  EXPECT_THAT(Pieces("[ab[0-9]]+", "xa1bx"), ElementsAre("x", "a1b", "x"));
+  EXPECT_THAT(Pieces("[^ab[0-9]]+", "xa1bx"), ElementsAre("x", "a1b", "x"));
+  EXPECT_THAT(Pieces(R"([]\]]+)", "x]]y"), ElementsAre("x", "]]", "y"));
+  EXPECT_THAT(Pieces("[[:digit:]a]+", "x1ay"), ElementsAre("x", "1a", "y"));
+  EXPECT_THAT(Pieces(R"(.\b)", "a e\u0301"), ElementsAre("a", " ", "e\u0301"));
+}
+
 TEST(SplitRegex, BadPatternsAreNamed) {
   EXPECT_FALSE(SplitRegex::Compile("(").ok());
+  for (const char* set : {"x[a", "[a&&", "[a[b]", "[[:digit]", "[", "[^", "[]", "[a&&[b]"}) {
+    const auto regex = SplitRegex::Compile(set);
+    EXPECT_THAT(Message(regex.status()), ::testing::HasSubstr("has no end")) << set;
+  }
+  EXPECT_THAT(Message(SplitRegex::Compile(std::string(1000, '[')).status()),
+              ::testing::HasSubstr("nests more than 8 sets"));
   EXPECT_FALSE(SplitRegex::Compile(std::string(100'000, 'a')).ok());
 }
 
