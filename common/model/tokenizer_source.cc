@@ -18,6 +18,7 @@
 #include "common/model/open_model.h"
 #include "common/text/gguf_tokenizer.h"
 #include "common/text/hf_tokenizer.h"
+#include "common/text/tiktoken_tokenizer.h"
 
 namespace baton {
 namespace {
@@ -74,11 +75,21 @@ StatusOr<std::optional<std::string>> ReadOptional(const std::string& path, size_
   return std::optional<std::string>(std::move(text));
 }
 
+// tokenizer.json, or tiktoken.model where that is the only one.
 StatusOr<TokenizerSpec> SpecFromDirectory(const std::string& directory) {
-  const std::string path = directory + "/tokenizer.json";
-  BATON_ASSIGN_OR_RETURN(const std::string tokenizer, ReadFile(path, kMaxTokenizerBytes));
+  std::string path = directory + "/tokenizer.json";
   BATON_ASSIGN_OR_RETURN(const auto config,
                          ReadOptional(directory + "/tokenizer_config.json", kMaxTokenizerBytes));
+  BATON_ASSIGN_OR_RETURN(auto ranks,
+                         ReadOptional(directory + "/tiktoken.model", kMaxTokenizerBytes));
+  BATON_ASSIGN_OR_RETURN(const auto json, ReadOptional(path, kMaxTokenizerBytes));
+  if (!json && ranks) {
+    path = directory + "/tiktoken.model";
+    auto spec = TokenizerSpecFromTiktoken(*ranks, config.value_or("{}"));
+    if (!spec.ok()) return Annotate(spec.status(), path);
+    return spec;
+  }
+  BATON_ASSIGN_OR_RETURN(const std::string tokenizer, ReadFile(path, kMaxTokenizerBytes));
   auto spec = TokenizerSpecFromJson(tokenizer, config.value_or(""));
   if (!spec.ok()) return Annotate(spec.status(), path);
   return spec;

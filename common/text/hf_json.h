@@ -20,6 +20,12 @@ bool BoolMember(const nlohmann::json& object, std::string_view name, bool fallba
 // The `type` of a component; "null" when there is no component.
 std::string TypeOf(const nlohmann::json& component);
 
+// The tokens of a tokenizer_config.json, for files beside it that have none themselves:
+// `added_tokens_decoder`, with ids from `first_id` on.
+Status ReadAddedTokensDecoder(const nlohmann::json& config, size_t first_id, TokenizerSpec& spec);
+// Which tokens of the spec the config calls bos_token, eos_token and pad_token.
+void NameTokens(const nlohmann::json& config, TokenizerSpec& spec);
+
 // Read the parts of a tokenizer.json that determine how text is prepared for merging and decoded.
 // Errors name the part.
 Status ReadNormalizer(const nlohmann::json& component, TokenizerSpec& spec);

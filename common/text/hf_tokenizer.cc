@@ -179,33 +179,39 @@ Status ReadModel(const json& root, TokenizerSpec& spec, Ids& ids) {
   return OkStatus();
 }
 
+// An entry of `added_tokens` or `added_tokens_decoder`. `most` bounds the id, so that a small file
+// cannot demand a huge table.
+Status ReadAddedToken(const json& token, const json& id, size_t most, TokenizerSpec& spec) {
+  AddedToken added;
+  added.text = TextMember(token, "content");
+  BATON_ASSIGN_OR_RETURN(added.id, ReadId(added.text, id));
+  if (static_cast<size_t>(added.id) > most) {
+    return InvalidArgument("tokenizer: '{}' has id {}; at most {} is possible with its vocabulary",
+                           added.text,
+                           added.id,
+                           most);
+  }
+  added.special = BoolMember(token, "special", false);
+  added.lstrip = BoolMember(token, "lstrip", false);
+  added.rstrip = BoolMember(token, "rstrip", false);
+  added.single_word = BoolMember(token, "single_word", false);
+  added.normalized = BoolMember(token, "normalized", !added.special);
+  const bool unknown = spec.unknown == added.id;
+  SetPiece(spec,
+           added.id,
+           {added.text,
+            unknown         ? PieceKind::kUnknown
+            : added.special ? PieceKind::kControl
+                            : PieceKind::kUserDefined});
+  spec.added.push_back(std::move(added));
+  return OkStatus();
+}
+
 Status ReadAddedTokens(const json& root, TokenizerSpec& spec, Ids& ids) {
-  const size_t vocabulary = spec.pieces.size();
+  const size_t most = 2 * spec.pieces.size() + 65536;
   for (const json& token : MemberOf(root, "added_tokens")) {
-    AddedToken added;
-    added.text = TextMember(token, "content");
-    BATON_ASSIGN_OR_RETURN(added.id, ReadId(added.text, MemberOf(token, "id")));
-    if (static_cast<size_t>(added.id) > 2 * vocabulary + 65536) {
-      return InvalidArgument(
-          "tokenizer.json: '{}' has id {}, too large for a vocabulary of {} pieces",
-          added.text,
-          added.id,
-          vocabulary);
-    }
-    added.special = BoolMember(token, "special", false);
-    added.lstrip = BoolMember(token, "lstrip", false);
-    added.rstrip = BoolMember(token, "rstrip", false);
-    added.single_word = BoolMember(token, "single_word", false);
-    added.normalized = BoolMember(token, "normalized", !added.special);
-    const bool unknown = spec.unknown == added.id;
-    SetPiece(spec,
-             added.id,
-             {added.text,
-              unknown         ? PieceKind::kUnknown
-              : added.special ? PieceKind::kControl
-                              : PieceKind::kUserDefined});
-    ids[added.text] = added.id;
-    spec.added.push_back(std::move(added));
+    BATON_RETURN_IF_ERROR(ReadAddedToken(token, MemberOf(token, "id"), most, spec));
+    ids[spec.added.back().text] = spec.added.back().id;
   }
   return OkStatus();
 }
@@ -252,24 +258,42 @@ Status ReadPostProcessor(const json& component, const Ids& ids, TokenizerSpec& s
   return OkStatus();
 }
 
-// A special token of tokenizer_config.json: text, or an object with `content`.
-std::optional<TokenId> NamedToken(const json& config, const char* name, const Ids& ids) {
+// The token that a member of tokenizer_config.json names: by its text, or as an object with
+// `content`.
+std::optional<TokenId> NamedToken(const json& config, const char* name, const TokenizerSpec& spec) {
   const json& member = MemberOf(config, name);
   const std::string text =
       member.is_object() ? TextMember(member, "content") : TextMember(config, name);
-  const auto it = ids.find(text);
-  if (text.empty() || it == ids.end()) return std::nullopt;
-  return it->second;
-}
-
-void ReadConfig(const json& config, const Ids& ids, TokenizerSpec& spec) {
-  spec.bos = NamedToken(config, "bos_token", ids);
-  spec.padding = NamedToken(config, "pad_token", ids);
-  if (const auto eos = NamedToken(config, "eos_token", ids)) spec.eos = {*eos};
-  if (!spec.bos && !spec.prefix.empty()) spec.bos = spec.prefix.front();
+  if (text.empty()) return std::nullopt;
+  for (const AddedToken& added : spec.added) {
+    if (added.text == text) return added.id;
+  }
+  const auto piece = std::ranges::find(spec.pieces, text, &Piece::bytes);
+  if (piece == spec.pieces.end()) return std::nullopt;
+  return static_cast<TokenId>(piece - spec.pieces.begin());
 }
 
 }  // namespace
+
+Status ReadAddedTokensDecoder(const json& config, size_t first_id, TokenizerSpec& spec) {
+  for (const auto& [key, token] : MemberOf(config, "added_tokens_decoder").items()) {
+    const json id = json::parse(key, nullptr, /*allow_exceptions=*/false);
+    BATON_RETURN_IF_ERROR(ReadAddedToken(token, id, spec.pieces.size() + 65536, spec));
+    if (std::cmp_less(spec.added.back().id, first_id)) {
+      return InvalidArgument("tokenizer_config.json: '{}' has id {}; added tokens begin at {}",
+                             spec.added.back().text,
+                             spec.added.back().id,
+                             first_id);
+    }
+  }
+  return OkStatus();
+}
+
+void NameTokens(const json& config, TokenizerSpec& spec) {
+  spec.bos = NamedToken(config, "bos_token", spec);
+  spec.padding = NamedToken(config, "pad_token", spec);
+  if (const auto eos = NamedToken(config, "eos_token", spec)) spec.eos = {*eos};
+}
 
 StatusOr<TokenizerSpec> TokenizerSpecFromJson(std::string_view tokenizer_json,
                                               std::string_view tokenizer_config) {
@@ -288,7 +312,8 @@ StatusOr<TokenizerSpec> TokenizerSpecFromJson(std::string_view tokenizer_json,
   BATON_RETURN_IF_ERROR(ReadPreTokenizer(MemberOf(root, "pre_tokenizer"), spec));
   BATON_RETURN_IF_ERROR(ReadDecoder(MemberOf(root, "decoder"), spec));
   BATON_RETURN_IF_ERROR(ReadPostProcessor(MemberOf(root, "post_processor"), ids, spec));
-  ReadConfig(config, ids, spec);
+  NameTokens(config, spec);
+  if (!spec.bos && !spec.prefix.empty()) spec.bos = spec.prefix.front();
   return spec;
 }
 

@@ -9,11 +9,20 @@
 #include "common/text/hf_tokenizer.h"
 #include "common/text/metaspace.h"
 #include "common/text/stop_matcher.h"
+#include "common/text/tiktoken_tokenizer.h"
 #include "common/text/tokenizer.h"
 #include "common/text/utf8.h"
 
 namespace baton {
 namespace {
+
+// A file of a tokenizer that may be anything: what is accepted encodes and decodes `text`.
+void CheckFile(const StatusOr<TokenizerSpec>& spec, std::string_view text) {
+  if (!spec.ok()) return;
+  const auto tokenizer = Tokenizer::Create(*spec);
+  if (!tokenizer.ok()) return;
+  tokenizer->Decode(tokenizer->Encode(text, {.add_special = true, .parse_special = true}), false);
+}
 
 // A tokenizer with all bytes, a few merges and added tokens with every flag.
 Tokenizer SmallTokenizer(BpeAlphabet alphabet, std::vector<SplitStep> splits) {
@@ -142,12 +151,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] == '{') {
     const std::string_view json(reinterpret_cast<const char*>(data), size);
-    auto spec = TokenizerSpecFromJson(json, "");
-    if (!spec.ok()) return 0;
-    const auto tokenizer = Tokenizer::Create(*std::move(spec));
-    if (tokenizer.ok())
-      tokenizer->Decode(tokenizer->Encode(json, {.add_special = true, .parse_special = true}),
-                        false);
+    CheckFile(TokenizerSpecFromJson(json, ""), json);
+    return 0;
+  }
+  if (data[0] == '#') {
+    CheckFile(TokenizerSpecFromTiktoken(text, R"({"tokenizer_class":"TikTokenTokenizer"})"), text);
     return 0;
   }
   const auto& tokenizers = Tokenizers();

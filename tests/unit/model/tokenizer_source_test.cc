@@ -79,6 +79,18 @@ TEST_F(TokenizerSource, ReadsAHuggingFaceDirectory) {
   EXPECT_THAT(found->eos, ElementsAre(2, 1));
 }
 
+TEST_F(TokenizerSource, ReadsATiktokenFileWhereThereIsNoTokenizerJson) {
+  WriteConfig();
+  Write("tiktoken.model", "YQ== 0\nYg== 1\nYWI= 2\n");
+  EXPECT_THAT(Message(LoadTokenizerSpec(folder_.path()).status()),
+              HasSubstr("tiktoken.model: tokenizer_config.json: a tiktoken.model of"));
+  Write("tokenizer_config.json", R"({"tokenizer_class":"TikTokenTokenizer"})");
+  const auto found = LoadTokenizerSpec(folder_.path());
+  ASSERT_TRUE(found.ok()) << Message(found.status());
+  EXPECT_EQ(found->pieces[2].bytes, "ab");
+  EXPECT_EQ(found->merges.size(), 1u);
+}
+
 TEST_F(TokenizerSource, NamesTheFileThatIsWrong) {
   WriteConfig();
   EXPECT_THAT(Message(LoadTokenizerSpec(folder_.path()).status()), HasSubstr("tokenizer.json"));
