@@ -222,6 +222,12 @@ class Ops {
                       std::span<const SamplingRow> rows,
                       std::span<SampledToken> out) = 0;
 
+  // Copies row i of `x`, a result of the step's graph, to rows[i] in host memory as float32, unless
+  // rows[i] is empty. `rows` must stay valid until the step is issued, or awaited when CopyRows
+  // follows IssueStep; the memory until the step has been awaited, which completes the copies.
+  // Comes before the Sample of the step, if it has one.
+  virtual void CopyRows(const Tensor& x, std::span<const std::span<float>> rows) = 0;
+
   // Copies whole blocks of `kv`, in order, after all steps issued so far and before later ones.
   // Must be called outside a step.
   virtual Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) = 0;

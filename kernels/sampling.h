@@ -27,6 +27,9 @@ struct SamplingRow {
   bool waits_for_mask = false;
   // The token to choose whatever the logits are, for its logprob. kNoToken: as the parameters say.
   TokenId forced = kNoToken;
+  // Where the row's hidden state after the final norm goes, in a step with RowResults other than
+  // kLogits. Empty: nowhere.
+  std::span<float> state = {};
 };
 
 // How long the rows of a step wait together for masks when their logits are computed. A mask is

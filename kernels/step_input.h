@@ -37,6 +37,13 @@ constexpr TokenId ChosenBefore(int32_t index) {
   return -1 - index;
 }
 
+// What a step computes of its logit rows.
+enum class RowResults : uint8_t {
+  kLogits,
+  kStates,  // the hidden states after the final norm
+  kBoth,
+};
+
 // The input of one step. Block tables list arena blocks in the order of a sequence's tokens and
 // cover context + row_count tokens. In a group with a window, entries before the window are any
 // blocks of the sequence. The spans must stay valid until the step is issued. In a model whose
@@ -46,8 +53,9 @@ struct StepInput {
   std::span<const int32_t> positions;       // [rows]
   std::span<const SequenceRows> sequences;  // cover all rows, in order
   std::span<const int32_t> block_tables;
-  std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
-  int32_t state_blocks = 0;             // arena blocks of a state; 0: no layer has one
+  std::span<const int32_t> logit_rows;  // rows whose results are wanted, ascending
+  RowResults results = RowResults::kLogits;
+  int32_t state_blocks = 0;  // arena blocks of a state; 0: no layer has one
 };
 
 // The first of the rows first, first + 1, …, first + count − 1 whose logits are wanted; first +

@@ -60,7 +60,15 @@ struct GrammarInput {
   std::string member = "grammar";  // the API's name of the member, for errors
 };
 
-using PromptInput = std::variant<std::monostate, std::string, ChatInput, std::vector<TokenId>>;
+// A query and a document whose relevance a reranker judges (text/reranker.h).
+struct RerankInput {
+  std::string query;
+  std::string document;
+  std::string instruction;  // empty: the template's own
+};
+
+using PromptInput =
+    std::variant<std::monostate, std::string, ChatInput, std::vector<TokenId>, RerankInput>;
 
 // A missing value takes the default that generation.proto states.
 struct SamplingInput : SamplingOverrides {
@@ -107,6 +115,8 @@ struct GenerationRequest : PassedOptions {
   bool ignore_eos = false;
   std::optional<int32_t> top_logprobs;
   std::optional<int32_t> prompt_logprobs;  // RequestOptions::prompt_logprobs
+  Pooling pooling = Pooling::kNone;        // RequestOptions::pooling
+  std::vector<TokenId> labels;             // RequestOptions::labels
   Duration timeout{};                      // zero: the default
   bool skip_special_tokens = false;
   bool include_stop_string = false;  // the text includes the stop string that ended the sample
@@ -138,6 +148,7 @@ struct GenerationDelta {
   // Once for a request with prompt_logprobs, before its first token: all tokens of the prompt. The
   // first one has no logprob.
   std::vector<TokenLogprobs> prompt_logprobs = {};
+  std::vector<float> pooled = {};  // of a request that pools: its result
   FinishReason finish = FinishReason::kNone;
   int32_t stop_index = -1;            // of the stop string that ended the sample, or -1
   std::optional<TokenId> stop_token;  // of GenerationRequest::stop_token_ids, that ended the sample

@@ -96,8 +96,14 @@ ModelTextOptions TextOptionsOf(const config::RouterConfig& config) {
   if (config.reasoning_format() != config::Reasoning::AUTO) {
     options.reasoning = static_cast<ReasoningFormat>(config.reasoning_format() - 1);
   }
+  if (config.embedding_pooling() != config::Embedding::AUTO) {
+    options.pooling = static_cast<Pooling>(config.embedding_pooling() - 1);
+  }
+  options.rerank = static_cast<RerankFormat>(config.rerank_format());
   return options;
 }
+static_assert(config::Embedding::Pooling_MAX - 1 == static_cast<int>(Pooling::kFirst));
+static_assert(config::Reranking::Format_MAX == static_cast<int>(RerankFormat::kQwen3));
 static_assert(config::ToolCalls::Format_MAX - 1 == static_cast<int>(kLastToolCallFormat));
 static_assert(config::Reasoning::Format_MAX - 1 == static_cast<int>(kLastReasoningFormat));
 

@@ -65,6 +65,7 @@ struct OutputToken {
   FinishReason finish = FinishReason::kNone;
   int32_t cached_tokens = 0;  // with the first token of a request: RequestAccount::cached_tokens
   std::vector<SampledToken> prompt = {};  // as in TokenOutput
+  std::vector<float> pooled = {};         // as in TokenOutput
 };
 
 // The times of a request's phases and the workers that served it, for its client and the metrics.

@@ -24,6 +24,14 @@ enum class RequestKind : uint8_t {
   kDecode,   // reserves blocks for a prompt whose KV arrives from a prefill worker, then generates
 };
 
+// How the hidden states of a prompt, after the final norm, become the vector that is its result.
+enum class Pooling : uint8_t {
+  kNone,   // the result is output
+  kLast,   // the state of the last token
+  kMean,   // the mean of all states
+  kFirst,  // the state of the first token
+};
+
 // What a client states and a worker gets unchanged. The router only copies this struct, so that a
 // new member needs no code between the APIs and the wire.
 struct PassedOptions {
@@ -45,6 +53,11 @@ struct RequestOptions : PassedOptions {
   // k ≥ 0: the logprob of each prompt token but the first, and the k highest there; -1: none. They
   // come with the first token, and the whole prompt is computed for them, cached or not.
   int32_t prompt_logprobs = -1;
+  // With kNone the request generates. Otherwise it ends after its prompt, with a vector: it must be
+  // kServe with one sample and one token, whose id and logprob say nothing.
+  Pooling pooling = Pooling::kNone;
+  // The first token of each sample, whatever the logits are, for its logprob; empty: none.
+  std::vector<TokenId> labels;
   Time arrival{};  // at this process
   Duration age{};  // how long before `arrival` a router accepted the request
   // A number for who sent the request (a key or an address). Clients take turns in the worker's
@@ -53,6 +66,9 @@ struct RequestOptions : PassedOptions {
   uint64_t client_tag = 0;
   Time deadline = kNever;
 
+  bool pools() const { return pooling != Pooling::kNone; }
+  // No output follows the results of the prompt.
+  bool ends_with_prompt() const { return pools() || !labels.empty(); }
   bool operator==(const RequestOptions&) const = default;
 };
 
@@ -98,6 +114,8 @@ struct TokenOutput {
   // With the first token of a request that wants prompt_logprobs: of the prompt's tokens from the
   // second on.
   std::vector<SampledToken> prompt = {};
+  // The result of a request that pools; not normalised.
+  std::vector<float> pooled = {};
 
   bool operator==(const TokenOutput&) const = default;
 };

@@ -19,6 +19,12 @@ int32_t* PutBlocks(std::span<const BlockId> blocks, int32_t* to) {
   return to + blocks.size();
 }
 
+// The token that sample `sample` must choose at output token `index`.
+TokenId ForcedOf(const Request& request, size_t index, int32_t sample) {
+  return index > 0 || request.labels.empty() ? kNoToken
+                                             : request.labels[static_cast<size_t>(sample)];
+}
+
 }  // namespace
 
 void Batch::Build(const StepPlan& plan) {
@@ -28,13 +34,18 @@ void Batch::Build(const StepPlan& plan) {
   block_tables_.clear();
   logit_rows_.clear();
   sampling_.clear();
+  results_ = plan.results();
   state_blocks_ = 0;
   for (const PlanRow& row : plan.rows) AddRow(row);
 }
 
-void Batch::BuildSampling(const StepPlan& plan) {
+void Batch::BuildSampling(const StepPlan& plan, std::span<float> states) {
   sampling_.clear();
-  for (const PlanRow& row : plan.rows) AddSampling(row);
+  const size_t width =
+      plan.state_rows == 0 ? 0 : states.size() / static_cast<size_t>(plan.state_rows);
+  for (const PlanRow& row : plan.rows) {
+    row.sequence->request->request.pools() ? AddPooled(row, width, states) : AddSampling(row);
+  }
 }
 
 StepInput Batch::input() const {
@@ -43,6 +54,7 @@ StepInput Batch::input() const {
           .sequences = sequences_,
           .block_tables = block_tables_,
           .logit_rows = logit_rows_,
+          .results = results_,
           .state_blocks = state_blocks_};
 }
 
@@ -104,6 +116,15 @@ void Batch::AddStates(const PlanRow& row, size_t first_sequence) {
   added.front().in_state = row.in_state;
 }
 
+// In a step that also has logits, a row whose state is wanted chooses a token, which nobody reads.
+void Batch::AddPooled(const PlanRow& row, size_t width, std::span<float>& states) {
+  for (int32_t i = 0; i < row.scored + row.samples; ++i) {
+    sampling_.push_back(
+        {.params = &row.sequence->request->sampling[0], .forced = 0, .state = states.first(width)});
+    states = states.subspan(width);
+  }
+}
+
 void Batch::AddSampling(const PlanRow& row) {
   const Sequence& sequence = *row.sequence;
   const Request& request = sequence.request->request;
@@ -129,7 +150,8 @@ void Batch::AddSampling(const PlanRow& row) {
                          .output = before,
                          .banned = may_stop ? std::span<const TokenId>() : request.stop_tokens,
                          .mask = masks == nullptr ? nullptr : &masks->After(before.size()),
-                         .waits_for_mask = !sequence.request->forked});
+                         .waits_for_mask = !sequence.request->forked,
+                         .forced = ForcedOf(request, output.size(), sequence.index + i)});
   }
 }
 

@@ -18,8 +18,9 @@ class Batch final {
   // Builds input(); sampling() is empty.
   void Build(const StepPlan& plan);
   // Builds sampling(). The output tokens of the plan's sequences are known, and their masks have
-  // begun. Rows whose sequences have ended since the step was issued choose any token.
-  void BuildSampling(const StepPlan& plan);
+  // begun. Rows whose sequences have ended since the step was issued choose any token. `states`
+  // has room for the plan's hidden states, in the order of its rows (StepPlan::state_rows).
+  void BuildSampling(const StepPlan& plan, std::span<float> states);
 
   StepInput input() const;
   std::span<const SamplingRow> sampling() const { return sampling_; }
@@ -28,12 +29,14 @@ class Batch final {
   void AddRow(const PlanRow& row);
   void AddStates(const PlanRow& row, size_t first_sequence);
   void AddSampling(const PlanRow& row);
+  void AddPooled(const PlanRow& row, size_t width, std::span<float>& states);
 
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<SequenceRows> sequences_;
   std::vector<int32_t> block_tables_;
   std::vector<int32_t> logit_rows_;
+  RowResults results_ = RowResults::kLogits;
   int32_t state_blocks_ = 0;
   std::vector<SamplingRow> sampling_;
 };

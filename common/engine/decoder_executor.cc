@@ -27,13 +27,14 @@ void LogWarmUp(std::string_view what, int steps, Duration took) {
 int32_t StagesOf(const Decoder& decoder) {
   const RankPlace& place = decoder.plan().place;
   if (!place.leader() || place.pipeline_parallel == 1) return 1;
-  const size_t logits = sizeof(float) * static_cast<size_t>(decoder.limits().max_logit_rows) *
-                        static_cast<size_t>(decoder.spec().vocab);
-  if (decoder.ops().exchange()->SendsAhead(logits)) return place.pipeline_parallel;
+  const ModelSpec& spec = decoder.spec();
+  const size_t results = sizeof(float) * static_cast<size_t>(decoder.limits().max_logit_rows) *
+                         (static_cast<size_t>(spec.vocab) + static_cast<size_t>(spec.hidden));
+  if (decoder.ops().exchange()->SendsAhead(results)) return place.pipeline_parallel;
   kLog.Warning(
-      "the group's exchange cannot send {} bytes of logits ahead; one step at a time passes the "
-      "stages, so that all of them but one are idle",
-      logits);
+      "the group's exchange cannot send {} bytes of logits and hidden states ahead; one step at a "
+      "time passes the stages, so that all of them but one are idle",
+      results);
   return 1;
 }
 
@@ -44,6 +45,7 @@ ModelTraits TraitsOf(const Decoder& decoder, int32_t token_ids) {
   BATON_CHECK(token_ids >= 1 && token_ids <= spec.vocab, "{} token ids", token_ids);
   const KvNeeds needs = decoder.ops().kv_needs();
   return {.context_length = spec.context_length,
+          .hidden = spec.hidden,
           .vocabulary = token_ids,
           .max_rows = decoder.limits().max_rows,
           .max_logit_rows = decoder.limits().max_logit_rows,
@@ -129,12 +131,12 @@ Status DecoderExecutor::Begin(const StepInput& input,
   decoder_.ForwardStage(input, hook);
   if (stages_ > 1) {
     BATON_RETURN_IF_ERROR(ops.IssueStep());
-    issued_.push_back({input.logit_rows.size(), {sampling.begin(), sampling.end()}, out});
+    issued_.push_back(
+        {input.logit_rows.size(), input.results, {sampling.begin(), sampling.end()}, out});
     return OkStatus();
   }
-  const Tensor logits = decoder_.TakeLogits(input.logit_rows.size());
-  Sample(logits, sampling, out);
-  later_ = logits;
+  later_ = decoder_.TakeResults(input.logit_rows.size(), input.results);
+  Sample(later_, sampling, out);
   return ops.IssueStep();
 }
 
@@ -145,11 +147,17 @@ Status DecoderExecutor::IssueSampling(std::span<const SamplingRow> sampling,
   return decoder_.ops().IssueSampling();
 }
 
-void DecoderExecutor::Sample(const Tensor& logits,
+void DecoderExecutor::Sample(const StepResults& results,
                              std::span<const SamplingRow> sampling,
                              std::span<SampledToken> out) {
   if (sampling.empty()) return;
-  decoder_.ops().Sample(logits.Columns(0, traits_.vocabulary), sampling, out);
+  if (results.states.rows > 0) {
+    states_.clear();
+    for (const SamplingRow& row : sampling) states_.push_back(row.state);
+    decoder_.ops().CopyRows(results.states, states_);
+  }
+  if (results.logits.rows == 0) return;
+  decoder_.ops().Sample(results.logits.Columns(0, traits_.vocabulary), sampling, out);
 }
 
 Status DecoderExecutor::End() {
@@ -158,9 +166,9 @@ Status DecoderExecutor::End() {
   const Issued step = std::move(issued_.front());  // Sample may read it until AwaitStep returns
   issued_.pop_front();
   const Time begin = clock_.Now();
-  const Tensor logits = decoder_.TakeLogits(step.logit_rows);
+  const StepResults results = decoder_.TakeResults(step.logit_rows, step.results);
   if (!ops.queues_steps()) bubble_ += clock_.Now() - begin;  // otherwise the wait is in AwaitStep
-  Sample(logits, step.sampling, step.out);
+  Sample(results, step.sampling, step.out);
   return ops.AwaitStep();
 }
 

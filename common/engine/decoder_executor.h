@@ -73,8 +73,9 @@ class DecoderExecutor final : public Executor {
                std::span<SampledToken> out,
                const LayerWatch& watch);
   Status End();
-  // Issues the sampling of all rows from the logits of the tokens that there are.
-  void Sample(const Tensor& logits,
+  // Issues the sampling of all rows from the logits of the tokens that there are, and the copies of
+  // states, where the step computes them.
+  void Sample(const StepResults& results,
               std::span<const SamplingRow> sampling,
               std::span<SampledToken> out);
   // The time of all exchanges so far.
@@ -92,6 +93,7 @@ class DecoderExecutor final : public Executor {
   // A step whose logits the last stage has not sent yet, or are not received.
   struct Issued {
     size_t logit_rows = 0;
+    RowResults results = RowResults::kLogits;
     std::vector<SamplingRow> sampling;
     std::span<SampledToken> out;
   };
@@ -102,8 +104,9 @@ class DecoderExecutor final : public Executor {
   const ModelTraits traits_;
   const int32_t stages_;
   OwnedArena arena_;
-  std::deque<Issued> issued_;  // oldest first; empty with one stage
-  Tensor later_;               // the logits of the newest step
+  std::deque<Issued> issued_;             // oldest first; empty with one stage
+  StepResults later_;                     // of the newest step
+  std::vector<std::span<float>> states_;  // where states go
   Duration bubble_{};
   StepTimer timer_;
   Duration exchanged_before_{};  // in the warm-up

@@ -208,6 +208,8 @@ class Engine::Impl {
     QueuedStep& step = steps_.newest();
     step.begin = last_end_.value_or(clock_.Now());
     step.sampled.resize(step.plan.logit_rows);
+    step.states.resize(static_cast<size_t>(step.plan.state_rows) *
+                       static_cast<size_t>(executor_.traits().hidden));
     step.issued = Issue(step);
     step.issued_at = clock_.Now();
   }
@@ -215,7 +217,7 @@ class Engine::Impl {
   Status Issue(QueuedStep& step) {
     if (!step.samples_later) masks_.BeginAll(step.plan);
     batch_.Build(step.plan);
-    if (!step.samples_later) batch_.BuildSampling(step.plan);
+    if (!step.samples_later) batch_.BuildSampling(step.plan, step.states);
     if (!step.plan.copies.empty()) {
       BATON_RETURN_IF_ERROR(executor_.CopyBlocks(step.plan.copies));
     }
@@ -226,7 +228,7 @@ class Engine::Impl {
   // known, while the device computes it.
   void IssueSampling(QueuedStep& step) {
     if (!step.issued.ok()) return;
-    batch_.BuildSampling(step.plan);
+    batch_.BuildSampling(step.plan, step.states);
     Status status = executor_.IssueSampling(batch_.sampling(), step.sampled);
     if (status.ok()) return;
     (void)executor_.Await();

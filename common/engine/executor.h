@@ -60,7 +60,8 @@ class Executor {
   // Starts a step. The step computes the rows of `input`, writes their KV into the arena, and
   // samples one token for each entry of `input.logit_rows` according to `sampling`. The entries
   // ascend; a row occurs once for each of its tokens. `sampling` is empty on a rank that chooses no
-  // tokens, and where the executor samples later.
+  // tokens, and where the executor samples later. Where input.results includes hidden states,
+  // they go where `sampling` says; with states alone, no tokens are chosen.
   // `out` receives the tokens, kNoToken where no token can be chosen from the logits. Calls `watch`
   // meanwhile. `out` and what the rows of `sampling` refer to must stay valid until the step was
   // awaited; with one stage, only `out`. After an error there is nothing to await. Any error, here

@@ -10,6 +10,7 @@ namespace baton {
 // The properties of a model that the engine needs.
 struct ModelTraits {
   int32_t context_length = 0;  // most tokens of prompt and output together
+  int32_t hidden = 0;          // numbers of a hidden state
   int32_t vocabulary = 0;      // token ids are 0 … vocabulary - 1; the head may have more rows
   int32_t max_rows = 0;        // most tokens in one step
   int32_t max_logit_rows = 0;  // most logits rows in one step

@@ -83,6 +83,35 @@ Status CheckPromptLogprobs(const Request& request, const RequestLimits& limits) 
   return OkStatus();
 }
 
+// The results of requests that end with their prompt come from one step of one worker.
+Status CheckPromptResult(const Request& request, const RequestLimits& limits) {
+  if (!request.ends_with_prompt()) return OkStatus();
+  const auto samples = static_cast<int32_t>(request.pools() ? 1 : request.labels.size());
+  if (request.samples != samples || request.first_sample != 0 || request.max_tokens != 1) {
+    return InvalidArgument(
+        "a request that {} has samples {} … {} of {} tokens; it must have {} of 1 token",
+        request.pools() ? "pools" : "scores labels",
+        request.first_sample,
+        request.first_sample + request.samples - 1,
+        request.max_tokens,
+        samples);
+  }
+  if (request.pools() && !request.labels.empty()) {
+    return InvalidArgument("a request pools and scores labels; it must have one of both");
+  }
+  if (request.kind != RequestKind::kServe) {
+    return InvalidArgument("a request that ends with its prompt cannot be handed off");
+  }
+  if (!request.grammar.empty() || request.prompt_logprobs >= 0) {
+    return InvalidArgument("grammar and prompt_logprobs need a request that generates");
+  }
+  const bool all_rows = request.pooling == Pooling::kMean || request.pooling == Pooling::kFirst;
+  if (all_rows && limits.scored_rows < 1) {
+    return InvalidArgument("pooling: this engine has logit rows for its sequences only");
+  }
+  return OkStatus();
+}
+
 // A constrained output ends with a stop token, exactly where its grammar ends.
 Status CheckConstrained(const Request& request) {
   if (request.grammar.empty()) return OkStatus();
@@ -119,6 +148,10 @@ Status CheckRequest(const Request& request, const RequestLimits& limits) {
     BATON_RETURN_IF_ERROR(InVocabulary("stop_tokens", token, limits.vocabulary));
   }
   BATON_RETURN_IF_ERROR(CheckPromptLogprobs(request, limits));
+  for (TokenId token : request.labels) {
+    BATON_RETURN_IF_ERROR(InVocabulary("labels", token, limits.vocabulary));
+  }
+  BATON_RETURN_IF_ERROR(CheckPromptResult(request, limits));
   BATON_RETURN_IF_ERROR(CheckConstrained(request));
   return CheckSampling(request.sampling, limits.vocabulary);
 }

@@ -79,6 +79,8 @@ void Scheduler::Add(Request request, Time now, Constraint constraint) {
     active->prompt_sampling.top_logprobs = request.prompt_logprobs;
     active->to_score = request.prompt_length - 1;
   }
+  if (request.pooling == Pooling::kMean) active->to_score = request.prompt_length - 1;
+  if (request.pooling == Pooling::kFirst) active->to_score = std::min(1, request.prompt_length - 1);
   active->sequences.reserve(request.samples);
   Sequence& leader = active->sequences.emplace_back();
   leader.request = active.get();

@@ -192,6 +192,10 @@ class Scheduler final {
 
   // scheduler_commit.cc: the results of a step.
   void StoreFullBlocks(Sequence& sequence);
+  void CommitPooled(Sequence& sequence,
+                    const PlanRow& row,
+                    std::span<const float> states,
+                    Time now);
   std::optional<Outcomes::Chunk> LeaseChunk(const Sequence& sequence, int32_t computed, bool last);
   void TakeFirstTokens(ActiveRequest& active, std::span<SampledToken> tokens, bool emit);
   void Fork(ActiveRequest& active);

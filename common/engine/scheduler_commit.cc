@@ -1,11 +1,20 @@
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "common/base/check.h"
+#include "common/engine/pool_states.h"
 #include "common/engine/scheduler.h"
 #include "common/engine/sequence_masks.h"
 
 namespace baton {
+namespace {
+
+bool HasLogprob(const SampledToken& token) {
+  return std::isfinite(token.logprob);
+}
+
+}  // namespace
 
 void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
   QueuedStep& step = steps_.Pop();
@@ -17,6 +26,8 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
   std::ranges::move(plan.chunks, std::back_inserter(outcomes_.chunks));
   outcomes_.tokens.reserve(outcomes_.tokens.size() + sampled.size());
   size_t used = 0;
+  std::span<const float> states(step.states);
+  const size_t width = plan.state_rows == 0 ? 0 : states.size() / plan.state_rows;
   for (const PlanRow& row : plan.rows) {
     Sequence& sequence = *row.sequence;
     ActiveRequest& active = *sequence.request;
@@ -29,7 +40,14 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     const auto scores = sampled.subspan(used, row.scored);
     const auto tokens = sampled.subspan(used + row.scored, row.samples);
     used += row.scored + row.samples;
+    const bool pools = active.request.pools();
+    const auto pooled = states.first(pools ? (row.scored + row.samples) * width : 0);
+    states = states.subspan(pooled.size());
     if (sequence.state != SequenceState::kRunning) continue;
+    if (pools) {
+      CommitPooled(sequence, row, pooled, now);
+      continue;
+    }
     std::ranges::move(scores, std::back_inserter(active.prompt_logprobs));
     // The next step computes the last token of the row again, and by then it has its mask. Such a
     // row is never foreseen.
@@ -42,7 +60,11 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
     const int32_t in_prompt = active.request.prompt_length - row.first;
     totals_.prompt_tokens += std::clamp(in_prompt, 0, row.count);
     // All samples of a row come from the same logits, so either all of them have a token or none.
-    if (!tokens.empty() && tokens[0].token == kNoToken && !verifies) {
+    // A token that is forced has no logprob then.
+    const bool none = !tokens.empty() &&
+                      (tokens[0].token == kNoToken || (!active.request.labels.empty() &&
+                                                       !std::ranges::all_of(tokens, HasLogprob)));
+    if (none && !verifies) {
       FailWithoutToken(sequence, row.first + row.count);
       continue;
     }
@@ -63,6 +85,41 @@ void Scheduler::Commit(std::span<SampledToken> sampled, Time now) {
   }
   Reap();
   step.Clear();
+}
+
+// Takes the hidden states of one row of a request that pools.
+void Scheduler::CommitPooled(Sequence& sequence,
+                             const PlanRow& row,
+                             std::span<const float> states,
+                             Time now) {
+  ActiveRequest& active = *sequence.request;
+  sequence.computed += row.count;
+  totals_.prompt_tokens += row.count;
+  const auto rows = static_cast<size_t>(row.scored + row.samples);
+  for (size_t i = 0; i < rows; ++i) {
+    Pool(active.request.pooling,
+         states.subspan(i * states.size() / rows, states.size() / rows),
+         active.pooled);
+  }
+  StoreFullBlocks(sequence);
+  ReleaseSlidBlocks(sequence);
+  if (row.samples == 0) return;
+  if (!FinishPooling(active.request.pooling, active.request.prompt_length, active.pooled)) {
+    for (const Sequence& one : active.sequences) cache_.Forget(one.table);
+    return Fail(active,
+                MakeStatus(StatusCode::kInternal,
+                           "the model gives no embedding: its hidden states have numbers that are "
+                           "not finite"));
+  }
+  active.times.prefill = now - active.first_step;
+  const Request& request = active.request;
+  outcomes_.tokens.push_back({.id = request.id,
+                              .epoch = request.epoch,
+                              .token = {.token = 0, .logprob = 0, .top = {}},
+                              .finish = FinishReason::kLength,
+                              .cached_tokens = active.times.cached_tokens,
+                              .pooled = std::move(active.pooled)});
+  Finish(sequence);
 }
 
 // Fails one request: its grammar allows no token at index `length`, or its activations or the

@@ -274,6 +274,7 @@ void Scheduler::AddRow(Sequence& sequence, int32_t count, RowKind kind) {
   sequence.under_way += count;
   plan_->tokens += count;
   plan_->logit_rows += samples + scored;
+  if (active.request.pools()) plan_->state_rows += samples + scored;
   plan_->scored += scored;
   const int64_t context = int64_t{count} * first + int64_t{count} * (count + 1) / 2;
   StepWork& work = plan_->work;

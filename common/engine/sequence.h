@@ -108,11 +108,13 @@ struct ActiveRequest {
   bool kv_released = false;   // kPrefill: ReleaseKv was called; no more chunks are reported
   int32_t leased_blocks = 0;  // kPrefill: blocks of tokens in the chunks so far
   // RequestOptions::prompt_logprobs: how the rows of the prompt are sampled, at how many of its
-  // first positions, how many of these are computed or under way, and the results.
+  // first positions, how many of these are computed or under way, and the results. A request that
+  // pools has as many states there.
   SamplingParams prompt_sampling;
   int32_t to_score = 0;
   int32_t scored = 0;
   std::vector<SampledToken> prompt_logprobs;
+  std::vector<float> pooled;  // of a request that pools: of the states so far (Pool)
   bool started = false;
   Time added{};
   Time reserve_by = kNever;  // kDecode: when the wait for blocks ends

@@ -21,7 +21,8 @@ enum class RowKind : uint8_t {
 // then chosen from the logits of the last token: 0 inside a prompt; one for each sample at the end
 // of the prompt, before the fork; 1 otherwise. Of a kVerify row, one is chosen from the logits of
 // each token. Before them, the next token of the prompt gets its
-// logprob at `scored` positions from `first_scored` on.
+// logprob at `scored` positions from `first_scored` on. A request that pools gets hidden states at
+// all of these places.
 struct PlanRow {
   Sequence* sequence = nullptr;
   int32_t first = 0;
@@ -48,18 +49,24 @@ struct StepPlan {
   int32_t tokens = 0;                   // total of all rows
   int32_t logit_rows = 0;               // total samples and scored positions of all rows
   int32_t scored = 0;                   // total of all rows
+  int32_t state_rows = 0;               // those logit rows whose hidden states are wanted
   int32_t preempted = 0;                // sequences sent back to the queue to free blocks
   StepWork work;                        // total of all rows
   // The tokens that this step will choose are already in their sequences, as ChosenBefore, because
   // the next plan computes them.
   bool foreseen = false;
 
+  RowResults results() const {
+    if (state_rows == 0) return RowResults::kLogits;
+    return state_rows == logit_rows ? RowResults::kStates : RowResults::kBoth;
+  }
+
   void Clear() {
     rows.clear();
     copies.clear();
     chunks.clear();
     decode_rows = 0;
-    tokens = logit_rows = scored = preempted = decode_tokens = drafts = 0;
+    tokens = logit_rows = scored = state_rows = preempted = decode_tokens = drafts = 0;
     work = {};
     foreseen = false;
   }

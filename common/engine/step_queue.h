@@ -28,6 +28,7 @@ struct QueuedStep {
   // The engine's part: the tokens that the step chooses, whether and when it was issued, and when
   // the step before it ended, or the engine began to issue it.
   std::vector<SampledToken> sampled;
+  std::vector<float> states;  // StepPlan::state_rows hidden states
   Status issued;
   bool samples_later = false;  // it was issued without its sampling
   Time issued_at{};
@@ -41,6 +42,7 @@ struct QueuedStep {
     ended_requests.clear();
     ended_leases.clear();
     sampled.clear();
+    states.clear();
     issued = OkStatus();
     samples_later = false;
     issued_at = Time{};

@@ -21,7 +21,7 @@ struct Header {
   uint32_t logit_rows = 0;
   uint32_t copies = 0;
   int32_t state_blocks = 0;
-  uint32_t unused = 0;
+  uint32_t results = 0;  // RowResults
 };
 static_assert(sizeof(Header) == 48 && std::is_trivially_copyable_v<SequenceRows> &&
               std::is_trivially_copyable_v<BlockCopy>);
@@ -35,6 +35,7 @@ Header HeaderOf(const StepInput& input, std::span<const BlockCopy> copies) {
   header.logit_rows = static_cast<uint32_t>(input.logit_rows.size());
   header.copies = static_cast<uint32_t>(copies.size());
   header.state_blocks = input.state_blocks;
+  header.results = static_cast<uint32_t>(input.results);
   return header;
 }
 
@@ -129,6 +130,7 @@ StatusOr<StepMessage> DecodeStep(std::span<const std::byte> bytes) {
   message.input.logit_rows = Take<int32_t>(header.logit_rows, at);
   message.copies = Take<BlockCopy>(header.copies, at);
   message.input.state_blocks = header.state_blocks;
+  message.input.results = static_cast<RowResults>(header.results);
   return message;
 }
 

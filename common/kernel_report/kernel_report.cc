@@ -221,7 +221,7 @@ std::vector<KernelUse> ReportKernels(const ModelSpec& spec,
   const RankPlan plan = MakeRankPlan(spec, {}, ExchangeMode::kGather).value();
   const DecoderGraphs graphs = BuildDecoderGraphs(spec, plan, weights, DType::kBF16);
   ReportBuilder builder(limits, options);
-  const graph::StepGraph& stage = graphs.with_logits.stage;
+  const graph::StepGraph& stage = graphs[StepKindOf(1, RowResults::kLogits)].stage;
   for (const graph::Op& op : stage.ops()) builder.Add(op, stage);
   return builder.Take();
 }

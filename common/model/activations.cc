@@ -66,10 +66,12 @@ StatusOr<Activations> Activations::Place(const DecoderGraphs& graphs,
                                          int32_t max_logit_rows,
                                          Ops& ops) {
   Timeline timeline(ops.PaddedRows(max_rows), ops.PaddedRows(max_logit_rows));
-  timeline.Add(graphs.with_logits.stage, /*is_answer=*/false);
-  timeline.Add(graphs.without_logits.stage, /*is_answer=*/false);
-  timeline.Add(graphs.with_logits.answer, /*is_answer=*/true);
-  timeline.Add(graphs.without_logits.answer, /*is_answer=*/true);
+  for (const StepGraphs& kind : graphs) timeline.Add(kind.stage, /*is_answer=*/false);
+  // What the leader of a pipeline receives is in memory of its own, which all kinds share: the
+  // values of both results are those of each.
+  constexpr size_t kBoth = StepKindOf(1, RowResults::kBoth);
+  timeline.Add(graphs[0].answer, /*is_answer=*/true);
+  timeline.Add(graphs[kBoth].answer, /*is_answer=*/true);
   auto placed = ops.PlaceValues(timeline.uses());
   if (!placed.ok()) {
     return Status(placed.status().code(),
@@ -80,8 +82,15 @@ StatusOr<Activations> Activations::Place(const DecoderGraphs& graphs,
   Activations all;
   all.placed_ = *std::move(placed);
   const std::span<const Tensor> tensors(all.placed_.tensors);
-  all.with_logits_ = {timeline.Of(0, tensors), timeline.Of(2, tensors)};
-  all.without_logits_ = {timeline.Of(1, tensors), timeline.Of(3, tensors)};
+  const std::vector<Tensor> signal = timeline.Of(graphs.size(), tensors);
+  const std::vector<Tensor> both = timeline.Of(graphs.size() + 1, tensors);
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    all.tensors_[i] = {timeline.Of(i, tensors), i == 0 ? signal : both};
+  }
+  if (!both.empty()) {
+    all.tensors_[StepKindOf(1, RowResults::kLogits)].answer = {both.front()};
+    all.tensors_[StepKindOf(1, RowResults::kStates)].answer = {both.back()};
+  }
   return all;
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "common/base/status.h"
@@ -27,12 +30,10 @@ class Activations {
                                      int32_t max_logit_rows,
                                      Ops& ops);
 
-  const Tensors& with_logits() const { return with_logits_; }
-  const Tensors& without_logits() const { return without_logits_; }
+  const Tensors& of(size_t step_kind) const { return tensors_[step_kind]; }
 
  private:
-  Tensors with_logits_;
-  Tensors without_logits_;
+  std::array<Tensors, std::tuple_size_v<DecoderGraphs>> tensors_;  // by StepKindOf
   PlacedValues placed_;
 };
 

@@ -69,23 +69,28 @@ class Decoder::Impl {
     const auto wanted = static_cast<int64_t>(input.logit_rows.size());
     BATON_CHECK(rows >= 1 && rows <= limits_.max_rows, "{} rows in a step", rows);
     BATON_CHECK(wanted <= limits_.max_logit_rows, "{} logit rows in a step", wanted);
-    graph::StepRun run = RunOf(TensorsFor(wanted).stage, wanted);
+    const size_t kind = StepKindOf(wanted, input.results);
+    graph::StepRun run = RunOf(activations_.of(kind).stage, wanted);
     run.rows = rows;
     run.kv_written = hook;
-    graph::RunGraph(GraphsFor(wanted).stage, run, ops_);
+    graph::RunGraph(graphs_[kind].stage, run, ops_);
   }
 
-  Tensor TakeLogits(int64_t wanted) {
+  StepResults TakeResults(int64_t rows, RowResults wanted) {
     if (!plan_.place.leader()) return {};
-    const StepGraphs& graphs = GraphsFor(wanted);
-    const Activations::Tensors& tensors = TensorsFor(wanted);
-    const graph::StepRun answer = RunOf(tensors.answer, wanted);
-    graph::RunGraph(graphs.answer, answer, ops_);
-    if (wanted == 0) return {};
-    if (!plan_.last_stage()) {
-      return graph::TensorOf(graphs.answer, *graphs.answer.result(), answer);
-    }
-    return graph::TensorOf(graphs.stage, *graphs.stage.result(), RunOf(tensors.stage, wanted));
+    const size_t kind = StepKindOf(rows, wanted);
+    const Activations::Tensors& tensors = activations_.of(kind);
+    const graph::StepRun answer = RunOf(tensors.answer, rows);
+    graph::RunGraph(graphs_[kind].answer, answer, ops_);
+    if (rows == 0) return {};
+    const bool own = plan_.last_stage();
+    const graph::StepGraph& from = own ? graphs_[kind].stage : graphs_[kind].answer;
+    const graph::StepRun run = own ? RunOf(tensors.stage, rows) : answer;
+    const auto tensor = [&](graph::ValueId id) { return graph::TensorOf(from, id, run); };
+    StepResults results;
+    if (wanted != RowResults::kStates) results.logits = tensor(from.results().front());
+    if (wanted != RowResults::kLogits) results.states = tensor(from.results().back());
+    return results;
   }
 
   const ModelSpec spec_;
@@ -96,12 +101,6 @@ class Decoder::Impl {
   DecoderWeights weights_;
 
  private:
-  const StepGraphs& GraphsFor(int64_t logit_rows) const {
-    return logit_rows > 0 ? graphs_.with_logits : graphs_.without_logits;
-  }
-  const Activations::Tensors& TensorsFor(int64_t logit_rows) const {
-    return logit_rows > 0 ? activations_.with_logits() : activations_.without_logits();
-  }
   graph::StepRun RunOf(std::span<const Tensor> values, int64_t logit_rows) const {
     return {.values = values, .logit_rows = logit_rows, .tensor_rank = plan_.place.tensor_rank};
   }
@@ -128,8 +127,8 @@ void Decoder::ForwardStage(const StepInput& input, const LayerHook& hook) {
   impl_->ForwardStage(input, hook);
 }
 
-Tensor Decoder::TakeLogits(size_t logit_rows) {
-  return impl_->TakeLogits(static_cast<int64_t>(logit_rows));
+StepResults Decoder::TakeResults(size_t logit_rows, RowResults wanted) {
+  return impl_->TakeResults(static_cast<int64_t>(logit_rows), wanted);
 }
 
 const ModelSpec& Decoder::spec() const {

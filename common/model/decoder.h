@@ -30,6 +30,12 @@ using LoadProgress = std::function<void(double)>;
 // layers of its own pipeline stage.
 using LayerHook = std::function<void(int32_t layer)>;
 
+// The results of the logit rows of a step, where they are wanted.
+struct StepResults {
+  Tensor logits;  // float32 [rows][vocab]
+  Tensor states;  // [rows][hidden] after the final norm, of Ops::activation_dtype()
+};
+
 // A decoder-only transformer on one device, or one rank's part of it: the exchange of the Ops
 // decides the part (RankPlan). A ModelSpec configures it for all model families. Owns
 // its packed weights and its activation buffers, which are allocated once for the limits. Does not
@@ -50,22 +56,21 @@ class Decoder final {
   ~Decoder();
 
   // Issues the whole model for `input`. Must be called between ops().BeginStep(input, kv) and
-  // IssueStep(). Returns the float32 logits [input.logit_rows.size()][vocab] of the logit rows.
-  // They are in a buffer of the decoder that the next Forward overwrites; Ops::Sample may follow in
-  // the same step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a
-  // group all ranks call it with the same input; the leader gets the logits, the others an empty
-  // tensor.
-  Tensor Forward(const StepInput& input, const LayerHook& hook = {}) {
+  // IssueStep(). Returns the results that `input` wants of its logit rows. They are in buffers of
+  // the decoder that the next Forward overwrites; Ops::Sample and CopyRows may follow in the same
+  // step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a group all
+  // ranks call it with the same input; the leader gets the results, the others empty tensors.
+  StepResults Forward(const StepInput& input, const LayerHook& hook = {}) {
     ForwardStage(input, hook);
-    return TakeLogits(input.logit_rows.size());
+    return TakeResults(input.logit_rows.size(), input.results);
   }
   // The two parts of Forward. ForwardStage issues the rank's own stage and hands its result to the
-  // next stage. TakeLogits, with the number of logit rows, receives the logits of the oldest step
-  // whose logits were not taken. On the leader of a pipeline other steps may be issued between the
-  // two, when Exchange::SendsAhead allows it. TakeLogits may then follow the step's IssueStep; its
-  // errors are those of AwaitStep.
+  // next stage. TakeResults, with the number of logit rows and what is wanted of them, receives the
+  // results of the oldest step whose results were not taken. On the leader of a pipeline other
+  // steps may be issued between the two, when Exchange::SendsAhead allows it. TakeResults may then
+  // follow the step's IssueStep; its errors are those of AwaitStep.
   void ForwardStage(const StepInput& input, const LayerHook& hook = {});
-  Tensor TakeLogits(size_t logit_rows);
+  StepResults TakeResults(size_t logit_rows, RowResults wanted);
 
   const ModelSpec& spec() const;  // of the whole model
   const RankPlan& plan() const;

@@ -22,6 +22,14 @@ using graph::RowCount;
 using graph::Share;
 using graph::ValueId;
 
+// What a step computes of its logit rows.
+struct Wanted {
+  bool logits = false;
+  bool states = false;
+
+  bool any() const { return logits || states; }
+};
+
 // Builds the graph of one rank's stage, layer by layer.
 class StageBuilder : private StageGraph {
  public:
@@ -29,10 +37,10 @@ class StageBuilder : private StageGraph {
                const RankPlan& plan,
                const DecoderWeights& weights,
                const DecoderValues& values,
-               bool logits)
+               const Wanted& wanted)
       : StageGraph(spec, plan, values),
         weights_(weights),
-        logits_(logits),
+        wanted_(wanted),
         latent_(spec, plan, weights.rope, values.qkv.dtype),
         recurrent_(spec, plan, values.recurrent, Gathered(plan_.ends.recurrent)) {}
 
@@ -43,7 +51,7 @@ class StageBuilder : private StageGraph {
     for (int32_t layer = 0; layer < layers; ++layer) {
       const Mixed written = WriteCache(layer);
       const bool last = layer == last_mixer;
-      if (last && !logits_) break;
+      if (last && !wanted_.any()) break;
       AddMixed(layer, Mix(layer, written, last));
       FinishLayer(layer);
     }
@@ -379,7 +387,7 @@ class StageBuilder : private StageGraph {
     return gated;
   }
 
-  // Hands the residual to the next stage, or computes the logits and hands them to the leader.
+  // Hands the residual to the next stage, or computes the results and hands them to the leader.
   void Leave() {
     const RankPlace& place = plan_.place;
     if (!plan_.last_stage()) {
@@ -387,13 +395,19 @@ class StageBuilder : private StageGraph {
       return;
     }
     const bool answers = place.pipeline_parallel > 1 && place.tensor_rank == 0;
-    if (!logits_) {
-      if (answers) {
-        const ValueId sent = graph_.Add(values_.signal);
-        graph_.Append(graph::SignalOp{.stage = 0, .out = sent});
-      }
-      return;
+    if (!wanted_.any() && answers) {
+      const ValueId sent = graph_.Add(values_.signal);
+      graph_.Append(graph::SignalOp{.stage = 0, .out = sent});
     }
+    if (wanted_.logits) graph_.AddResult(Logits());
+    if (wanted_.states) graph_.AddResult(normed_);
+    if (!answers) return;
+    for (const ValueId result : graph_.results()) {
+      graph_.Append(graph::SendOp{.x = result, .stage = 0});
+    }
+  }
+
+  ValueId Logits() {
     ValueId logits =
         New(values_.logits,
             plan_.tensor_parallel() ? Share(graph::Columns{plan_.ends.vocab}) : graph::Whole{});
@@ -406,23 +420,29 @@ class StageBuilder : private StageGraph {
       graph_.Append(graph::SoftCapOp{.x = logits, .cap = spec_.logit_cap, .out = capped});
       logits = capped;
     }
-    graph_.set_result(logits);
-    if (answers) graph_.Append(graph::SendOp{.x = logits, .stage = 0});
+    return logits;
   }
 
   const DecoderWeights& weights_;
-  const bool logits_;
+  const Wanted wanted_;
   const LatentGraph latent_;
   const RecurrentGraph recurrent_;
   ValueId normed_ = 0;
 };
 
-graph::StepGraph AnswerGraph(const RankPlan& plan, const DecoderValues& values, bool logits) {
+graph::StepGraph AnswerGraph(const RankPlan& plan,
+                             const DecoderValues& values,
+                             const Wanted& wanted) {
   graph::StepGraph answer;
   if (!plan.place.leader() || plan.place.pipeline_parallel == 1) return answer;
-  const ValueId received = answer.Add(logits ? values.logits : values.signal);
-  answer.Append(graph::ReceiveOp{.stage = plan.place.pipeline_parallel - 1, .out = received});
-  if (logits) answer.set_result(received);
+  const auto receive = [&](const graph::Value& value) {
+    const ValueId received = answer.Add(value);
+    answer.Append(graph::ReceiveOp{.stage = plan.place.pipeline_parallel - 1, .out = received});
+    return received;
+  };
+  if (wanted.logits) answer.AddResult(receive(values.logits));
+  if (wanted.states) answer.AddResult(receive(values.states));
+  if (!wanted.any()) receive(values.signal);
   return answer;
 }
 
@@ -433,16 +453,22 @@ DecoderGraphs BuildDecoderGraphs(const ModelSpec& spec,
                                  const DecoderWeights& weights,
                                  DType dtype) {
   const DecoderValues values(spec, plan, dtype);
-  const auto build = [&](bool logits) {
-    StepGraphs graphs = {StageBuilder(spec, plan, weights, values, logits).Build(),
-                         AnswerGraph(plan, values, logits)};
+  const auto build = [&](const Wanted& wanted) {
+    StepGraphs graphs = {StageBuilder(spec, plan, weights, values, wanted).Build(),
+                         AnswerGraph(plan, values, wanted)};
     for (const graph::StepGraph* graph : {&graphs.stage, &graphs.answer}) {
       const Status status = graph::Check(*graph);
       BATON_CHECK(status.ok(), "the graph of a step: {}", Message(status));
     }
     return graphs;
   };
-  return {build(true), build(false)};
+  DecoderGraphs graphs;
+  graphs[0] = build({});
+  for (const RowResults results : {RowResults::kLogits, RowResults::kStates, RowResults::kBoth}) {
+    graphs[StepKindOf(1, results)] =
+        build({.logits = results != RowResults::kStates, .states = results != RowResults::kLogits});
+  }
+  return graphs;
 }
 
 }  // namespace baton

@@ -32,6 +32,7 @@ DecoderValues::DecoderValues(const ModelSpec& spec, const RankPlan& plan, DType 
   shared = {"shared", dtype, graph::RowCount::kStep, shared_inner};
   gate = {"gate", dtype, graph::RowCount::kStep, 1};
   logits = {"logits", DType::kF32, graph::RowCount::kLogits, spec.vocab};
+  states = {"states", dtype, graph::RowCount::kLogits, spec.hidden};
   signal = {"signal", DType::kF32, graph::RowCount::kOne, 1};
 }
 

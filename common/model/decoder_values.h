@@ -11,7 +11,7 @@ struct DecoderValues {
   DecoderValues(const ModelSpec& spec, const RankPlan& plan, DType dtype);
 
   graph::Value residual, normed, qkv, squares, attention, attention_gate, recurrent, delta,
-      feed_forward, shared, gate, logits, signal;
+      feed_forward, shared, gate, logits, states, signal;
 };
 
 }  // namespace baton

@@ -109,6 +109,11 @@ const FileTensor* FileWeights::TensorOf(const std::string& name) const {
   if (found == by_name_.end() && naming_.scheme == NamingScheme::kLlama4) {
     found = by_name_.find("language_model." + name);
   }
+  // A checkpoint of the layers without a head, as sentence-transformers writes it.
+  constexpr std::string_view kModel = "model.";
+  if (found == by_name_.end() && name.starts_with(kModel)) {
+    found = by_name_.find(name.substr(kModel.size()));
+  }
   return found == by_name_.end() ? nullptr : found->second;
 }
 

@@ -450,6 +450,8 @@ StatusOr<ModelSpec> SpecFromHfDirectory(const std::string& directory) {
     AddEndTokens(*generation, spec);
     BATON_RETURN_IF_ERROR(generation->status());
   }
+  // The checkpoints of sentence-transformers have no head of their own.
+  if (std::filesystem::exists(directory + "/modules.json", ignored)) spec.tied_head = true;
   BATON_RETURN_IF_ERROR(spec.Validate(path));
   return spec;
 }

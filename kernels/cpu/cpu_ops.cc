@@ -337,6 +337,18 @@ void CpuOps::Sample(const Tensor& logits,
   });
 }
 
+void CpuOps::CopyRows(const Tensor& x, std::span<const std::span<float>> rows) {
+  BATON_CHECK(std::cmp_equal(rows.size(), x.rows), "{} copies of {} rows", rows.size(), x.rows);
+  if (exchange_.failed()) return;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    BATON_CHECK(rows[i].empty() || std::cmp_equal(rows[i].size(), x.cols),
+                "a copy has {} numbers of a row of {}",
+                rows[i].size(),
+                x.cols);
+    std::copy_n(FloatRow(x, static_cast<int64_t>(i)), rows[i].size(), rows[i].begin());
+  }
+}
+
 Status CpuOps::CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) {
   for (const BlockCopy& copy : copies) {
     if (copy.from < 0 || copy.from >= kv.blocks || copy.to < 0 || copy.to >= kv.blocks) {

@@ -31,7 +31,9 @@ class Placer {
     }
     for (const Op& op : ops) Append(op);
     AwaitKv();
-    if (const auto result = graph_.result()) graph_.set_result(NowOf(*result));
+    std::vector<ValueId> results = graph_.results();
+    for (ValueId& id : results) id = NowOf(id);
+    graph_.set_results(std::move(results));
   }
 
  private:
@@ -56,7 +58,7 @@ class Placer {
   }
 
   void Exchange(ValueId id) {
-    const bool is_result = graph_.result() == id;
+    const bool is_result = graph_.IsResult(id);
     if (!read_whole_[static_cast<size_t>(id)] && !is_result) return;
     Value whole = graph_.value(id);
     if (std::holds_alternative<Whole>(whole.share)) return;

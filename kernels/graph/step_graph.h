@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -77,14 +78,16 @@ class StepGraph {
   // Takes the ops out of the graph, for a pass that appends others.
   std::vector<Op> TakeOps() { return std::exchange(ops_, {}); }
 
-  // The logits, which only the leader reads; nothing in a graph without them.
-  std::optional<ValueId> result() const { return result_; }
-  void set_result(ValueId id) { result_ = id; }
+  // The values that the leader reads when the graph has run, such as the logits.
+  const std::vector<ValueId>& results() const { return results_; }
+  void AddResult(ValueId id) { results_.push_back(id); }
+  void set_results(std::vector<ValueId> ids) { results_ = std::move(ids); }
+  bool IsResult(ValueId id) const { return std::ranges::find(results_, id) != results_.end(); }
 
  private:
   std::vector<Value> values_;
   std::vector<Op> ops_;
-  std::optional<ValueId> result_;
+  std::vector<ValueId> results_;
 };
 
 // Checks that each value is written once and before it is read, that no value is read after another

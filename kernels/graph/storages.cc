@@ -15,7 +15,7 @@ Storages StoragesOf(const StepGraph& graph) {
     }
     Storage& used = storages.all[static_cast<size_t>(storage)];
     used.last = at;
-    used.result = used.result || graph.result() == id;
+    used.result = used.result || graph.IsResult(id);
   };
   for (size_t at = 0; at < graph.ops().size(); ++at) {
     const Op& op = graph.ops()[at];

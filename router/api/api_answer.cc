@@ -9,6 +9,7 @@ void ApiChoice::Add(const GenerationDelta& delta) {
   AddEvents(delta);
   logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
   if (!delta.prompt_logprobs.empty()) prompt_logprobs = delta.prompt_logprobs;
+  if (!delta.pooled.empty()) pooled = delta.pooled;
   finish = delta.finish;
   stop_index = delta.stop_index;
   stop_token = delta.stop_token;

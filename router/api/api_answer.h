@@ -17,6 +17,7 @@ struct ApiChoice {
   OutputBlocks output = OutputBlocks();  // of a chat
   std::vector<TokenLogprobs> logprobs = {};
   std::vector<TokenLogprobs> prompt_logprobs = {};
+  std::vector<float> pooled = {};  // GenerationDelta::pooled
   FinishReason finish = FinishReason::kNone;
   int32_t stop_index = -1;                           // of the stop string that ended it, or -1
   std::optional<TokenId> stop_token = std::nullopt;  // of the request, that ended it
@@ -56,6 +57,15 @@ class ApiAnswer {
 
   // The body of an answer with the HTTP status HttpStatusOf(status).
   virtual std::string Error(const Status& status) = 0;
+};
+
+// An answer that is never streamed: of a request that ends with its prompt.
+class WholeAnswer : public ApiAnswer {
+ public:
+  std::string Begin(const GenerationEnd&) final { return ""; }
+  std::string Delta(const ApiDelta&) final { return ""; }
+  std::string End(const std::vector<ApiChoice>&, const GenerationEnd&) final { return ""; }
+  std::string Failure(const std::vector<ApiChoice>&, const Status&) final { return ""; }
 };
 
 // The HTTP status of an error.

@@ -67,6 +67,8 @@ ApiCall::ApiCall(std::unique_ptr<ApiAnswer> answer,
       samples_(static_cast<size_t>(request.generation.samples)),
       prompts_(std::move(prompts)),
       prompt_only_(request.prompt_only),
+      needs_all_(request.generation.pooling != Pooling::kNone ||
+                 !request.generation.labels.empty()),
       with_logprobs_(request.generation.top_logprobs.has_value()),
       http_(std::move(http)),
       choices_(request.inputs.size() * samples_, ApiChoice{.output = OutputBlocks(request.blocks)}),
@@ -87,7 +89,7 @@ void ApiCall::Start(RequestFrontend& frontend, ApiRequest request) {
     GenerationRequest one = request.generation;
     one.prompts = static_cast<int32_t>(count);
     one.input = std::move(request.inputs[i]);
-    if (count > 1) one.names.text = one.names.tokens = fmt::format("prompt[{}]", i);
+    if (count > 1) one.names.text = one.names.tokens = fmt::format("{}[{}]", one.names.text, i);
     auto generation = frontend.Admit(std::move(one), std::make_shared<Part>(shared_from_this(), i));
     if (generation == nullptr) continue;
     Keep(generation);
@@ -188,7 +190,7 @@ void ApiCall::OnEnd(const GenerationEnd& end) {
 
 // Whether the answer is what was generated until the deadline.
 bool ApiCall::EndByDeadline(const Status& status) {
-  if (stream_ || status.code() != StatusCode::kDeadlineExceeded) return false;
+  if (stream_ || needs_all_ || status.code() != StatusCode::kDeadlineExceeded) return false;
   if (std::find(begun_.begin(), begun_.end(), true) == begun_.end()) return false;
   for (ApiChoice& choice : choices_) choice.EndAtDeadline();
   return true;

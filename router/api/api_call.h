@@ -55,6 +55,7 @@ class ApiCall final : public std::enable_shared_from_this<ApiCall> {
   const size_t samples_;  // per prompt
   const std::vector<std::string> prompts_;
   const bool prompt_only_;
+  const bool needs_all_;  // a part of the answer is of no use
   const bool with_logprobs_;
   const std::shared_ptr<HttpExchange> http_;
 

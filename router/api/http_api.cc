@@ -10,12 +10,15 @@
 #include "common/base/hash.h"
 #include "router/api/answer_json.h"
 #include "router/api/api_call.h"
+#include "router/api/embeddings_answer.h"
+#include "router/api/embeddings_request.h"
 #include "router/api/json_members.h"
 #include "router/api/messages_answer.h"
 #include "router/api/messages_request.h"
 #include "router/api/openai_answer.h"
 #include "router/api/responses_answer.h"
 #include "router/api/responses_request.h"
+#include "router/api/score_request.h"
 #include "router/api/text_endpoints.h"
 #include "router/request_error.h"
 
@@ -85,6 +88,13 @@ void HttpApi::AddRoutes(HttpServer& http) {
   AddGeneration(http, "/v1/completions", &HttpApi::ReadCompletion, &OpenAiError);
   AddGeneration(http, "/v1/responses", &HttpApi::ReadResponses, &OpenAiError);
   AddGeneration(http, "/v1/messages", &HttpApi::ReadMessages, &MessagesError);
+  AddGeneration(http, "/v1/embeddings", &HttpApi::ReadEmbeddings, &OpenAiError);
+  for (const char* const path : {"/v1/score", "/score"}) {
+    AddGeneration(http, path, &HttpApi::ReadScore, &OpenAiError);
+  }
+  for (const char* const path : {"/v1/rerank", "/rerank", "/v2/rerank"}) {
+    AddGeneration(http, path, &HttpApi::ReadRerank, &OpenAiError);
+  }
   using Exchange = std::shared_ptr<HttpExchange>;
   Route(
       http, "POST", "/v1/messages/count_tokens", &MessagesError, [this](const Exchange& exchange) {
@@ -98,14 +108,6 @@ void HttpApi::AddRoutes(HttpServer& http) {
   });
   Route(http, "POST", "/detokenize", &OpenAiError, [this](const Exchange& exchange) {
     HandleDetokenize(frontend_, exchange);
-  });
-  Route(http, "POST", "/v1/embeddings", &OpenAiError, [](const Exchange& exchange) {
-    const Status refused = WithReason(
-        Status(StatusCode::kFailedPrecondition,
-               "/v1/embeddings is not served: this cluster generates text, and its model "
-               "computes no embeddings"),
-        reason::kUnsupportedEndpoint);
-    ReplyError(*exchange, refused, OpenAiError(refused));
   });
   Route(http, "GET", "/version", &OpenAiError, [](const Exchange& exchange) {
     exchange->Reply(200, kJson, Dump({{"version", Version()}}));
@@ -241,12 +243,44 @@ StatusOr<HttpApi::Call> HttpApi::ReadMessages(const Json& body) const {
   return Call{std::move(request), std::move(answer)};
 }
 
+StatusOr<HttpApi::Call> HttpApi::ReadEmbeddings(const Json& body) const {
+  EmbeddingForm form;
+  BATON_ASSIGN_OR_RETURN(ApiRequest request,
+                         ReadEmbeddingsRequest(body, frontend_.text().results(), form));
+  auto answer =
+      std::make_unique<EmbeddingsAnswer>(frontend_.NameFor(request.generation.model), form);
+  return Call{std::move(request), std::move(answer)};
+}
+
+StatusOr<HttpApi::Call> HttpApi::ReadScore(const Json& body) const {
+  ScoreForm form;
+  BATON_ASSIGN_OR_RETURN(ApiRequest request,
+                         ReadScoreRequest(body, frontend_.text().results(), form));
+  return ScoreCall(ScoreAnswer::Kind::kScore, std::move(request), std::move(form));
+}
+
+StatusOr<HttpApi::Call> HttpApi::ReadRerank(const Json& body) const {
+  ScoreForm form;
+  BATON_ASSIGN_OR_RETURN(ApiRequest request,
+                         ReadRerankRequest(body, frontend_.text().results(), form));
+  return ScoreCall(ScoreAnswer::Kind::kRerank, std::move(request), std::move(form));
+}
+
+HttpApi::Call HttpApi::ScoreCall(ScoreAnswer::Kind kind, ApiRequest request, ScoreForm form) const {
+  const char* const prefix = kind == ScoreAnswer::Kind::kScore ? "score-" : "rerank-";
+  ScoreHead head = {prefix + NewId(), frontend_.NameFor(request.generation.model), UnixSeconds()};
+  return {std::move(request),
+          std::make_unique<ScoreAnswer>(kind, std::move(head), std::move(form))};
+}
+
 // A request with more prompts than max_requests would be refused at every try.
 Status HttpApi::CheckPrompts(const ApiRequest& request) const {
   if (std::cmp_less_equal(request.inputs.size(), max_requests_)) return OkStatus();
-  return InvalidMember("prompt",
-                       "prompt has {} prompts; this router takes at most {} requests at a time "
+  const std::string& member = request.generation.names.text;
+  return InvalidMember(member,
+                       "{} has {} prompts; this router takes at most {} requests at a time "
                        "(max_requests)",
+                       member,
                        request.inputs.size(),
                        max_requests_);
 }

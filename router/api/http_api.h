@@ -16,6 +16,7 @@
 #include "router/api/cors.h"
 #include "router/api/keep_alive.h"
 #include "router/api/openai_request.h"
+#include "router/api/score_answer.h"
 #include "router/frontend/request_frontend.h"
 
 namespace baton::router {
@@ -26,8 +27,9 @@ struct HttpApiOptions {
   std::vector<std::string> cors_origins;
 };
 
-// The HTTP APIs of OpenAI (/v1/chat/completions, /v1/completions, /v1/responses, /v1/models) and
-// Anthropic (/v1/messages), vLLM's /tokenize and /detokenize, and /version. Thread-safe.
+// The HTTP APIs of OpenAI (/v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings,
+// /v1/models) and Anthropic (/v1/messages), vLLM's /v1/score, /tokenize and /detokenize, /v1/rerank
+// of Jina and Cohere, and /version. Thread-safe.
 class HttpApi final {
  public:
   // `frontend` outlives the API and the server's handlers.
@@ -61,6 +63,10 @@ class HttpApi final {
   StatusOr<Call> ReadOpenAi(OpenAiKind kind, const nlohmann::ordered_json& body) const;
   StatusOr<Call> ReadResponses(const nlohmann::ordered_json& body) const;
   StatusOr<Call> ReadMessages(const nlohmann::ordered_json& body) const;
+  StatusOr<Call> ReadEmbeddings(const nlohmann::ordered_json& body) const;
+  StatusOr<Call> ReadScore(const nlohmann::ordered_json& body) const;
+  StatusOr<Call> ReadRerank(const nlohmann::ordered_json& body) const;
+  Call ScoreCall(ScoreAnswer::Kind kind, ApiRequest request, ScoreForm form) const;
   void Model(HttpExchange& exchange) const;
   Status CheckPrompts(const ApiRequest& request) const;
   std::vector<std::string> PromptTexts(const ApiRequest& request) const;

@@ -102,7 +102,9 @@ bool RequestMachine::PlaceOne(const Unplaced& group, Time now) {
   }
   const bool bounded = limits_.worker_wait > Duration::zero();
   if (!bounded || now - group.since < limits_.worker_wait) return false;
-  End(Status(StatusCode::kUnavailable, placement_.WhyNoPlace(suspect(), now)), true);
+  End(Status(StatusCode::kUnavailable,
+             placement_.WhyNoPlace(QueryFor(group.samples, avoid_, unable_), now)),
+      true);
   return true;
 }
 
@@ -118,7 +120,7 @@ Placement::Query RequestMachine::QueryFor(const SampleRange& samples,
           unable,
           suspect(),
           first.attempts > 0,
-          ServesAlone()};
+          ServesAlone() || spec_->ends_with_prompt()};
 }
 
 void RequestMachine::Launch(const Unplaced& group, const Placement::Plan& plan, Time now) {
@@ -227,7 +229,8 @@ void RequestMachine::Append(Sample& sample, const TokenOutput& token, Time now) 
   if (token.finish == FinishReason::kStop || token.finish == FinishReason::kLength) {
     sample.finish = token.finish;
   }
-  Deliver(OutputToken{token.sample, token.token, sample.finish, cached, token.prompt});
+  Deliver(
+      OutputToken{token.sample, token.token, sample.finish, cached, token.prompt, token.pooled});
 }
 
 void RequestMachine::OnHandoff(WorkerSlot from, const HandoffReport& report, Time now) {
@@ -359,7 +362,9 @@ void RequestMachine::End(const Status& status, bool retryable) {
   attempts_.clear();
   unplaced_.clear();
   RequestAccount account = Account();
-  if (status.ok()) placement_.LearnOutput(account.generated_tokens);
+  if (status.ok() && !spec_->ends_with_prompt()) {
+    placement_.LearnOutput(account.generated_tokens);
+  }
   Deliver(Outcome{status, retryable, std::move(account), spec_->own_deadline});
 }
 
@@ -377,7 +382,9 @@ RequestAccount RequestMachine::Account() const {
   RequestAccount account = account_;
   size_t longest = 0;
   for (const Sample& sample : samples_) {
-    account.generated_tokens += static_cast<int32_t>(sample.tokens.size());
+    if (!spec_->ends_with_prompt()) {
+      account.generated_tokens += static_cast<int32_t>(sample.tokens.size());
+    }
     longest = std::max(longest, sample.tokens.size());
   }
   if (first_token_ != kNever) account.ttft_ms = ToMillis(first_token_ - spec_->arrival);

@@ -320,7 +320,7 @@ Status RequestMachine::TimeIsOver(Time now) const {
                                  ToSeconds(spec_->deadline - spec_->arrival));
   const bool no_place = std::ranges::any_of(
       unplaced_, [](const Unplaced& group) { return group.tried || group.waits > 0; });
-  if (no_place) text += "; " + placement_.WhyNoPlace(suspect(), now);
+  if (no_place) text += "; " + placement_.WhyNoPlace(QueryFor({}, avoid_, unable_), now);
   if (!last_setback_.ok()) text += fmt::format("; before that: {}", Message(last_setback_));
   return Status(StatusCode::kDeadlineExceeded, text);
 }

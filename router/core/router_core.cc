@@ -160,6 +160,18 @@ void RouterCore::WorkerLost(WorkerSlot slot) {
   for (const RequestId id : hit) {
     With(id, [&](RequestMachine& m) { m.OnWorkerLost(slot, now_); });
   }
+  WakeUnplacedPrompts();
+}
+
+// What only prefill workers serve does not wait when the last one is lost.
+void RouterCore::WakeUnplacedPrompts() {
+  std::vector<RequestId> waiting;
+  for (const auto& [id, live] : live_) {
+    const RequestMachine& machine = *live.machine;
+    if (machine.unplaced() && machine.spec().ends_with_prompt()) waiting.push_back(id);
+  }
+  std::ranges::sort(waiting);
+  for (const RequestId id : waiting) With(id, [&](RequestMachine& m) { m.OnTime(now_); });
 }
 
 Status RouterCore::Drain(const WorkerId& id, bool keep, Time now) {
@@ -199,7 +211,9 @@ void RouterCore::OnEnd(const Live& live) {
   const RequestMachine& machine = *live.machine;
   if (machine.spec().replay) return replays_.OnReplayEnd(machine, actions_.replays);
   if (machine.has_token()) times_.Add(now_ - live.since);
-  replays_.OnRequestEnd(machine, now_, actions_.replays);
+  if (!machine.spec().ends_with_prompt()) {
+    replays_.OnRequestEnd(machine, now_, actions_.replays);
+  }
 }
 
 // ---- replays

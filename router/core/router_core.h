@@ -111,6 +111,7 @@ class RouterCore final {
   void WakeSuspect();
   void Send(WorkerSlot slot, WorkerCommand command);
   void WakeUnplaced(BootId back);
+  void WakeUnplacedPrompts();
   Status CheckJoin(const WorkerInfo& info, WorkerSlot old) const;
   void AnnouncePeers(WorkerSlot slot);
   void WorkerLost(WorkerSlot slot);

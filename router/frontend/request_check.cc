@@ -83,6 +83,11 @@ Status CheckInput(const GenerationRequest& request, const RequestLimits& limits)
     }
     return OkStatus();
   }
+  if (const auto* pair = std::get_if<RerankInput>(&request.input)) {
+    BATON_RETURN_IF_ERROR(CheckUtf8(names.text, pair->document));
+    BATON_RETURN_IF_ERROR(CheckUtf8("query", pair->query));
+    return CheckUtf8("instruction", pair->instruction);
+  }
   const auto* chat = std::get_if<ChatInput>(&request.input);
   if (chat == nullptr) {
     return InvalidArgument("the request has no input; set one of text, chat or tokens");

@@ -10,6 +10,7 @@
 #include "common/base/hash.h"
 #include "common/kvcache/block_hash.h"
 #include "common/log/log.h"
+#include "router/frontend/request_input.h"
 #include "router/request_error.h"
 #include "router/text/output_grammar.h"
 #include "router/text/sample_text.h"
@@ -19,36 +20,8 @@ namespace baton::router {
 namespace {
 
 constexpr Duration kStopWait = std::chrono::milliseconds(500);
-// To tokenise a shorter text takes less time than to wake a thread for it.
-constexpr size_t kShortText = 256;
 
 const Logger kLog("router");
-
-std::string_view InputMember(const GenerationRequest& request) {
-  if (std::holds_alternative<ChatInput>(request.input)) return request.names.messages;
-  const bool text = std::holds_alternative<std::string>(request.input);
-  return text ? request.names.text : request.names.tokens;
-}
-
-// The size of the input to template and tokenise.
-size_t InputBytes(const GenerationRequest& request) {
-  if (const auto* text = std::get_if<std::string>(&request.input)) return text->size();
-  if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.input)) {
-    return tokens->size() * sizeof(TokenId);
-  }
-  const auto* chat = std::get_if<ChatInput>(&request.input);
-  if (chat == nullptr) return 0;
-  size_t bytes = chat->tools_json.size() + chat->arguments_json.size();
-  for (const ChatTurn& turn : chat->turns) bytes += turn.content.size() + turn.extra_json.size();
-  return bytes;
-}
-
-// Nothing in the request, whose input has `bytes`, can take long to prepare: a template or a
-// grammar may.
-bool IsShort(const GenerationRequest& request, size_t bytes) {
-  return bytes <= kShortText && !std::holds_alternative<ChatInput>(request.input) &&
-         request.output_grammar.kind == GrammarInput::Kind::kNone;
-}
 
 // A prompt that is too long is tokenised up to this number of tokens, so that the error can report
 // its length.
@@ -146,6 +119,7 @@ class RequestFrontend::Running final : public Generation,
       delta.cached_tokens = cached_tokens_;
       tokens[output->sample] += output->token.has_value() ? 1 : 0;
       AddPromptLogprobs(*output, delta);
+      delta.pooled = std::move(output->pooled);
       const size_t logprobs = delta.logprobs.size();
       sample.Append(*output, delta);
       if (delta.logprobs.size() > logprobs) delta.logprobs.back().events = delta.events.size();
@@ -161,6 +135,10 @@ class RequestFrontend::Running final : public Generation,
       observer_->OnDelta(std::move(deltas[i]));
     }
     if (outcome != nullptr) End(std::move(*outcome));
+  }
+
+  bool ends_with_prompt() const {
+    return request_.pooling != Pooling::kNone || !request_.labels.empty();
   }
 
   // Retries may compute them again.
@@ -243,7 +221,7 @@ class RequestFrontend::Running final : public Generation,
     end.retryable = outcome.retryable;
     end.prompt_tokens = prompt_tokens_;
     for (size_t i = 0; i < samples_.size(); ++i) {
-      end.generated_tokens += samples_[i].token_count();
+      if (!ends_with_prompt()) end.generated_tokens += samples_[i].token_count();
       end.reasoning_tokens += samples_[i].reasoning_token_count();
       if (samples_[i].ended()) continue;
       // The request failed before this sample ended. The text that was held back is valid output.
@@ -475,6 +453,8 @@ StatusOr<std::shared_ptr<RequestSpec>> RequestFrontend::MakeSpec(
   spec->sampling = ResolveSampling(request, options_.sampling, RandomId());
   BATON_RETURN_IF_ERROR(CheckPromptLogprobs(request, spec->prompt.size()));
   spec->prompt_logprobs = request.prompt_logprobs.value_or(-1);
+  spec->pooling = request.pooling;
+  spec->labels = request.labels;
   spec->stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {
     const std::vector<TokenId>& ends = text_.end_tokens();

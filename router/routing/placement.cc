@@ -82,15 +82,32 @@ Placement::Placement(const CoreOptions& options,
       policy_(MakeRoutingPolicy(options.policy, options.seed)) {}
 
 Status Placement::Ready(Time now) const {
-  bool can_decode = false;
-  for (const WorkerSlot slot : book_.slots()) {
-    const WorkerRecord& worker = book_.record(slot);
-    can_decode |= worker.state == WorkerState::kReady && worker.info.can_decode;
-  }
-  return can_decode ? OkStatus() : Status(StatusCode::kUnavailable, WhyNoPlace(false, now));
+  if (AnyReady(Role::kDecode)) return OkStatus();
+  return Status(StatusCode::kUnavailable, WhyNoPlace(Role::kDecode, false, now));
 }
 
-std::string Placement::WhyNoPlace(bool suspect, Time now) const {
+bool Placement::AnyReady(Role role) const {
+  return std::ranges::any_of(book_.slots(), [&](WorkerSlot slot) {
+    const WorkerRecord& worker = book_.record(slot);
+    return worker.state == WorkerState::kReady && Can(role, worker.info);
+  });
+}
+
+// Does not wait for a prefill worker where none is left: clusters without any serve generations.
+Status Placement::CheckPrefill(Time now) const {
+  const auto can = [&](WorkerSlot slot) {
+    const WorkerRecord& worker = book_.record(slot);
+    return Can(Role::kPrefill, worker.info) && worker.state != WorkerState::kLost;
+  };
+  if (book_.slots().empty() || std::ranges::any_of(book_.slots(), can)) return OkStatus();
+  return MakeStatus(StatusCode::kUnavailable,
+                    "embeddings and scores are computed by prefill workers, and this router has "
+                    "none{}",
+                    Describe(book_.departures(), false, now));
+}
+
+std::string Placement::WhyNoPlace(Role role, bool suspect, Time now) const {
+  const char* const name = role == Role::kPrefill ? "prefill" : "decode";
   const std::vector<Departure>& departures = book_.departures();
   if (book_.slots().empty()) {
     if (departures.empty()) return "no worker has joined this router";
@@ -99,12 +116,13 @@ std::string Placement::WhyNoPlace(bool suspect, Time now) const {
   int states[4] = {};
   for (const WorkerSlot slot : book_.slots()) {
     const WorkerRecord& worker = book_.record(slot);
-    if (worker.info.can_decode) ++states[static_cast<int>(worker.state)];
+    if (Can(role, worker.info)) ++states[static_cast<int>(worker.state)];
   }
   if (states[0] > 0 && suspect) {
     return fmt::format(
         "workers were lost or steps failed with this request, and it waits for a worker without "
-        "another such request; decode workers: {} ready, {} suspect, {} lost, {} draining",
+        "another such request; {} workers: {} ready, {} suspect, {} lost, {} draining",
+        name,
         states[0],
         states[1],
         states[2],
@@ -112,27 +130,28 @@ std::string Placement::WhyNoPlace(bool suspect, Time now) const {
   }
   if (states[0] > 0) {
     return fmt::format(
-        "no ready decode worker can hold the request in its KV memory: {} ready, {} suspect, {} "
+        "no ready {} worker can hold the request in its KV memory: {} ready, {} suspect, {} "
         "lost, {} draining",
+        name,
         states[0],
         states[1],
         states[2],
         states[3]);
   }
-  return fmt::format(
-      "no decode worker can take requests: {} ready, {} suspect, {} lost, {} draining{}",
-      states[0],
-      states[1],
-      states[2],
-      states[3],
-      Describe(departures, true, now));
+  return fmt::format("no {} worker can take requests: {} ready, {} suspect, {} lost, {} draining{}",
+                     name,
+                     states[0],
+                     states[1],
+                     states[2],
+                     states[3],
+                     Describe(departures, role == Role::kDecode, now));
 }
 
 // Collects the candidates of one role, sorted by worker id. Workers in query.avoid are included
 // only when there are no others.
 void Placement::Gather(const Query& query,
                        std::vector<Candidate>& out,
-                       bool prefill,
+                       Role role,
                        WorkerSlot except) {
   const int64_t tokens = TokensOf(query);
   bool busy = false;
@@ -140,8 +159,8 @@ void Placement::Gather(const Query& query,
     out.clear();
     for (const WorkerSlot slot : book_.slots()) {
       const WorkerRecord& worker = book_.record(slot);
-      const bool able = prefill ? worker.info.can_prefill : worker.info.can_decode;
-      if (!able || worker.state != WorkerState::kReady || slot == except) continue;
+      if (!Can(role, worker.info) || worker.state != WorkerState::kReady || slot == except)
+        continue;
       if (!Fits(worker.info, tokens) || Contains(query.unable, worker.info.boot)) continue;
       if (!also_avoided && Contains(query.avoid, worker.info.boot)) continue;
       if (query.suspect && HasSuspect(slot, query.spec.id)) {
@@ -254,13 +273,15 @@ StatusOr<std::optional<Placement::Plan>> Placement::Place(const Query& query, Ti
   if (query.spec.pinned.has_value()) return PlacePinned(query, now);
   Plan plan = LookUp(query, now);
   RouteQuery route = RouteOf(query);
-  Gather(query, decode_, false, kNoWorker);
+  const Role role = ServerOf(query);
+  Gather(query, decode_, role, kNoWorker);
   if (decode_.empty()) {
-    if (!Ready(now).ok() || CouldHold(query)) return std::optional<Plan>();
+    if (role == Role::kPrefill) BATON_RETURN_IF_ERROR(CheckPrefill(now));
+    if (!AnyReady(role) || CouldHold(query)) return std::optional<Plan>();
     return TooLong(query);
   }
   prefill_.clear();
-  if (!query.alone) Gather(query, prefill_, true, kNoWorker);
+  if (!query.alone) Gather(query, prefill_, Role::kPrefill, kNoWorker);
   Route chosen;
   do {
     route.decode = decode_;
@@ -308,7 +329,8 @@ bool Placement::HasSuspect(WorkerSlot slot, RequestId except) const {
 bool Placement::CouldHold(const Query& query) const {
   return std::ranges::any_of(book_.slots(), [&](WorkerSlot slot) {
     const WorkerInfo& info = book_.record(slot).info;
-    return info.can_decode && Fits(info, TokensOf(query)) && !Contains(query.unable, info.boot);
+    return Can(ServerOf(query), info) && Fits(info, TokensOf(query)) &&
+           !Contains(query.unable, info.boot);
   });
 }
 
@@ -316,7 +338,7 @@ Status Placement::TooLong(const Query& query) const {
   int64_t most = 0;
   for (const WorkerSlot slot : book_.slots()) {
     const WorkerInfo& info = book_.record(slot).info;
-    if (info.can_decode) most = std::max(most, int64_t{info.blocks} * info.block_tokens);
+    if (Can(ServerOf(query), info)) most = std::max(most, int64_t{info.blocks} * info.block_tokens);
   }
   const Status too_long = InvalidArgument(
       "{} of {} tokens does not fit into the KV memory of any worker: the largest holds {} tokens, "
@@ -338,7 +360,7 @@ std::optional<Placement::Plan> Placement::PlaceDecode(const Query& query,
                                                       Time now) {
   Plan plan = LookUp(query, now);
   RouteQuery route = RouteOf(query);
-  Gather(query, decode_, false, prefill);
+  Gather(query, decode_, Role::kDecode, prefill);
   if (prefill_holds) {
     std::erase_if(decode_, [&](const Candidate& candidate) {
       return DecodeTakesFirst(prefill, candidate.slot);

@@ -34,7 +34,7 @@ class Placement final {
     const std::vector<BootId>& unable;  // workers that can never hold the request: not to be used
     bool suspect = false;               // not on a worker with another suspect (RequestMachine)
     bool again = false;                 // the request was dispatched before
-    bool alone = false;                 // only a decode worker that serves alone is chosen
+    bool alone = false;                 // only a worker that serves alone is chosen
   };
 
   // The chosen workers of a dispatch, and what they have cached of its prompt and output so far.
@@ -44,7 +44,7 @@ class Placement final {
     Plan(Plan&&) = default;
     Plan& operator=(Plan&&) = default;
 
-    Assignment where;
+    Assignment where;            // `decode` is a prefill worker for what ends with its prompt
     bool decode_first = false;   // the decode worker takes its blocks first: handoff_order.h
     int32_t prefill_cached = 0;  // leading blocks
     int32_t decode_cached = 0;
@@ -73,8 +73,10 @@ class Placement final {
                                   Time now);
   // OK when a worker that can decode is ready; else Unavailable with the reason.
   Status Ready(Time now) const;
-  // The reason why Place returned nullopt, as text for the client. `suspect` as in Query.
-  std::string WhyNoPlace(bool suspect, Time now) const;
+  // The reason why Place returned nullopt, as text for the client.
+  std::string WhyNoPlace(const Query& query, Time now) const {
+    return WhyNoPlace(ServerOf(query), query.suspect, now);
+  }
 
   // Books the load of a dispatch on the worker that `plan` has for the request's kind. PromptDone
   // and Release take back the prompt's part of the booking, and all of it.
@@ -102,6 +104,18 @@ class Placement final {
   void LearnOutput(int32_t tokens) { output_tokens_ = 0.95 * output_tokens_ + 0.05 * tokens; }
 
  private:
+  enum class Role : uint8_t { kPrefill, kDecode };
+  // The role of the worker that ends a request: which alone serves a request that ends with its
+  // prompt (kPrefill), or decodes.
+  static Role ServerOf(const Query& query) {
+    return query.spec.ends_with_prompt() ? Role::kPrefill : Role::kDecode;
+  }
+  static bool Can(Role role, const WorkerInfo& info) {
+    return role == Role::kPrefill ? info.can_prefill : info.can_decode;
+  }
+  bool AnyReady(Role role) const;
+  std::string WhyNoPlace(Role role, bool suspect, Time now) const;
+  Status CheckPrefill(Time now) const;
   StatusOr<std::optional<Plan>> PlacePinned(const Query& query, Time now);
   StatusOr<WorkerSlot> FindPinned(const WorkerId& id, bool prefill, const Query& query) const;
   Plan LookUp(const Query& query, Time now);
@@ -109,7 +123,7 @@ class Placement final {
   // False when one of the workers has left, or there is no prefill worker.
   bool DecodeTakesFirst(WorkerSlot prefill, WorkerSlot decode) const;
   RouteQuery RouteOf(const Query& query) const;
-  void Gather(const Query& query, std::vector<Candidate>& out, bool prefill, WorkerSlot except);
+  void Gather(const Query& query, std::vector<Candidate>& out, Role role, WorkerSlot except);
   bool DropFailingPair(const Route& chosen, Time now);
   bool CouldHold(const Query& query) const;
   bool HasSuspect(WorkerSlot slot, RequestId except) const;

@@ -99,13 +99,24 @@ StatusOr<std::unique_ptr<ModelText>> ModelText::Load(const std::string& path,
   }
   formats.calls = options.calls.value_or(formats.calls);
   formats.reasoning = options.reasoning.value_or(formats.reasoning);
+  PromptResults results;
+  results.embedding_size = spec.hidden;
+  BATON_ASSIGN_OR_RETURN(results.pooling, LoadPoolingConfig(path));
+  if (options.pooling == Pooling::kNone) {
+    results.pooling = {.why_not =
+                           "computes no embeddings (router setting embedding_pooling: none)"};
+  } else if (options.pooling.has_value()) {
+    results.pooling = {.pooling = *options.pooling, .normalize = true};
+  }
+  BATON_RETURN_IF_ERROR(FindReranker(options.rerank, chat_template, tokenizer, results));
   return std::make_unique<ModelText>(options.name.empty() ? model.name : options.name,
                                      std::move(tokenizer),
                                      std::move(chat_template),
                                      std::move(end_tokens),
                                      spec.context_length,
                                      vocabulary,
-                                     formats);
+                                     formats,
+                                     std::move(results));
 }
 
 ModelText::ModelText(std::string name,
@@ -114,14 +125,16 @@ ModelText::ModelText(std::string name,
                      std::vector<TokenId> end_tokens,
                      int32_t context_length,
                      int32_t vocabulary,
-                     const ChatFormats& formats)
+                     const ChatFormats& formats,
+                     PromptResults results)
     : name_(std::move(name)),
       tokenizer_(std::move(tokenizer)),
       template_(std::move(chat_template)),
       end_tokens_(std::move(end_tokens)),
       context_length_(context_length),
       vocabulary_(vocabulary),
-      formats_(formats) {
+      formats_(formats),
+      results_(std::move(results)) {
   std::vector<std::string_view> special;
   for (const std::vector<std::string_view>& markers :
        {TokensOf(formats.calls), TokensOf(formats.reasoning)}) {
@@ -193,7 +206,25 @@ StatusOr<std::vector<TokenId>> ModelText::Encode(const GenerationRequest& reques
     if (!prompt.ok()) return AtMember(prompt.status(), request.names.text);
     return prompt;
   }
+  if (const auto* pair = std::get_if<RerankInput>(&request.input)) {
+    StatusOr<std::vector<TokenId>> prompt = EncodePair(*pair, limits);
+    if (!prompt.ok()) return AtMember(prompt.status(), request.names.text);
+    return prompt;
+  }
   return InvalidArgument("the request has no input; set one of text, chat or tokens");
+}
+
+StatusOr<std::vector<TokenId>> ModelText::EncodePair(const RerankInput& pair,
+                                                     const TextLimits& limits) const {
+  if (!results_.reranker.has_value()) {
+    return InvalidArgument("model {} {}", name_, results_.why_no_reranker);
+  }
+  RenderOptions rendering;
+  rendering.cancelled = limits.cancelled;
+  const auto prompt = results_.reranker->Render(pair, rendering);
+  BATON_RETURN_IF_ERROR(CheckCancelled(limits));
+  if (!prompt.ok()) return InvalidArgument("the reranker's prompt: {}", Message(prompt.status()));
+  return EncodeSegments(*prompt, /*add_special=*/false, limits);
 }
 
 // An empty text becomes a BOS token, the beginning of a document, as in OpenAI's API.
@@ -284,11 +315,16 @@ StatusOr<std::vector<TokenId>> ModelText::EncodeChat(const ChatInput& chat,
   if (!prompt.ok()) return InvalidArgument("chat: {}", Message(prompt.status()));
   BATON_RETURN_IF_ERROR(CheckRoles(context, options, names));
   if (chat.continue_final_message) BATON_RETURN_IF_ERROR(CutAtContinueMark(*prompt));
+  return EncodeSegments(*prompt, request.add_special_tokens.value_or(false), limits);
+}
+
+StatusOr<std::vector<TokenId>> ModelText::EncodeSegments(std::span<const TextSegment> segments,
+                                                         bool add_special,
+                                                         const TextLimits& limits) const {
   size_t bytes = 0;
-  for (const TextSegment& segment : *prompt) bytes += segment.text.size();
+  for (const TextSegment& segment : segments) bytes += segment.text.size();
   BATON_RETURN_IF_ERROR(CheckLength(bytes, limits));
-  auto tokens = tokenizer_.EncodeSegments(
-      *prompt, request.add_special_tokens.value_or(false), EncodeLimitsOf(limits));
+  auto tokens = tokenizer_.EncodeSegments(segments, add_special, EncodeLimitsOf(limits));
   BATON_RETURN_IF_ERROR(CheckCancelled(limits));
   return tokens;
 }

@@ -21,6 +21,7 @@
 #include "common/text/tokenizer.h"
 #include "router/generation.h"
 #include "router/text/chat_formats.h"
+#include "router/text/reranker.h"
 
 namespace baton::router {
 
@@ -38,6 +39,9 @@ struct ModelTextOptions {
   // Absent: found in the template.
   std::optional<ToolCallFormat> calls = std::nullopt;
   std::optional<ReasoningFormat> reasoning = std::nullopt;
+  // Absent: as the model's files say.
+  std::optional<Pooling> pooling = std::nullopt;
+  RerankFormat rerank = RerankFormat::kAuto;
 };
 
 // The router's view of the model: tokenizer, chat template and limits. Immutable, thread-safe.
@@ -53,7 +57,8 @@ class ModelText final {
             std::vector<TokenId> end_tokens,
             int32_t context_length,
             int32_t vocabulary,
-            const ChatFormats& formats = {});
+            const ChatFormats& formats = {},
+            PromptResults results = {});
 
   // The prompt's tokens. Special tokens are recognised only in text that the template itself wrote.
   // Errors: InvalidArgument naming the fault of the input, also when a limit is exceeded, because a
@@ -72,6 +77,7 @@ class ModelText final {
   enum class Reasoning : uint8_t { kNotBegun, kInside, kOver };
   Reasoning ReasoningAfter(const ChatInput* chat, std::span<const TokenId> prompt) const;
   const ChatFormats& formats() const { return formats_; }
+  const PromptResults& results() const { return results_; }
   // The same formats, with those of their markers that are special tokens.
   const MarkedFormats& marked_formats() const { return marked_formats_; }
   // Tokens that are markers of the formats: ChatParser needs them in the text.
@@ -92,6 +98,11 @@ class ModelText final {
   StatusOr<std::vector<TokenId>> EncodeChat(const ChatInput& chat,
                                             const GenerationRequest& request,
                                             const TextLimits& limits) const;
+  StatusOr<std::vector<TokenId>> EncodePair(const RerankInput& pair,
+                                            const TextLimits& limits) const;
+  StatusOr<std::vector<TokenId>> EncodeSegments(std::span<const TextSegment> segments,
+                                                bool add_special,
+                                                const TextLimits& limits) const;
   Status CheckRoles(const nlohmann::ordered_json& context,
                     const RenderOptions& options,
                     const FieldNames& names) const;
@@ -104,6 +115,7 @@ class ModelText final {
   const int32_t context_length_;
   const int32_t vocabulary_;
   const ChatFormats formats_;
+  const PromptResults results_;
   std::vector<TokenId> chat_tokens_;
   std::vector<std::string> known_roles_;  // the template prints their messages
   MarkedFormats marked_formats_;

@@ -150,6 +150,19 @@ TEST_F(RealClients, GetStructuredOutputAndForcedCalls) {
   RunScript("real_structured_clients.py", {"http://" + http("router")});
 }
 
+// A model whose embeddings and scores are known.
+class EmbeddingClients : public ClusterTest {
+ protected:
+  std::string Model() const override {
+    return std::string(BATON_TEST_DATA) + "/tiny/qwen3_embedding";
+  }
+};
+
+TEST_F(EmbeddingClients, GetTheVectorsOfTheReference) {
+  StartCluster(1, 1, {"engine.kv_type=f32"}, {"rerank_format=qwen3"});
+  RunScript("embedding_clients.py", {"http://" + http("router"), Model() + "/golden.json"});
+}
+
 // Clients need a key, and the router proves itself by a certificate.
 class KeyedClients : public Certified, public RealClients {
  protected:

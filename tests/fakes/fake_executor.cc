@@ -85,6 +85,7 @@ FakeExecutor::FakeExecutor(const KvOptions& kv, const Shape& shape)
 
 FakeExecutor::FakeExecutor(const KvOptions& kv, const Shape& shape, std::unique_ptr<Device> device)
     : traits_{.context_length = shape.context_length,
+              .hidden = shape.hidden,
               .vocabulary = shape.vocabulary,
               .max_rows = shape.max_rows,
               .max_logit_rows = shape.max_logit_rows,
@@ -114,6 +115,7 @@ struct FakeExecutor::Work {
     const TokenMask* mask = nullptr;
     bool waits_for_mask = false;
     TokenId forced = kNoToken;
+    std::span<float> state = {};
     bool late = false;  // its mask is
   };
 
@@ -175,6 +177,7 @@ void FakeExecutor::SetSampling(std::span<const SamplingRow> sampling, Work& work
                              row.mask,
                              row.waits_for_mask,
                              row.forced,
+                             row.state,
                              late});
   }
   masks_in_time_ = std::numeric_limits<int>::max();
@@ -276,6 +279,10 @@ Status FakeExecutor::Run(Work& work) {
         const int32_t count = rows.context + row + 1 - FirstSeen(layer, rows.context);
         const int32_t position = rows.context + row;
         seen = AddTo(seen, std::span(values[layer]).first(count), position, seen_[layer]);
+      }
+      // The hidden state is the hash, 16 bits in each number.
+      for (size_t i = 0; i < sampling.state.size(); ++i) {
+        sampling.state[i] = static_cast<float>((seen >> (16 * i)) & 0xffff);
       }
       if (sampling.late) {
         work.out[chosen.size()] = {.token = kLateToken, .logprob = 0, .top = {}};

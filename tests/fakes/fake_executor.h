@@ -35,6 +35,7 @@ class FakeExecutor final : public Executor {
  public:
   struct Shape {
     int32_t context_length = 512;
+    int32_t hidden = 4;  // at most 4
     int32_t vocabulary = 1000;
     int32_t max_rows = 4096;
     int32_t max_logit_rows = 1024;

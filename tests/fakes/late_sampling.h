@@ -44,6 +44,8 @@ class LateSampling final : public Ops {
   Status AwaitStep() override {
     if (late_.has_value()) ops_->Sample(late_->logits, late_->rows, late_->out);
     late_.reset();
+    if (late_rows_.has_value()) ops_->CopyRows(late_rows_->first, late_rows_->second);
+    late_rows_.reset();
     return ops_->AwaitStep();
   }
   void NotifyWhenDone(std::function<void()> notify) override {
@@ -102,6 +104,9 @@ class LateSampling final : public Ops {
               std::span<SampledToken> out) override {
     late_ = {logits, rows, out};
   }
+  void CopyRows(const Tensor& x, std::span<const std::span<float>> rows) override {
+    late_rows_ = {x, rows};
+  }
 
  private:
   struct Late {
@@ -112,6 +117,7 @@ class LateSampling final : public Ops {
 
   const std::unique_ptr<Ops> ops_;
   std::optional<Late> late_;  // of the oldest step under way
+  std::optional<std::pair<Tensor, std::span<const std::span<float>>>> late_rows_;
 };
 
 }  // namespace baton

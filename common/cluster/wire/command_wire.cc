@@ -108,6 +108,8 @@ void SetDispatch(const DispatchCommand& in, Time now, wire::Dispatch& out) {
   SetSampling(request.sampling, *out.mutable_sampling());
   out.set_top_logprobs(request.sampling.top_logprobs);
   if (request.prompt_logprobs >= 0) out.set_prompt_logprobs(request.prompt_logprobs);
+  out.set_pooling(static_cast<wire::Dispatch::Pooling>(request.pooling));
+  out.mutable_labels()->Add(request.labels.begin(), request.labels.end());
   out.set_max_tokens(request.max_tokens);
   out.set_min_tokens(request.min_tokens);
   out.mutable_stop_tokens()->Add(request.stop_tokens.begin(), request.stop_tokens.end());
@@ -168,6 +170,11 @@ StatusOr<DispatchCommand> DispatchFromProto(const wire::Dispatch& in, Time now) 
   BATON_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(in.sampling()));
   request.sampling.top_logprobs = in.top_logprobs();
   if (in.has_prompt_logprobs()) request.prompt_logprobs = in.prompt_logprobs();
+  if (!wire::Dispatch::Pooling_IsValid(in.pooling())) {
+    return InvalidArgument("a dispatch has the unknown pooling {}", static_cast<int>(in.pooling()));
+  }
+  request.pooling = static_cast<Pooling>(in.pooling());
+  request.labels.assign(in.labels().begin(), in.labels().end());
   request.max_tokens = in.max_tokens();
   request.min_tokens = in.min_tokens();
   request.stop_tokens.assign(in.stop_tokens().begin(), in.stop_tokens().end());

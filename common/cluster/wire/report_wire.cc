@@ -177,6 +177,7 @@ wire::Token ToProto(const TokenOutput& output) {
     entry->set_logprob(one.logprob);
     SetTop(one.top, *entry);
   }
+  token.mutable_pooled()->Add(output.pooled.begin(), output.pooled.end());
   return token;
 }
 
@@ -195,6 +196,7 @@ StatusOr<TokenOutput> TokenFromProto(const wire::Token& in) {
   out.cached_tokens = in.cached_tokens();
   out.prompt.reserve(in.prompt_size());
   for (const wire::PromptLogprob& one : in.prompt()) out.prompt.push_back(SampledFromProto(one));
+  out.pooled.assign(in.pooled().begin(), in.pooled().end());
   return out;
 }
 

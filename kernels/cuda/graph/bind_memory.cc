@@ -85,6 +85,7 @@ class Pointers {
     Use(op.x);
     Use(op.out);
   }
+  void operator()(CopyRowsOp& op) { Use(op.x); }
   void operator()(SampleOp& op) { Use(op.logits); }
   void operator()(NotifyOp& /*op*/) {}
   void operator()(FamilyOp& op) { std::visit(*this, op); }

@@ -117,6 +117,7 @@ class Collector {
     Reads(op.x);
     Writes(op.out);
   }
+  void operator()(const CopyRowsOp& op) { Reads(op.x); }
   void operator()(const SampleOp& op) { Updates(op.logits); }
   void operator()(const NotifyOp& /*op*/) {}
   void operator()(const FamilyOp& op) { std::visit(*this, op); }

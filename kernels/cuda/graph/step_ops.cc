@@ -139,6 +139,17 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
           [&](const RopeOp& c) { return LaunchRope(LaunchOf(c, step), context.kv, stream); },
           [&](const AttentionOp& c) { return Attend(c, context); },
           [&](const GatherOp& c) { return LaunchGather(c.x, step.d_logit_rows, c.out, stream); },
+          [&](const CopyRowsOp& c) {
+            const auto size = static_cast<int64_t>(ShapeOf(c.x.dtype).bytes);
+            return cudaMemcpy2DAsync(context.copied,
+                                     static_cast<size_t>(c.x.cols * size),
+                                     c.x.data,
+                                     static_cast<size_t>(c.x.stride * size),
+                                     static_cast<size_t>(c.x.cols * size),
+                                     static_cast<size_t>(c.x.rows),
+                                     cudaMemcpyDeviceToHost,
+                                     stream);
+          },
           [&](const SampleOp& c) { return context.sampling.Launch(c.plan, c.logits, stream); },
           [&](const NotifyOp& c) {
             return step.recorded ? cudaSuccess : cudaEventRecord(context.marks[c.index], stream);

@@ -163,6 +163,12 @@ struct GatherOp {
   bool operator==(const GatherOp&) const = default;
 };
 
+// Copies x to OpContext::copied, in host memory.
+struct CopyRowsOp {
+  Tensor x;
+  bool operator==(const CopyRowsOp&) const = default;
+};
+
 struct SampleOp {
   Tensor logits;
   SamplingPlan plan;
@@ -190,6 +196,7 @@ using StepOp = std::variant<EmbedOp,
                             RopeOp,
                             AttentionOp,
                             GatherOp,
+                            CopyRowsOp,
                             SampleOp,
                             NotifyOp,
                             FamilyOp,
@@ -205,6 +212,7 @@ struct OpContext {
   Sampling& sampling;
   GroupExchange* exchange;  // null: the only rank
   std::span<const cudaEvent_t> marks;
+  std::byte* copied = nullptr;  // pinned memory for the step's CopyRowsOp; null: it has none
   cudaStream_t stream = nullptr;
 };
 

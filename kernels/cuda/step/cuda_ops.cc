@@ -157,7 +157,9 @@ Status CudaOps::BeginStep(const StepInput& input, const KvView& kv) {
   fixed_->Clear();
   lists_->Clear();
   const auto rows = static_cast<int32_t>(input.tokens.size());
-  const bool recorded = options_.graphs && rows <= kMaxRecordedRows && OnlyDecodes(input);
+  // A recorded step has no copies of states, whose destination changes from step to step.
+  const bool recorded = options_.graphs && rows <= kMaxRecordedRows && OnlyDecodes(input) &&
+                        input.results == RowResults::kLogits;
   const int32_t padded = recorded ? PaddedDecodeRows(rows) : 0;
   pending().rows = rows;
   pending().padded_rows = recorded ? padded : rows;
@@ -218,6 +220,7 @@ Status CudaOps::AwaitStep() {
   BATON_RETURN_IF_ERROR(ended);
   device_time_ = step.DeviceTime();
   if (!step.sampled.empty()) sampling_->Collect(slot, step.sampled);
+  step.TakeCopies();
   return OkStatus();
 }
 
@@ -308,6 +311,7 @@ OpContext CudaOps::context(cudaStream_t stream) {
           .sampling = *sampling_,
           .exchange = exchange_.get(),
           .marks = pending().marks(),
+          .copied = pending_[listed()].copied(),
           .stream = stream};
 }
 

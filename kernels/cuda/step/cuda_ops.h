@@ -104,6 +104,7 @@ class CudaOps final : public Ops {
   void Sample(const Tensor& logits,
               std::span<const SamplingRow> rows,
               std::span<SampledToken> out) override;
+  void CopyRows(const Tensor& x, std::span<const std::span<float>> rows) override;
   void NotifyWhenDone(std::function<void()> notify) override;
   Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override;
 

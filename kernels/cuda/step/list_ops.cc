@@ -231,6 +231,12 @@ void CudaOps::Sample(const Tensor& logits,
   ops_list_.emplace_back(SampleOp{Padded(logits), {}});
 }
 
+void CudaOps::CopyRows(const Tensor& x, std::span<const std::span<float>> rows) {
+  BATON_CHECK(std::cmp_equal(rows.size(), x.rows), "{} copies of {} rows", rows.size(), x.rows);
+  if (const Status room = pending_[listed()].PrepareCopy(x, rows); !room.ok()) error_ = room;
+  ops_list_.emplace_back(CopyRowsOp{x});
+}
+
 void CudaOps::NotifyWhenDone(std::function<void()> notify) {
   const StatusOr<size_t> index = pending().AddCallback(std::move(notify));
   if (!index.ok()) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/dequantize.h"
 
 namespace baton::cuda {
 namespace {
@@ -44,7 +45,23 @@ Status PendingStep::Create() {
 
 void PendingStep::Clear() {
   callbacks_.clear();
+  copies_.clear();
   sampled = {};
+}
+
+Status PendingStep::PrepareCopy(const Tensor& x, std::span<const std::span<float>> rows) {
+  copied_type_ = x.dtype;
+  copied_cols_ = static_cast<size_t>(x.cols);
+  copies_.assign(rows.begin(), rows.end());
+  return copied_.Reserve(rows.size() * RowBytes(x.dtype, copied_cols_));
+}
+
+void PendingStep::TakeCopies() const {
+  const size_t bytes = RowBytes(copied_type_, copied_cols_);
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    if (copies_[i].empty()) continue;
+    Dequantize(copied_type_, {copied_.data() + i * bytes, bytes}, copies_[i]);
+  }
 }
 
 StatusOr<size_t> PendingStep::AddCallback(std::function<void()> notify) {

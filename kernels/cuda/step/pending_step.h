@@ -10,8 +10,10 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "kernels/cuda/device/pinned_memory.h"
 #include "kernels/cuda/exchange/exchange_watch.h"
 #include "kernels/sampling.h"
+#include "kernels/tensor.h"
 
 namespace baton::cuda {
 
@@ -51,6 +53,12 @@ class PendingStep final {
   // The time from the step's start to its end; valid after Await.
   Duration DeviceTime() const;
 
+  // Makes room for a copy of `x`, whose row i goes to rows[i]. Errors: ResourceExhausted.
+  Status PrepareCopy(const Tensor& x, std::span<const std::span<float>> rows);
+  std::byte* copied() const { return copied_.data(); }
+  // Widens the copied rows to their destinations; after Await.
+  void TakeCopies() const;
+
   std::span<SampledToken> sampled;  // destination of the step's tokens; empty: none
   int32_t rows = 0;                 // of the step, and with the padding rows after them
   int32_t padded_rows = 0;
@@ -61,6 +69,10 @@ class PendingStep final {
   std::vector<cudaEvent_t> marks_;  // only grows
   std::vector<std::function<void()>> callbacks_;
   bool marked_ = false;
+  PinnedMemory copied_;  // [rows][copied_cols_] of copied_type_
+  DType copied_type_ = DType::kF32;
+  size_t copied_cols_ = 0;
+  std::vector<std::span<float>> copies_;  // by row; empty: none
 };
 
 }  // namespace baton::cuda

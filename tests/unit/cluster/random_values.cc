@@ -60,6 +60,8 @@ DispatchCommand RandomValues::Dispatch(RequestKind kind, Time now) {
   request.min_tokens = Count();
   request.stop_tokens = Tokens();
   request.prompt_logprobs = static_cast<int32_t>(Between(-1, 20));
+  request.pooling = static_cast<Pooling>(Between(0, 3));
+  request.labels = Tokens();
   for (const PassedField& field : kPassedFields) {
     std::visit([&](const auto member) { Set(request.*member); }, field.value);
   }
@@ -147,6 +149,7 @@ WorkerReport RandomValues::Report() {
     token.index = Count();
     token.token = {Count(), -Float(), {{Count(), -Float()}, {Count(), -Float()}}};
     token.finish = static_cast<FinishReason>(Between(0, 3));
+    token.pooled = {Float(), -Float()};
     token.prompt = {{Count(), -Float(), {}}, {Count(), -Float(), {{Count(), -Float()}}}};
     out.tokens.push_back(token);
   }

@@ -25,6 +25,7 @@ struct RandomStep {
               .state_table = Number(),
               .in_state = random() % 2 == 0};
     }
+    results = static_cast<RowResults>(Number() % 3);
     state_blocks = Number();
     copies.resize(random() % 5);
     for (BlockCopy& copy : copies) copy = {Number(), Number()};
@@ -36,11 +37,12 @@ struct RandomStep {
     for (int32_t& value : values) value = Number();
   }
   StepInput input() const {
-    return {tokens, positions, sequences, block_tables, logit_rows, state_blocks};
+    return {tokens, positions, sequences, block_tables, logit_rows, results, state_blocks};
   }
 
   std::mt19937_64 random;
   std::vector<int32_t> tokens, positions, block_tables, logit_rows;
+  RowResults results = RowResults::kLogits;
   int32_t state_blocks = 0;
   std::vector<SequenceRows> sequences;
   std::vector<BlockCopy> copies;
@@ -86,6 +88,7 @@ TEST(StepMessageTest, IsDecodedAsItWasEncoded) {
     EXPECT_EQ(Vector(message->input.tokens), step.tokens);
     EXPECT_EQ(Vector(message->input.positions), step.positions);
     EXPECT_EQ(Numbers(message->input.sequences), Numbers(step.sequences));
+    EXPECT_EQ(message->input.results, step.results);
     EXPECT_EQ(message->input.state_blocks, step.state_blocks);
     EXPECT_EQ(Vector(message->input.block_tables), step.block_tables);
     EXPECT_EQ(Vector(message->input.logit_rows), step.logit_rows);

@@ -94,7 +94,11 @@ TEST(CpuStatesTest, AStepNamesWhatIsWrongWithItsStates) {
     const std::vector<TokenId> tokens(static_cast<size_t>(step.row_count), 0);
     const std::vector<int32_t> positions(tokens.size(), 0);
     step.rows.row_count = step.row_count;
-    StepInput input = {tokens, positions, {&step.rows, 1}, step.tables, {}, step.state_blocks};
+    StepInput input = {.tokens = tokens,
+                       .positions = positions,
+                       .sequences = {&step.rows, 1},
+                       .block_tables = step.tables,
+                       .state_blocks = step.state_blocks};
     KvView kv;
     kv.base = arena.data();
     kv.blocks = 4;

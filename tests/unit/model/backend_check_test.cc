@@ -58,6 +58,7 @@ class RefusingOps final : public Ops {
   void Attention(const Tensor&, const AttentionArgs&, const Tensor&) override {}
   void GatherLogitRows(const Tensor&, const Tensor&) override {}
   void Sample(const Tensor&, std::span<const SamplingRow>, std::span<SampledToken>) override {}
+  void CopyRows(const Tensor&, std::span<const std::span<float>>) override {}
   Status CopyBlocks(const KvView&, std::span<const BlockCopy>) override { return NotReached(); }
 
   mutable std::optional<ModelShape> asked;

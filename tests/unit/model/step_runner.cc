@@ -164,7 +164,7 @@ StatusOr<std::vector<Logits>> StepRunner::TryStep(std::span<const Chunk> chunks,
   const Batch batch = MakeBatch(chunks);
   const StepInput input = batch.input();
   BATON_RETURN_IF_ERROR(device_.ops->BeginStep(input, kv()));
-  const Tensor logits = decoder_->Forward(input, hook);
+  const Tensor logits = decoder_->Forward(input, hook).logits;
   BATON_RETURN_IF_ERROR(device_.ops->EndStep());
   return device_.read(logits);
 }
@@ -178,7 +178,7 @@ Status StepRunner::Issue(std::span<const Chunk> chunks) {
 }
 
 StatusOr<std::vector<Logits>> StepRunner::Take() {
-  const Tensor logits = decoder_->TakeLogits(issued_.front());
+  const Tensor logits = decoder_->TakeResults(issued_.front(), RowResults::kLogits).logits;
   issued_.pop_front();
   BATON_RETURN_IF_ERROR(device_.ops->AwaitStep());
   return device_.read(logits);

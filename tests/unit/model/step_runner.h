@@ -100,7 +100,9 @@ class StepRunner final {
     std::vector<int32_t> logit_rows;
     int32_t state_blocks = 0;
 
-    StepInput input() const { return {tokens, positions, rows, tables, logit_rows, state_blocks}; }
+    StepInput input() const {
+      return {tokens, positions, rows, tables, logit_rows, RowResults::kLogits, state_blocks};
+    }
   };
 
   StepRunner() = default;

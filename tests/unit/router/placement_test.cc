@@ -137,5 +137,63 @@ TEST(PlacementWindowTest, APrefixWithoutItsWindowsIsNotCached) {
   EXPECT_EQ(place().decode_cached, 4);
 }
 
+// What ends with its prompt is computed by workers that prefill, whatever their other roles are.
+TEST(PlacementRoleTest, WhatEndsWithItsPromptNeedsAPrefillWorker) {
+  const CoreOptions options;
+  const std::optional<ClusterIdentity> cluster;
+  WorkerBook book;
+  PrefixIndex index{1024};
+  Placement placement{options, cluster, book, index};
+  const auto add = [&](const char* id, bool prefill, bool decode) {
+    WorkerInfo info = Info();
+    info.id = WorkerId(id);
+    info.can_prefill = prefill;
+    info.can_decode = decode;
+    const WorkerSlot slot = *book.Add(info, kStart);
+    index.AddWorker(slot);
+    return slot;
+  };
+  RequestSpec spec = Spec(1);
+  spec.pooling = Pooling::kLast;
+  const Placement::Query query{
+      .spec = spec, .resumed = {}, .avoid = {}, .unable = {}, .alone = true};
+  const auto place = [&] { return placement.Place(query, kStart); };
+  EXPECT_FALSE(place()->has_value()) << "a worker may join soon";
+  add("decode", false, true);
+  EXPECT_EQ(place().status().code(), StatusCode::kUnavailable);
+  const WorkerSlot prefill = add("prefill", true, false);
+  const auto plan = place();
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ((*plan)->where.decode, prefill);
+  EXPECT_EQ((*plan)->where.prefill, kNoWorker);
+  spec.pooling = Pooling::kNone;
+  spec.labels = {1, 2};
+  EXPECT_EQ((*place())->where.decode, prefill);
+  spec.labels.clear();
+  EXPECT_NE((*place())->where.decode, prefill);
+}
+
+TEST(PlacementRoleTest, APromptThatFitsOnNoPrefillWorkerIsRefused) {
+  const CoreOptions options;
+  const std::optional<ClusterIdentity> cluster;
+  WorkerBook book;
+  PrefixIndex index{1024};
+  Placement placement{options, cluster, book, index};
+  WorkerInfo info = Info();
+  info.can_decode = false;
+  info.blocks = 4;  // as many as the prompt has; there must be room for one token more
+  index.AddWorker(*book.Add(info, kStart));
+  info.id = WorkerId("b");
+  info.can_decode = true;
+  info.can_prefill = false;
+  info.blocks = 1000;
+  index.AddWorker(*book.Add(info, kStart));
+  RequestSpec spec = Spec(1);
+  spec.pooling = Pooling::kMean;
+  const auto plan = placement.Place(
+      {.spec = spec, .resumed = {}, .avoid = {}, .unable = {}, .alone = true}, kStart);
+  EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace baton::router

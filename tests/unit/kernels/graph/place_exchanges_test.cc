@@ -173,14 +173,14 @@ TEST(PlaceExchangesTest, TheResultIsGatheredOnTheFirstRank) {
   graph.Append(EmbedOp{.out = 0});
   graph.Append(MatMulOp{.x = 0, .out = 1});
   graph.Append(SendOp{.x = 1, .stage = 0});
-  graph.set_result(1);
+  graph.AddResult(1);
   PlaceExchanges(graph);
   EXPECT_EQ(ToString(graph),
             "v0:residual = Embed\n"
             "v1:delta = MatMul v0\n"
             "v2:delta = GatherColumns v1\n"
             "Send v2\n");
-  EXPECT_EQ(graph.result(), 2);
+  EXPECT_EQ(graph.results(), std::vector<ValueId>{2});
   EXPECT_FALSE(std::get<GatherColumnsOp>(graph.ops()[2]).to_all);
 }
 

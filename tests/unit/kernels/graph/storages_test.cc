@@ -17,7 +17,7 @@ TEST(StoragesTest, OpsInPlaceShareMemoryAndOthersDoNot) {
   graph.Append(MatMulOp{.x = normed, .out = delta});
   graph.Append(AddOp{.residual = residual, .delta = delta, .out = sum});
   graph.Append(MatMulOp{.x = sum, .out = logits});
-  graph.set_result(logits);
+  graph.AddResult(logits);
   const Storages storages = StoragesOf(graph);
   EXPECT_EQ(storages.of_values, (std::vector<StorageId>{0, 1, 2, 0, 3}));
   ASSERT_EQ(storages.all.size(), 4u);
@@ -40,7 +40,7 @@ TEST(StoragesTest, AnExchangeKeepsTheMemoryAndTheResult) {
   const ValueId whole = graph.Add({.name = "logits", .cols = 8});
   graph.Append(EmbedOp{.out = part});
   graph.Append(GatherColumnsOp{.x = part, .out = whole});
-  graph.set_result(whole);
+  graph.AddResult(whole);
   const Storages storages = StoragesOf(graph);
   EXPECT_EQ(storages.of_values[static_cast<size_t>(part)], 0);
   EXPECT_EQ(storages.of_values[static_cast<size_t>(whole)], 0);
