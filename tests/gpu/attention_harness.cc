@@ -22,6 +22,13 @@ std::vector<std::pair<int32_t, int32_t>> Samples(int32_t rows) {
   return {{0, 70}, {rows / 2, 70}, {rows - 70, 70}};
 }
 
+std::unique_ptr<Memory> Uploaded(const std::vector<float>& numbers) {
+  const size_t bytes = numbers.size() * sizeof(float);
+  auto memory = std::make_unique<Memory>(bytes);
+  Check(cudaMemcpy(memory->data(), numbers.data(), bytes, cudaMemcpyHostToDevice), "Uploaded");
+  return memory;
+}
+
 }  // namespace
 
 bool IsHopper() {
@@ -81,6 +88,15 @@ Fixture::Fixture(const FixtureShape& shape, const AttentionOptions& options) : s
   kv_.base = arena_->data();
   for (int32_t i = 0; i < kv_.blocks; ++i) shuffled_.push_back(i);
   std::shuffle(shuffled_.begin(), shuffled_.end(), std::mt19937(5));
+  if (shape.shape.has_sinks) {
+    constexpr float kSinks[] = {-4, 0.5f, 3, 7, 1.5f};
+    const int32_t first = shape_.heads.first * shape.shape.group();
+    std::vector<float> sinks;
+    for (int32_t head = 0; head < shape.shape.q_heads; ++head) {
+      sinks.push_back(kSinks[(first + head) % 5]);
+    }
+    sinks_ = Uploaded(sinks);
+  }
   if (shape.kv_dtype != DType::kFp8) return;
   std::vector<float> scales;
   for (const float first : {0.5f, 0.75f}) {  // of K, then of V
@@ -88,15 +104,15 @@ Fixture::Fixture(const FixtureShape& shape, const AttentionOptions& options) : s
       scales.push_back(first + 0.07f * static_cast<float>(shape_.heads.first + i));
     }
   }
-  kv_scales_ = std::make_unique<Memory>(scales.size() * sizeof(float));
-  Check(
-      cudaMemcpy(
-          kv_scales_->data(), scales.data(), scales.size() * sizeof(float), cudaMemcpyHostToDevice),
-      "kv_scales");
+  kv_scales_ = Uploaded(scales);
 }
 
 const float* Fixture::kv_scales() const {
   return kv_scales_ == nullptr ? nullptr : reinterpret_cast<const float*>(kv_scales_->data());
+}
+
+const float* Fixture::sinks() const {
+  return sinks_ == nullptr ? nullptr : reinterpret_cast<const float*>(sinks_->data());
 }
 
 void Fixture::Begin(const Lengths& lengths,
@@ -194,6 +210,7 @@ void Fixture::LaunchTo(const AttentionPlan& plan, int32_t layer, const Fp8Rows& 
                            {.kv = kv_,
                             .layer = layer,
                             .kv_scales = kv_scales(),
+                            .sinks = sinks(),
                             .qkv = qkv_view_,
                             .out = out_view_,
                             .fp8_out = fp8_out,
@@ -266,6 +283,7 @@ double Fixture::Error(int32_t layer) {
       Compare(shape,
               kv_,
               kv_scales(),
+              sinks(),
               layer,
               computed,
               reinterpret_cast<float*>(scores.data()),

@@ -54,7 +54,8 @@ using Lengths = std::vector<std::pair<int32_t, int32_t>>;
 int32_t TokensOf(const Lengths& lengths);
 
 // An arena whose blocks are allocated in shuffled order. The key and the value of (sequence,
-// position) are a hash of the two; all other memory is NaN. KV in FP8 has a scale for each head,
+// position) are a hash of the two; all other memory is NaN. Sinks, where the shape has them, lie
+// below, among and above the logits. KV in FP8 has a scale for each head,
 // which rows do not apply that read K and V from qkv: only single rows, and all rows in
 // deterministic mode, then match the reference.
 class Fixture {
@@ -97,6 +98,8 @@ class Fixture {
   std::vector<float> Fp8Numbers(const std::function<void(const Fp8Rows&)>& write);
   // The scales of K and V of each head; null unless KV is in FP8.
   const float* kv_scales() const;
+  // The sinks of the query heads; null unless the shape has them.
+  const float* sinks() const;
 
   FixtureShape shape_;
   std::unique_ptr<Attention> attention_;
@@ -104,6 +107,7 @@ class Fixture {
   std::unique_ptr<Memory> qkv_;
   std::unique_ptr<Memory> out_;
   std::unique_ptr<Memory> kv_scales_;
+  std::unique_ptr<Memory> sinks_;
   std::unique_ptr<StepBuffer> fixed_;
   std::unique_ptr<StepBuffer> lists_;
   cudaStream_t stream_ = nullptr;

@@ -105,6 +105,7 @@ __device__ float BlockReduce(float x, bool maximum) {
 // row.
 __global__ void CompareKernel(Place place,
                               const float* kv_scales,
+                              const float* sinks,
                               const int32_t* table,
                               int layer,
                               AttentionShape shape,
@@ -133,11 +134,13 @@ __global__ void CompareKernel(Place place,
     for (int d = 0; d < dim; ++d) {
       score += __bfloat162float(query[d]) * Load(key, place.kv.dtype, d);
     }
-    mine[p - begin] = score * shape.scale * key_scale;
+    score *= shape.scale * key_scale;
+    mine[p - begin] = shape.cap > 0 ? shape.cap * tanhf(score / shape.cap) : score;
     largest = fmaxf(largest, mine[p - begin]);
   }
+  if (sinks != nullptr) largest = fmaxf(largest, sinks[head]);
   largest = BlockReduce(largest, true);
-  float sum = 0;
+  float sum = sinks != nullptr && threadIdx.x == 0 ? expf(sinks[head] - largest) : 0;
   for (int p = begin + threadIdx.x; p < end; p += blockDim.x) {
     mine[p - begin] = expf(mine[p - begin] - largest);
     sum += mine[p - begin];
@@ -192,6 +195,7 @@ void FillNan(std::byte* memory, size_t bytes, cudaStream_t stream) {
 void Compare(const AttentionShape& shape,
              const KvView& kv,
              const float* kv_scales,
+             const float* sinks,
              int32_t layer,
              const Computed& computed,
              float* scores,
@@ -200,6 +204,7 @@ void Compare(const AttentionShape& shape,
   CompareKernel<<<dim3(computed.rows, shape.q_heads), 256, 0, stream>>>(
       Place(kv),
       kv_scales,
+      sinks,
       computed.table,
       layer,
       shape,

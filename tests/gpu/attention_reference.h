@@ -54,11 +54,12 @@ struct Computed {
 };
 
 // Writes to errors [rows][q heads] the relative error (L2) of each head of each row. `scores` is
-// scratch memory for [rows][q heads][first_position + rows] numbers. `kv_scales` are those of
-// AttentionLaunch.
+// scratch memory for [rows][q heads][first_position + rows] numbers. `kv_scales` and `sinks` are
+// those of AttentionLaunch.
 void Compare(const AttentionShape& shape,
              const KvView& kv,
              const float* kv_scales,
+             const float* sinks,
              int32_t layer,
              const Computed& computed,
              float* scores,

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -250,6 +251,26 @@ void CheckCopyBlocks(Ops& ops) {
   EXPECT_EQ(ops.CopyBlocks(cache.view, outside).code(), StatusCode::kInvalidArgument);
 }
 
+// Single rows and chunks with sinks and caps, for kernels that take a cache in bf16.
+void AddSoftmaxCases(std::vector<Case>& cases) {
+  for (const auto& [name, sinks, cap] : std::vector<std::tuple<std::string, bool, float>>{
+           {"sinks", true, 0}, {"cap", false, 0.7f}, {"cap_and_sinks", true, 2}}) {
+    for (const int32_t dim : {64, 128, 256}) {
+      Shape shape{{16, 2, dim}, DType::kBF16, 16, 0, {{0, 1}, {100, 33}, {0, 131}, {211, 1}}};
+      shape.sinks = sinks;
+      shape.cap = cap;
+      cases.push_back(
+          {fmt::format("Attention_bf16_{}_dim{}", name, dim),
+           [=](Ops& ops, const Tolerance& tolerance) { CheckAttention(ops, tolerance, shape); }});
+      shape.window = 33;
+      shape.sequences = {{20, 20}, {150, 4}};
+      cases.push_back(
+          {fmt::format("Attention_decode_{}_dim{}", name, dim),
+           [=](Ops& ops, const Tolerance& tolerance) { CheckDecode(ops, tolerance, shape); }});
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Case> AttentionCases() {
@@ -301,6 +322,7 @@ std::vector<Case> AttentionCases() {
            CheckDecode(ops, tolerance, ManyRows({2 * kv_heads, kv_heads, 128}, DType::kBF16));
          }});
   }
+  AddSoftmaxCases(cases);
   cases.push_back({"Attention_decode_window", [](Ops& ops, const Tolerance& tolerance) {
                      const Shape shape{{4, 2, 64}, DType::kBF16, 16, 33, {{20, 20}, {150, 4}}};
                      CheckDecode(ops, tolerance, shape);

@@ -206,6 +206,20 @@ void AddPartCases(std::vector<Case>& cases) {
        }});
 }
 
+// A single row of no multiple of 512 numbers.
+void AddRowCases(std::vector<Case>& cases) {
+  for (const int64_t cols : {960, 2304, 2880}) {
+    cases.push_back(
+        {fmt::format("MatMul_row_of_{}", cols), [=](Ops& ops, const Tolerance& tolerance) {
+           const auto weights = RandomWeights(DType::kBF16, 72, cols, 6);
+           CheckMatMul(ops, tolerance, {weights}, 1, true, ops.activation_dtype());
+           CheckMatMul(ops, tolerance, {weights}, 1, false, DType::kF32);
+           const auto up = RandomWeights(DType::kBF16, 72, cols, 7);
+           CheckGateUp(ops, tolerance, weights, up, 1, false);
+         }});
+  }
+}
+
 }  // namespace
 
 std::vector<Case> MatMulCases() {
@@ -264,6 +278,7 @@ std::vector<Case> MatMulCases() {
            CheckMatMul(ops, tolerance, {head}, m, false, DType::kF32);
          }});
   }
+  AddRowCases(cases);
   cases.push_back({"MatMul_odd_float_columns", [](Ops& ops, const Tolerance& tolerance) {
                      const auto odd = RandomWeights(DType::kF32, 33, WholeCols(ops, 37), 1);
                      CheckMatMul(ops, tolerance, {odd}, 3, true, ops.activation_dtype());

@@ -19,8 +19,9 @@ namespace {
 
 constexpr int32_t kExperts = 12;
 constexpr int32_t kPerToken = 3;
-constexpr int64_t kHidden = 32;
-constexpr int64_t kWidth = 16;
+// Whole rows of 128 bytes in bf16, and more than eight rows for an expert: on Hopper, wgmma.
+constexpr int64_t kHidden = 64;
+constexpr int64_t kWidth = 64;
 
 struct Routing {
   RouterArgs args = {};

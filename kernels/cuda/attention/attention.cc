@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "kernels/cuda/attention/capped_kernels.h"
 #include "kernels/cuda/attention/rows_alone.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/primitives/rounding.h"
@@ -59,6 +60,22 @@ bool CountClusters(DecodeLimits& limits) {
   return true;
 }
 
+// Lets whole contexts be combined as if each were a split.
+void CombineWhole(std::span<const AttentionSequence> sequences,
+                  int32_t padded_rows,
+                  PagedTiles& work_tiles) {
+  if (!work_tiles.combined.empty()) return;
+  for (const AttentionSequence& sequence : sequences) {
+    work_tiles.out_starts[sequence.index] = work_tiles.partials;
+    for (int32_t row = 0; row < sequence.rows; ++row) {
+      work_tiles.combined.push_back({sequence.row + row, work_tiles.partials++, 1});
+    }
+  }
+  if (padded_rows == 0) return;
+  work_tiles.combined.resize(padded_rows);
+  work_tiles.partials = padded_rows;
+}
+
 // Whether the stream-K kernel writes all rows.
 bool OnlyStreamK(const AttentionPlan& plan) {
   return plan.work_tiles.count > 0 && plan.work_tiles.combine.rows == 0 &&
@@ -84,6 +101,8 @@ StatusOr<std::unique_ptr<Attention>> Attention::Create(const DeviceProperties& d
   BATON_CUDA_RETURN_IF_ERROR(PrepareDecodeAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareChunkAttention());
   BATON_CUDA_RETURN_IF_ERROR(PrepareFp8Attention());
+  BATON_CUDA_RETURN_IF_ERROR(PrepareCappedPagedAttention());
+  if (attention->limits_.clusters) BATON_CUDA_RETURN_IF_ERROR(PrepareCappedClusterAttention());
   if (MayRun(RowOf(KernelId::kStreamK).family, device)) {
     BATON_CUDA_RETURN_IF_ERROR(PrepareStreamKAttention());
   }
@@ -324,6 +343,10 @@ StatusOr<PagedWork> Attention::PlanPaged(const AttentionShape& shape,
   limits.sequences = step.sequences;
   PagedTiles& work_tiles = paged_tiles_;
   SplitPaged(decode ? few_ : many_, limits, work_tiles);
+  // In deterministic mode, a sink joins a row's sum in one place, however long the other rows are.
+  if (decode && options_.deterministic && shape.has_sinks) {
+    CombineWhole(few_, limits.padded_rows, work_tiles);
+  }
   PagedWork work;
   work.tile = tile;
   work.work_tiles = static_cast<int32_t>(work_tiles.sequence.size());

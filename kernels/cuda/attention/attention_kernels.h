@@ -211,8 +211,9 @@ struct AttentionLaunch {
   cudaStream_t stream = nullptr;
 };
 
-// FlashAttention-2 style over the paged arena: head sizes 64, 128 and 256, KV in bf16. Call Prepare
-// once, before any graph capture.
+// FlashAttention-2 style over the paged arena: head sizes 64, 128 and 256, KV in bf16, with
+// windows, sinks and caps. Call Prepare once, before any graph capture; capped_kernels.h has those
+// for caps.
 cudaError_t PrepareDecodeAttention();
 cudaError_t LaunchDecodeAttention(const PagedWork& work, const AttentionLaunch& call);  // tile 16
 cudaError_t PrepareChunkAttention();
@@ -246,7 +247,7 @@ cudaError_t PrepareStreamKAttention();
 cudaError_t LaunchStreamKAttention(const StreamKWork& work, const AttentionLaunch& call);
 
 // FlashAttention-3 style for sm_90, by head size, over contiguous K and V: those of `qkv`, or the
-// gathered copy. No window.
+// gathered copy, with sinks and caps. No window.
 cudaError_t LaunchHopperAttention64(const RaggedWork& work, const AttentionLaunch& call);
 cudaError_t LaunchHopperAttention128(const RaggedWork& work, const AttentionLaunch& call);
 cudaError_t LaunchHopperAttention256(const RaggedWork& work, const AttentionLaunch& call);
@@ -256,8 +257,7 @@ inline constexpr int32_t HopperTile(int32_t head_dim) {
 }
 cudaError_t LaunchGather(const GatherWork& work, const AttentionLaunch& call);
 
-// Any head size up to 256 that is a multiple of 8, any KV type, caps and sinks, which other kernels
-// do not have.
+// Any head size up to 256 that is a multiple of 8, any KV type, caps and sinks.
 cudaError_t LaunchPortableAttention(const PortableWork& work, const AttentionLaunch& call);
 cudaError_t LaunchCombineSplits(const CombineWork& work, const AttentionLaunch& call);
 

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/capped_kernels.h"
 #include "kernels/cuda/attention/decode_warp.cuh"
+#include "kernels/cuda/attention/logits.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/table/attention_request.h"
@@ -80,6 +82,13 @@ __device__ __forceinline__ Combined CombinePartials(int count,
   return combined;
 }
 
+// A number of a row: normalised, after its head's sink (null: none) has joined the sum.
+__device__ __forceinline__ __nv_bfloat16 Normalised(const Combined& combined, const float* sink) {
+  float sum = combined.stat.y;
+  if (sink != nullptr) sum += SinkTerm(*sink, combined.stat.x);
+  return __float2bfloat16(combined.value / sum);
+}
+
 // Shared memory of a thread block: the partial results of its warps, and their combination.
 struct WarpResults {
   int size;             // group · dim
@@ -87,13 +96,20 @@ struct WarpResults {
   float2* stats;        // [warp][kMaxQueries]
   float* block_values;  // [query][dim]
   float2* block_stats;  // [kMaxQueries]
+  const float* sinks;   // [query], or null
 
-  __device__ __forceinline__ WarpResults(float* shared, int warps, int queries_by_dim)
+  __device__ __forceinline__
+  WarpResults(float* shared, int warps, int queries_by_dim, const float* shared_sinks)
       : size(queries_by_dim),
         values(shared),
         stats(reinterpret_cast<float2*>(values + warps * size)),
         block_values(reinterpret_cast<float*>(stats + warps * kMaxQueries)),
-        block_stats(reinterpret_cast<float2*>(block_values + size)) {}
+        block_stats(reinterpret_cast<float2*>(block_values + size)),
+        sinks(shared_sinks) {}
+
+  __device__ __forceinline__ const float* Sink(int query) const {
+    return sinks == nullptr ? nullptr : sinks + query;
+  }
 };
 
 // Combines the results of the warps. Writes the final rows to `out`, or the block's partial result
@@ -109,7 +125,7 @@ __device__ __forceinline__ void CombineWarps(const WarpResults& results,
         [&](int w) { return results.values[w * results.size + i]; },
         [&](int w) { return results.stats[w * kMaxQueries + query]; });
     if (out != nullptr) {
-      out[i] = __float2bfloat16(combined.value / combined.stat.y);
+      out[i] = Normalised(combined, results.Sink(query));
     } else {
       results.block_values[i] = combined.value;
       if (i % kHeadDim == 0) results.block_stats[query] = combined.stat;
@@ -132,19 +148,21 @@ __device__ __forceinline__ void CombineCluster(
         splits,
         [&](int p) { return cluster.map_shared_rank(results.block_values, p)[i]; },
         [&](int p) { return cluster.map_shared_rank(results.block_stats, p)[i / kHeadDim]; });
-    out[i] = __float2bfloat16(combined.value / combined.stat.y);
+    out[i] = Normalised(combined, results.Sink(i / kHeadDim));
   }
   cluster.sync();  // other blocks may still read this block's shared memory
 }
 #endif
 
 // Grid [split of the context][kv head][row]; a cluster holds all splits.
-template <int kHeadDim, int kWarps, int kBlocksPerSm, class Kv>
+template <int kHeadDim, int kWarps, int kBlocksPerSm, class Kv, bool kCapped>
 __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
     ClusterAttention(const __grid_constant__ Arguments arguments) {
   extern __shared__ float shared[];
+  __shared__ float sinks[kMaxQueries];
   const DecodeArguments& a = arguments.call;
-  const WarpResults results(shared, kWarps, a.group * kHeadDim);
+  const bool has_sinks = a.sinks != nullptr;
+  const WarpResults results(shared, kWarps, a.group * kHeadDim, has_sinks ? sinks : nullptr);
   const DecodeRow row = arguments.list[blockIdx.z];
   const int warp = static_cast<int>(threadIdx.y);
   const int kv_head = static_cast<int>(blockIdx.y);
@@ -169,6 +187,8 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
     work.LoadKeys(RowsInMemory{keys + offset});
     work.LoadValues(RowsInMemory{keys + a.value_offset + offset});
   }
+  const int thread = warp * 32 + static_cast<int>(threadIdx.x);
+  if (has_sinks && thread < a.group) sinks[thread] = a.sinks[kv_head * a.group + thread];
   ReleaseSuccessor();
   WaitForPredecessor();
   const __nv_bfloat16* queries = a.q + row.row * a.q_stride + int64_t{kv_head} * results.size;
@@ -184,7 +204,7 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
     const int position = units.at(i) * kUnit;
     const bool more = i + 1 < units.count();
     if (more) offset = units.Offset(i + 1, a.block_stride, kUnitBytes);
-    work.Score(position, row.begin, row.end, score_scale);
+    work.template Score<kCapped>(position, row.begin, row.end, score_scale, a.cap);
     if (more) work.LoadKeys(RowsInMemory{keys + offset});
     work.Softmax();
     work.AccumulateValues(position, row.end);
@@ -197,7 +217,6 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
   __syncthreads();
 
   __nv_bfloat16* out = a.out + row.row * a.out_stride + int64_t{kv_head} * results.size;
-  const int thread = warp * 32 + static_cast<int>(threadIdx.x);
   CombineWarps<kHeadDim, kWarps>(results, thread, row.splits == 1 ? out : nullptr);
 #if __CUDA_ARCH__ >= 900
   if (row.splits > 1) CombineCluster<kHeadDim, kWarps>(results, row.splits, split, thread, out);
@@ -205,9 +224,9 @@ __global__ void __launch_bounds__(kWarps * 32, kBlocksPerSm)
 }
 
 // `kBlocksPerSm` bounds the registers.
-template <int kHeadDim, int kWarps, int kBlocksPerSm, class Kv>
+template <int kHeadDim, int kWarps, int kBlocksPerSm, class Kv, bool kCapped>
 struct Kernel {
-  static constexpr auto kFunction = ClusterAttention<kHeadDim, kWarps, kBlocksPerSm, Kv>;
+  static constexpr auto kFunction = ClusterAttention<kHeadDim, kWarps, kBlocksPerSm, Kv, kCapped>;
 
   static cudaError_t Prepare() {
     return cudaFuncSetAttribute(kFunction, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
@@ -248,52 +267,67 @@ struct Kernel {
 // Calls `use` with the kernel for clusters of `splits` blocks. Eight warps when few thread blocks
 // are resident: one on an SM, or two for the largest clusters, because few of them fit on the
 // device. Else four warps and as many blocks as the registers allow.
-template <int kHeadDim, class Kv, class Use>
+template <int kHeadDim, class Kv, bool kCapped, class Use>
 cudaError_t With(int32_t splits, int32_t warps, Use&& use) {
   // Blocks on an SM. fp8 needs fewer registers, and more warps to keep as many bytes in flight.
   constexpr int kFourWarps = (kHeadDim == 64 ? 4 : 3) + (sizeof(Kv) == 1 ? 1 : 0);
-  if (warps == 4) return use(Kernel<kHeadDim, 4, kFourWarps, Kv>());
-  return splits == kMaxClusterSize ? use(Kernel<kHeadDim, 8, 2, Kv>())
-                                   : use(Kernel<kHeadDim, 8, 1, Kv>());
+  if (warps == 4) return use(Kernel<kHeadDim, 4, kFourWarps, Kv, kCapped>());
+  return splits == kMaxClusterSize ? use(Kernel<kHeadDim, 8, 2, Kv, kCapped>())
+                                   : use(Kernel<kHeadDim, 8, 1, Kv, kCapped>());
 }
 
-template <class Kv, class Use>
+template <class Kv, bool kCapped, class Use>
 cudaError_t With(int32_t head_dim, int32_t splits, int32_t warps, Use&& use) {
-  return head_dim == 64 ? With<64, Kv>(splits, warps, use) : With<128, Kv>(splits, warps, use);
+  return head_dim == 64 ? With<64, Kv, kCapped>(splits, warps, use)
+                        : With<128, Kv, kCapped>(splits, warps, use);
 }
 
-template <class Kv>
+template <class Kv, bool kCapped>
 cudaError_t PrepareFor() {
   for (const int32_t head_dim : {64, 128}) {
     for (const auto& [splits, warps] : {std::pair{1, 4}, {1, 8}, {kMaxClusterSize, 8}}) {
       const cudaError_t error =
-          With<Kv>(head_dim, splits, warps, [](auto kernel) { return kernel.Prepare(); });
+          With<Kv, kCapped>(head_dim, splits, warps, [](auto kernel) { return kernel.Prepare(); });
       if (error != cudaSuccess) return error;
     }
   }
   return cudaSuccess;
 }
 
-}  // namespace
-
-// With KV in fp8 the count is at least as high, because the kernel needs fewer registers.
-cudaError_t CountActiveClusters(int32_t head_dim, int32_t splits, int32_t* clusters) {
-  return With<__nv_bfloat16>(
-      head_dim, splits, 8, [&](auto kernel) { return kernel.CountActive(splits, clusters); });
+template <bool kCapped>
+cudaError_t Prepare() {
+  const cudaError_t error = PrepareFor<__nv_bfloat16, kCapped>();
+  return error != cudaSuccess ? error : PrepareFor<__nv_fp8_e4m3, kCapped>();
 }
 
-cudaError_t PrepareClusterAttention() {
-  const cudaError_t error = PrepareFor<__nv_bfloat16>();
-  return error != cudaSuccess ? error : PrepareFor<__nv_fp8_e4m3>();
-}
-
-cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionLaunch& call) {
+template <bool kCapped>
+cudaError_t Launch(const ClusterWork& work, const AttentionLaunch& call) {
   const Arguments a = {work.list, DecodeArgumentsOf(call, work.tables)};
   const auto launch = [&](auto kernel) { return kernel.Launch(a, work, call); };
   const int32_t head_dim = call.shape.head_dim;
   return call.kv.dtype == DType::kFp8
-             ? With<__nv_fp8_e4m3>(head_dim, work.splits, work.warps, launch)
-             : With<__nv_bfloat16>(head_dim, work.splits, work.warps, launch);
+             ? With<__nv_fp8_e4m3, kCapped>(head_dim, work.splits, work.warps, launch)
+             : With<__nv_bfloat16, kCapped>(head_dim, work.splits, work.warps, launch);
+}
+
+}  // namespace
+
+// With KV in fp8 the count is at least as high, because the kernel needs fewer registers.
+cudaError_t CountActiveClusters(int32_t head_dim, int32_t splits, int32_t* clusters) {
+  return With<__nv_bfloat16, false>(
+      head_dim, splits, 8, [&](auto kernel) { return kernel.CountActive(splits, clusters); });
+}
+
+cudaError_t PrepareClusterAttention() {
+  return Prepare<false>();
+}
+
+cudaError_t PrepareCappedClusterAttention() {
+  return Prepare<true>();
+}
+
+cudaError_t LaunchClusterAttention(const ClusterWork& work, const AttentionLaunch& call) {
+  return call.shape.cap > 0 ? Launch<true>(work, call) : Launch<false>(work, call);
 }
 
 }  // namespace baton::cuda

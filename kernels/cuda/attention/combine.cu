@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/logits.cuh"
 #include "kernels/cuda/attention/lse_accumulator.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"

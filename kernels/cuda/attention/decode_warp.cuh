@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/logits.cuh"
 #include "kernels/cuda/attention/mma_operands.cuh"
 #include "kernels/cuda/primitives/fp8.cuh"
 #include "kernels/cuda/primitives/vector8.cuh"
@@ -39,8 +40,10 @@ struct DecodeArguments {
   int block_units;  // units in a block
   int kv_heads;
   int group;
-  float scale;             // includes the base-2 logarithm of e
+  float scale;             // times kLog2E, as `cap`
+  float cap;               // AttentionArgs::cap
   const float* kv_scales;  // RopeArgs::kv_scales
+  const float* sinks;      // AttentionArgs::sinks, or null
   const __nv_bfloat16* q;
   int64_t q_stride;
   __nv_bfloat16* out;
@@ -60,7 +63,9 @@ inline DecodeArguments DecodeArgumentsOf(const AttentionLaunch& call, const int3
   a.kv_heads = shape.kv_heads;
   a.group = shape.group();
   a.kv_scales = call.kv_scales;
-  a.scale = shape.scale * 1.4426950408889634f;
+  a.sinks = call.sinks;
+  a.scale = shape.scale * kLog2E;
+  a.cap = shape.cap * kLog2E;
   a.q = reinterpret_cast<const __nv_bfloat16*>(call.qkv.data);
   a.q_stride = call.qkv.stride;
   a.out = reinterpret_cast<__nv_bfloat16*>(call.out.data);
@@ -138,7 +143,8 @@ class DecodeWarp {
   }
 
   // Computes scores_ of the positions from `first` on. Positions outside [begin, end) get −∞.
-  __device__ __forceinline__ void Score(int first, int begin, int end, float scale) {
+  template <bool kCapped = false>
+  __device__ __forceinline__ void Score(int first, int begin, int end, float scale, float cap = 0) {
     float even[4] = {};
     float odd[4] = {};
 #pragma unroll
@@ -153,7 +159,9 @@ class DecodeWarp {
     for (int i = 0; i < 4; ++i) {
       const int position = first + g_ + i / 2 * 8;
       const bool seen = whole || (position >= begin && position < end);
-      scores_[i] = seen ? (even[i] + odd[i]) * scale : -INFINITY;
+      float score = (even[i] + odd[i]) * scale;
+      if constexpr (kCapped) score = Capped(score, cap);
+      scores_[i] = seen ? score : -INFINITY;
     }
   }
 

@@ -15,6 +15,8 @@
 #include <flashinfer/pos_enc.cuh>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/logits.cuh"
+#include "kernels/cuda/attention/paged_kernels.h"
 #include "kernels/cuda/primitives/fp8.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 
@@ -24,17 +26,30 @@ namespace baton::cuda {
 
 using Fp8 = __nv_fp8_e4m3;
 
-// The parameters of FlashInfer's kernel, with RopeArgs::kv_scales.
-template <class Out>
-struct ScaledParams : flashinfer::BatchPrefillPagedParams<__nv_bfloat16, Fp8, Out, int32_t> {
-  const float* kv_scales = nullptr;
+// The parameters of FlashInfer's kernel, with those of our variants.
+template <class Kv, class Out>
+struct VariantParams : flashinfer::BatchPrefillPagedParams<__nv_bfloat16, Kv, Out, int32_t> {
+  const float* kv_scales = nullptr;  // RopeArgs::kv_scales, for KV in fp8
+  const float* sinks = nullptr;      // AttentionArgs::sinks, or null
 };
 
-// Causal attention with a window.
-using PlainAttention = flashinfer::DefaultAttention</*use_custom_mask=*/false,
-                                                    /*use_sliding_window=*/true,
-                                                    /*use_logits_soft_cap=*/false,
-                                                    /*use_alibi=*/false>;
+using WindowedAttention = flashinfer::DefaultAttention</*use_custom_mask=*/false,
+                                                       /*use_sliding_window=*/true,
+                                                       /*use_logits_soft_cap=*/false,
+                                                       /*use_alibi=*/false>;
+
+// Causal attention with a window and sinks.
+struct PlainAttention : WindowedAttention {
+  using WindowedAttention::WindowedAttention;
+
+  // Called once for each row and head. `d` is the sum of 2^(logit - m). Sinks join the sum of split
+  // contexts when these are combined.
+  REGISTER_M_D_UPDATE(params, kv_tile_idx, qo_head_idx, m, d, scale, {
+    if constexpr (!std::is_same_v<typename Params::DTypeO, float>) {
+      if (params.sinks != nullptr) d += SinkTerm(params.sinks[qo_head_idx], m);
+    }
+  })
+};
 
 // The same for K and V that are stored divided by a scale per head (the grid's third dimension).
 // The scale of K multiplies the scores, the scale of V the result.
@@ -55,6 +70,25 @@ struct ScaledAttention : PlainAttention {
   REGISTER_OUTPUT_TRANSFORM(params, output, batch_idx, qo_idx, qo_head_idx, m, d, scale, {
     const float normalizer = m != -flashinfer::math::inf ? flashinfer::math::ptx_rcp(d) : 0.0f;
     return output * normalizer * value_scale;
+  })
+};
+
+// `Base` with capped logits (AttentionArgs::cap).
+template <class Base>
+struct CappedAttention : Base {
+  float scale = 1.0f;
+  float cap = 0;
+
+  template <class Params>
+  __device__ __host__ CappedAttention(const Params& params, uint32_t batch, uint8_t* shared)
+      : Base(params, batch, shared),
+        scale(Base::sm_scale_log2),
+        cap(params.logits_soft_cap * kLog2E) {
+    this->sm_scale_log2 = 1.0f;
+  }
+
+  REGISTER_LOGITS_TRANSFORM(params, logits, batch_idx, qo_idx, kv_idx, qo_head_idx, kv_head_idx, {
+    return Capped(logits * scale, cap);
   })
 };
 
@@ -84,6 +118,8 @@ struct RowsAlone : Base {
   }
 
   REGISTER_LOGITS_TRANSFORM(params, logits, batch_idx, qo_idx, kv_idx, qo_head_idx, kv_head_idx, {
+    logits =
+        Base::LogitsTransform(params, logits, batch_idx, qo_idx, kv_idx, qo_head_idx, kv_head_idx);
     return kv_idx + this->qo_len + seen_left >= this->kv_len + qo_idx ? logits * scale
                                                                       : T(-flashinfer::math::inf);
   })
@@ -91,14 +127,18 @@ struct RowsAlone : Base {
 
 // kKvTiles is the number of 16-token tiles of K that each warp holds in registers: the most with
 // which two thread blocks fit on an SM of sm_80 and sm_90.
-template <int kHeadDim, int kTile, int kKvTiles, class Kv, class Out, bool kRowsAlone = false>
+template <int kHeadDim,
+          int kTile,
+          int kKvTiles,
+          class Kv,
+          class Out,
+          bool kCapped,
+          bool kRowsAlone = false>
 struct PagedKernel {
   using Bf16 = __nv_bfloat16;
-  static constexpr bool kScaled = kIsFp8<Kv>;
-  using Params = std::conditional_t<kScaled,
-                                    ScaledParams<Out>,
-                                    flashinfer::BatchPrefillPagedParams<Bf16, Bf16, Out, int32_t>>;
-  using AnyRows = std::conditional_t<kScaled, ScaledAttention, PlainAttention>;
+  using Params = VariantParams<Kv, Out>;
+  using Uncapped = std::conditional_t<kIsFp8<Kv>, ScaledAttention, PlainAttention>;
+  using AnyRows = std::conditional_t<kCapped, CappedAttention<Uncapped>, Uncapped>;
   static constexpr uint32_t kPositions = 16 * kKvTiles * flashinfer::get_num_warps_kv(kTile);
   using Variant = std::conditional_t<kRowsAlone, RowsAlone<AnyRows, kPositions, kTile>, AnyRows>;
   using Traits = flashinfer::KernelTraits<flashinfer::MaskMode::kCausal,
@@ -169,7 +209,9 @@ struct PagedKernel {
     params.q_stride_h = kHeadDim;
     params.window_left = shape.window > 0 ? shape.window - 1 : -1;
     params.sm_scale = shape.scale;
-    if constexpr (kScaled) params.kv_scales = call.kv_scales;
+    params.logits_soft_cap = shape.cap;
+    params.kv_scales = call.kv_scales;
+    params.sinks = call.sinks;
     params.rope_rcp_scale = 1.0f;
     params.rope_rcp_theta = 1.0f;
     params.request_indices = Mutable(work.sequence);
@@ -192,10 +234,10 @@ struct PagedKernel {
 };
 
 // A kernel for whole contexts, and a split-KV kernel that writes partial results in float32.
-template <int kHeadDim, int kTile, int kKvTiles, class Kv = __nv_bfloat16>
+template <int kHeadDim, int kTile, int kKvTiles, class Kv, bool kCapped>
 struct PagedKernels {
-  using Whole = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, __nv_bfloat16>;
-  using Split = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, float>;
+  using Whole = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, __nv_bfloat16, kCapped>;
+  using Split = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, float, kCapped>;
 
   static cudaError_t Prepare() {
     const cudaError_t error = Whole::Prepare();
@@ -207,8 +249,8 @@ struct PagedKernels {
 };
 
 // The kernel for whole contexts that computes each row of a chunk alone.
-template <int kHeadDim, int kTile, int kKvTiles, class Kv = __nv_bfloat16>
-using RowsAloneKernel = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, __nv_bfloat16, true>;
+template <int kHeadDim, int kTile, int kKvTiles, class Kv, bool kCapped>
+using RowsAloneKernel = PagedKernel<kHeadDim, kTile, kKvTiles, Kv, __nv_bfloat16, kCapped, true>;
 
 // One PagedKernels for each head size.
 template <class For64, class For128, class For256>
@@ -233,5 +275,39 @@ struct ByHeadSize {
     }
   }
 };
+
+// Tiles of 16 packed rows: one row with up to 16 heads per group, and four warps along the context.
+// The shared memory that fp8 saves holds more positions at once.
+template <class Kv, bool kCapped>
+using RowTiles = ByHeadSize<PagedKernels<64, 16, 4, Kv, kCapped>,
+                            PagedKernels<128, 16, kIsFp8<Kv> ? 4 : 2, Kv, kCapped>,
+                            PagedKernels<256, 16, kIsFp8<Kv> ? 2 : 1, Kv, kCapped>>;
+
+// Tiles of ChunkTile rows: four warps along the rows.
+template <class Kv, bool kCapped>
+using ChunkTiles = ByHeadSize<PagedKernels<64, 128, 4, Kv, kCapped>,
+                              PagedKernels<128, 128, 4, Kv, kCapped>,
+                              PagedKernels<256, 64, 4, Kv, kCapped>>;
+template <class Kv, bool kCapped>
+using RowsAloneTiles = ByHeadSize<RowsAloneKernel<64, 128, 4, Kv, kCapped>,
+                                  RowsAloneKernel<128, 128, 4, Kv, kCapped>,
+                                  RowsAloneKernel<256, 64, 4, Kv, kCapped>>;
+
+template <class Tiles>
+PagedKernelSet SetOf() {
+  return {Tiles::Prepare, Tiles::Launch};
+}
+template <class Kv, bool kCapped>
+PagedKernelSet SetOfForm(PagedForm form) {
+  switch (form) {
+    case PagedForm::kRows:
+      return SetOf<RowTiles<Kv, kCapped>>();
+    case PagedForm::kChunks:
+      return SetOf<ChunkTiles<Kv, kCapped>>();
+    case PagedForm::kChunkRowsAlone:
+      break;
+  }
+  return SetOf<RowsAloneTiles<Kv, kCapped>>();
+}
 
 }  // namespace baton::cuda

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <tuple>
+#include <type_traits>
 
 #include <flashinfer/attention/hopper/default_params.cuh>
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/logits.cuh"
 #include "kernels/cuda/attention/mma_operands.cuh"
 
 // FlashInfer's FlashAttention-3 kernel over contiguous K and V (flashinfer/attention/hopper), with
@@ -33,7 +35,27 @@ __device__ __forceinline__ void TransposeQuad(uint32_t (&words)[4]) {
   }
 }
 
-// Stores results straight from registers.
+// A FlashInfer variant with capped logits (AttentionArgs::cap).
+struct HopperCappedAttention {
+  float scale;  // times kLog2E, as `cap`
+  float cap;
+
+  template <class MainloopParams, class Place>
+  __device__ HopperCappedAttention(const MainloopParams& params, const Place& /*not needed*/)
+      : scale(params.additional_params.sm_scale * kLog2E),
+        cap(params.additional_params.logits_soft_cap * kLog2E) {}
+
+  template <int kRows>
+  __device__ auto GetAttentionUpdater() {
+    return flashinfer::OnlineSoftmax<kRows, /*WITH_SCALE=*/false>(1.0f);
+  }
+
+  REGISTER_LOGITS_TRANSFORM(params, logits, batch_idx, qo_idx, kv_idx, qo_head_idx, kv_head_idx, {
+    return Capped(logits * scale, cap);
+  })
+};
+
+// Stores results straight from registers, after the heads' sinks have joined the sums.
 //
 // FlashInfer's own epilogue (0.7.2) stages them in the shared memory of V and counts every thread
 // twice at the barrier in between: once as it arrives and once as it waits. Half of the warps then
@@ -42,13 +64,16 @@ __device__ __forceinline__ void TransposeQuad(uint32_t (&words)[4]) {
 template <class Traits>
 struct HopperEpilogue : flashinfer::CollectiveEpilogue<Traits> {
   using Base = flashinfer::CollectiveEpilogue<Traits>;
+  struct Params : Base::Params {
+    const float* sinks;  // AttentionArgs::sinks, or null
+  };
 
   // Called by the consumer warps; `thread` counts their threads. Each warp has 16 rows of the tile,
   // each lane two rows: in every eight columns a pair per row (wgmma.cuh).
   template <class Place, class Accumulators, class Lse, class Shared, class TiledMma>
-  __device__ __forceinline__ void store(const typename Base::Params& params,
+  __device__ __forceinline__ void store(const Params& params,
                                         const Accumulators& accumulators,
-                                        const Lse& /*nobody asks for them*/,
+                                        const Lse& lse,
                                         Shared& /*not needed*/,
                                         TiledMma /*its layout is known*/,
                                         int thread,
@@ -63,6 +88,8 @@ struct HopperEpilogue : flashinfer::CollectiveEpilogue<Traits> {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = first + half * 8;
+      const float factor =
+          params.sinks == nullptr ? 1.0f : 1 / (1 + SinkTerm(params.sinks[q_head], lse(half)));
       cutlass::bfloat16_t* const to = params.O_ptr + (query_start + row) * cute::get<0>(strides) +
                                       q_head * cute::get<2>(strides) + lane % 4 * 8;
 #pragma unroll
@@ -71,7 +98,8 @@ struct HopperEpilogue : flashinfer::CollectiveEpilogue<Traits> {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int at = (column / 8 + i) * 4 + half * 2;
-          pairs[i] = PackPair</*kHalves=*/false>(accumulators(at), accumulators(at + 1));
+          pairs[i] =
+              PackPair</*kHalves=*/false>(accumulators(at) * factor, accumulators(at + 1) * factor);
         }
         TransposeQuad(pairs);
         if (row < queries) {
@@ -83,11 +111,13 @@ struct HopperEpilogue : flashinfer::CollectiveEpilogue<Traits> {
   }
 };
 
-template <int kHeadDim>
-cudaError_t LaunchHopper(const RaggedWork& work, const AttentionLaunch& call) {
+template <int kHeadDim, bool kCapped>
+cudaError_t LaunchHopperVariant(const RaggedWork& work, const AttentionLaunch& call) {
   using Bf16 = cutlass::bfloat16_t;
   using Params = flashinfer::BatchPrefillRaggedParams<Bf16, Bf16, Bf16, int32_t>;
-  using Variant = flashinfer::DefaultAttention</*use_logits_soft_cap=*/false>;
+  using Variant = std::conditional_t<kCapped,
+                                     HopperCappedAttention,
+                                     flashinfer::DefaultAttention</*use_logits_soft_cap=*/false>>;
   constexpr auto kTile = flashinfer::getCTATileSize<kHeadDim, kHeadDim, /*CAUSAL=*/true>();
   static_assert(std::get<0>(kTile) == HopperTile(kHeadDim));
   using Traits = flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true,
@@ -122,6 +152,7 @@ cudaError_t LaunchHopper(const RaggedWork& work, const AttentionLaunch& call) {
   }
   Params::AdditionalParams additional = {};
   additional.sm_scale = shape.scale;
+  additional.logits_soft_cap = shape.cap;
   const auto mainloop = Mainloop::to_underlying_arguments(
       {q,
        layout(work.row_count, shape.q_heads, call.qkv.stride, kHeadDim),
@@ -131,11 +162,12 @@ cudaError_t LaunchHopper(const RaggedWork& work, const AttentionLaunch& call) {
        kv_layout,
        /*window_left=*/-1,
        additional});
-  const auto epilogue = Epilogue::to_underlying_arguments(
+  const typename Epilogue::Params epilogue{
       {reinterpret_cast<Bf16*>(call.out.data),
        layout(work.row_count, shape.q_heads, call.out.stride, kHeadDim),
        /*lse_ptr=*/nullptr,
-       flashinfer::get_lse_gmem_layout(work.row_count, shape.q_heads)});
+       flashinfer::get_lse_gmem_layout(work.row_count, shape.q_heads)},
+      call.sinks};
   const auto list = [](const int32_t* p) { return const_cast<int32_t*>(p); };
   const auto scheduler = Scheduler::to_underlying_arguments({list(work.starts),
                                                              list(work.head),
@@ -159,6 +191,12 @@ cudaError_t LaunchHopper(const RaggedWork& work, const AttentionLaunch& call) {
   if (error != cudaSuccess) return error;
   kernel<<<work.blocks, Traits::NUM_THREADS, kShared, call.stream>>>(mainloop, epilogue, scheduler);
   return cudaGetLastError();
+}
+
+template <int kHeadDim>
+cudaError_t LaunchHopper(const RaggedWork& work, const AttentionLaunch& call) {
+  return call.shape.cap > 0 ? LaunchHopperVariant<kHeadDim, true>(work, call)
+                            : LaunchHopperVariant<kHeadDim, false>(work, call);
 }
 
 }  // namespace baton::cuda

@@ -5,8 +5,6 @@
 
 namespace baton::cuda {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-
 // Combines partial results by LSE. The lanes of a warp hold pairs of dimensions: pair i of lane l
 // is (64·i + 2·l, 64·i + 2·l + 1). Partial results are added in order with fixed roundings, so that
 // the same partial results give the same bits in every kernel.

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/logits.cuh"
 #include "kernels/cuda/attention/lse_accumulator.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
@@ -90,7 +91,7 @@ class Split {
         key = head_keys + block * a_.block_stride +
               static_cast<int64_t>(position % a_.block_tokens) * a_.head_dim * sizeof(Kv);
         score = Score(reinterpret_cast<const Kv*>(key));
-        if (a_.cap > 0) score = a_.cap * tanhf(score / a_.cap);
+        if (a_.cap > 0) score = Capped(score, a_.cap);
       }
       const float next = fmaxf(largest, LargestOverWarp(score));
       const float keep = exp2f(largest - next);

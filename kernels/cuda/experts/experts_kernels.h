@@ -53,10 +53,10 @@ struct PreparedExperts {
   // Device arrays, per expert a scale for each row of the matrix; null when it is in bf16.
   const float* const* gate_up_scales = nullptr;
   const float* const* down_scales = nullptr;
-  // Device arrays, per expert a bias for each row of the matrix; null: none. Not for wgmma.
+  // Device arrays, per expert a bias for each row of the matrix; null: none.
   const float* const* gate_up_biases = nullptr;
   const float* const* down_biases = nullptr;
-  ExpertGate gate = {};  // not for wgmma with a limit
+  ExpertGate gate = {};
   PreparedRouting routing = {};
   // Device arrays of one tensor map per expert; null when the wgmma kernels must not be used.
   const CUtensorMap* gate_up_maps = nullptr;

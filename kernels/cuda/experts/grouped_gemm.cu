@@ -1,10 +1,10 @@
+#include "kernels/cuda/experts/expert_gate.cuh"
 #include "kernels/cuda/experts/experts_kernels.h"
 #include "kernels/cuda/primitives/async_copy.cuh"
 #include "kernels/cuda/primitives/fp8.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/mma_tiles.cuh"
 #include "kernels/cuda/primitives/rounding.h"
-#include "kernels/cuda/rows/silu.cuh"
 
 // Grouped GEMMs: the rows of each expert times its matrix, with bf16 operands and float32
 // accumulators. Weights in FP8 are converted to bf16 in registers, which is exact, and their scales
@@ -201,14 +201,6 @@ __device__ __forceinline__ void MultiplyFp8Stage(
   }
 }
 
-// As ExpertGate says.
-__device__ __forceinline__ float Gated(const ExpertGate& form, float gate, float up) {
-  if (form.limit == 0) return SiluMul(gate, up);
-  gate = fminf(gate, form.limit);
-  up = fminf(fmaxf(up, -form.limit), form.limit);
-  return gate / (1.0f + expf(-form.alpha * gate)) * (up + 1.0f);
-}
-
 // Writes two neighbouring accumulators of a row: two outputs, or gate and up of one output.
 // `scales` (for FP8) and `biases` (may be null) are those of the expert's weight rows.
 template <class Number, ExpertGemm kGemm>
@@ -247,12 +239,12 @@ template <class T, ExpertGemm kGemm>
 __device__ __forceinline__ void Store(
     const ExpertGemmArgs& args,
     const ExpertTile& tile,
+    const float* biases,
     int first_row,
     int32_t first_output,
     const float (&accumulators)[T::kRowAtoms][T::kWeightAtoms][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float* scales = kIsFp8<typename T::Number> ? args.scales[tile.expert] : nullptr;
-  const float* biases = args.biases == nullptr ? nullptr : args.biases[tile.expert];
 #pragma unroll
   for (int i = 0; i < T::kRowAtoms; ++i) {
 #pragma unroll
@@ -274,6 +266,23 @@ __device__ __forceinline__ void Store(
       }
     }
   }
+}
+
+// Prefetches the biases of a tile of `count` outputs into the L2 cache. After the products, the
+// wait for memory would take a microsecond.
+template <ExpertGemm kGemm>
+__device__ __forceinline__ void PrefetchBiases(const float* biases,
+                                               int32_t first_output,
+                                               int32_t count,
+                                               int32_t outputs) {
+  constexpr int32_t kNumbers = 8;  // that one prefetch reads
+  const auto at = static_cast<int32_t>(threadIdx.x) * kNumbers;
+  if (at >= count || first_output + at >= outputs) return;
+  const auto prefetch = [](const float* from) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+  };
+  prefetch(biases + first_output + at);
+  if (kGemm == ExpertGemm::kGateUp) prefetch(biases + outputs + first_output + at);
 }
 
 // One thread block for each output tile (blockIdx.x) of each row tile (blockIdx.y).
@@ -333,6 +342,8 @@ __global__ void __launch_bounds__(T::kThreads) MultiplyTiles(const ExpertGemmArg
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int first_row = warp / T::kWeightWarps * T::kWarpRows;
   const int weight_warp = warp % T::kWeightWarps;
+  const float* biases = args.biases == nullptr ? nullptr : args.biases[tile.expert];
+  if (biases != nullptr) PrefetchBiases<kGemm>(biases, first_output, kOutputs, args.outputs);
   float accumulators[T::kRowAtoms][T::kWeightAtoms][4] = {};
   for (int32_t step = 0; step < steps; ++step) {
     asm volatile("cp.async.wait_group %0;" ::"n"(T::kStages - 2));
@@ -345,7 +356,8 @@ __global__ void __launch_bounds__(T::kThreads) MultiplyTiles(const ExpertGemmArg
       MultiplyStage<T>(stage_of(step), first_row, first_weight_row, accumulators);
     }
   }
-  Store<T, kGemm>(args, tile, first_row, first_output + weight_warp * kWarpOutputs, accumulators);
+  Store<T, kGemm>(
+      args, tile, biases, first_row, first_output + weight_warp * kWarpOutputs, accumulators);
 }
 
 template <class T, ExpertGemm kGemm>

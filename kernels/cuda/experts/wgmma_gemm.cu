@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cuda/experts/expert_gate.cuh"
 #include "kernels/cuda/experts/experts_kernels.h"
 #include "kernels/cuda/experts/wgmma_loads.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
@@ -9,7 +10,6 @@
 #include "kernels/cuda/primitives/rounding.h"
 #include "kernels/cuda/primitives/vector8.cuh"
 #include "kernels/cuda/primitives/wgmma.cuh"
-#include "kernels/cuda/rows/silu.cuh"
 
 // Grouped GEMMs for Hopper, for steps in which the experts have several rows. Clusters of two
 // thread blocks are persistent: each takes one output tile, of 256 rows × 256 weight rows, after
@@ -18,9 +18,9 @@
 // each block loads half for both (multicast), because the L2 cache's bandwidth would be the bound
 // otherwise; rows of x by cp.async for gate and up, because they are gathered, and by TMA for down.
 // Each of two consumer warp groups multiplies 64 rows by all weight rows of the tile, and applies
-// the scales of FP8 operands to the accumulators. Those of down store the outputs of a tile while
-// the tensor cores multiply the next one. Inputs are accumulated in order, so that an output's bits
-// depend on its row and its weights alone.
+// the scales of FP8 operands and biases to the accumulators. Those of down store the outputs of a
+// tile while the tensor cores multiply the next one. Inputs are accumulated in order, so that an
+// output's bits depend on its row and its weights alone.
 namespace baton::cuda {
 namespace wgmma_experts {
 namespace {
@@ -64,6 +64,17 @@ __device__ __forceinline__ float Scaled(float sum, float row_scale, float weight
   }
 }
 
+// Eight biases from `biases` on; 0 where there are none.
+template <bool kBiased>
+__device__ __forceinline__ void ReadBiases(const float* biases, int32_t at, float (&to)[8]) {
+  if (kBiased && biases != nullptr) {
+    Read8(biases + at, to);
+    return;
+  }
+#pragma unroll
+  for (float& bias : to) bias = 0;
+}
+
 // Of every kMixedRows weight rows, a thread has the products of eight neighbouring ones in two
 // rows, because of the order in which TMA loads the weight rows. Returns the index of the
 // accumulator of the first row, `half` 0, or the second row and weight row `i` of the eight.
@@ -72,10 +83,11 @@ __device__ constexpr int AccumulatorOf(int piece, int half, int i) {
 }
 
 // Writes a warp group's rows of a tile of gate and up.
-template <class Number>
+template <class Number, bool kBiased>
 __device__ __forceinline__ void StoreGated(const WgmmaArgs& a,
                                            const ExpertTile& tile,
                                            const TileScales<WgmmaGemm::kGateUp, Number>& scales,
+                                           const float* biases,
                                            int32_t first_output,
                                            const float (&accumulators)[kColumns / 2]) {
   constexpr int kUp = kWgmmaBoxRows / 2;  // from the accumulator of gate to that of up
@@ -93,14 +105,24 @@ __device__ __forceinline__ void StoreGated(const WgmmaArgs& a,
       Read8(from, gate_scales);
       Read8(from + a.outputs, up_scales);
     }
+    float gate_biases[8];
+    float up_biases[8];
+    const int32_t first_bias = exists ? column + piece * kMixedRows : 0;
+    ReadBiases<kBiased>(biases, first_bias, gate_biases);
+    ReadBiases<kBiased>(biases, first_bias + a.outputs, up_biases);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float outputs[8];
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const float* const sum = accumulators + AccumulatorOf(piece, half, i);
-        outputs[i] = SiluMul(Scaled<Number>(sum[0], scales.rows[half], gate_scales[i]),
-                             Scaled<Number>(sum[kUp], scales.rows[half], up_scales[i]));
+        const float gate = Scaled<Number>(sum[0], scales.rows[half], gate_scales[i]);
+        const float up = Scaled<Number>(sum[kUp], scales.rows[half], up_scales[i]);
+        if constexpr (kBiased) {
+          outputs[i] = Gated(a.gate, gate + gate_biases[i], up + up_biases[i]);
+        } else {
+          outputs[i] = SiluMul(gate, up);
+        }
       }
       const Packed8 packed = Pack(outputs);
       if (exists && row + half * 8 < tile.rows) {
@@ -119,10 +141,11 @@ class PendingOutputs {
   __device__ __forceinline__ explicit PendingOutputs(const WgmmaArgs& a) : stride_(a.outputs) {}
 
   // Takes the outputs of a tile. Those of the tile before are stored.
-  template <class Number>
+  template <class Number, bool kBiased>
   __device__ __forceinline__ void Take(const WgmmaArgs& a,
                                        const ExpertTile& tile,
                                        const TileScales<WgmmaGemm::kDown, Number>& scales,
+                                       const float* biases,
                                        int32_t first_output,
                                        const float (&accumulators)[kColumns / 2]) {
     const int32_t row = AccumulatorRow();
@@ -138,6 +161,9 @@ class PendingOutputs {
         const bool exists = piece * kMixedRows < columns_;
         Read8(scales.weights + (exists ? column + piece * kMixedRows : 0), weight_scales);
       }
+      float added[8];
+      ReadBiases<kBiased>(
+          biases, piece * kMixedRows < columns_ ? column + piece * kMixedRows : 0, added);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float outputs[8];
@@ -145,6 +171,7 @@ class PendingOutputs {
         for (int i = 0; i < 8; ++i) {
           outputs[i] = Scaled<Number>(
               accumulators[AccumulatorOf(piece, half, i)], scales.rows[half], weight_scales[i]);
+          if constexpr (kBiased) outputs[i] += added[i];
         }
         values_[piece][half] = Pack(outputs);
       }
@@ -183,7 +210,7 @@ class PendingOutputs {
 };
 
 // Runs on each consumer warp group.
-template <WgmmaGemm kGemm, class Number>
+template <WgmmaGemm kGemm, class Number, bool kBiased>
 __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& memory) {
   const int32_t first_row = static_cast<int32_t>(threadIdx.x) / kGroupThreads * kGroupRows;
   const uint32_t lane = threadIdx.x % 32;
@@ -205,6 +232,7 @@ __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& 
       continue;
     }
     const TileScales<kGemm, Number> scales(a, tile);
+    const float* const biases = kBiased && a.biases != nullptr ? a.biases[tile.expert] : nullptr;
     float accumulators[kColumns / 2];
 #pragma unroll
     for (float& sum : accumulators) sum = 0;
@@ -232,9 +260,11 @@ __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& 
     release(last);
     if constexpr (kDown) {
       outputs.StoreFrom(a.spans);
-      outputs.Take(a, tile, scales, work.FirstOutput<kGemm>(a), accumulators);
+      outputs.Take<Number, kBiased>(
+          a, tile, scales, biases, work.FirstOutput<kGemm>(a), accumulators);
     } else {
-      StoreGated(a, tile, scales, work.FirstOutput<kGemm>(a), accumulators);
+      StoreGated<Number, kBiased>(
+          a, tile, scales, biases, work.FirstOutput<kGemm>(a), accumulators);
     }
   }
   if constexpr (kDown) outputs.StoreFrom(0);
@@ -242,7 +272,8 @@ __device__ __forceinline__ void ConsumeStages(const WgmmaArgs& a, const Memory& 
 
 #endif
 
-template <WgmmaGemm kGemm, class Number>
+// With `kBiased`, outputs have biases, or gates another form than silu(gate) · up.
+template <WgmmaGemm kGemm, class Number, bool kBiased>
 __global__ void __launch_bounds__(kThreads, 1) WgmmaKernel(const __grid_constant__ WgmmaArgs a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -277,12 +308,18 @@ __global__ void __launch_bounds__(kThreads, 1) WgmmaKernel(const __grid_constant
     }
   } else {
     IncreaseRegisters<232>();
-    ConsumeStages<kGemm, Number>(a, memory);
+    ConsumeStages<kGemm, Number, kBiased>(a, memory);
   }
   // The other block may still arrive at the barriers in this block's shared memory.
   ClusterArrive();
   ClusterWait();
 #endif
+}
+
+template <WgmmaGemm kGemm, bool kBiased>
+auto KernelOf(bool fp8) {
+  return fp8 ? WgmmaKernel<kGemm, __nv_fp8_e4m3, kBiased>
+             : WgmmaKernel<kGemm, __nv_bfloat16, kBiased>;
 }
 
 template <WgmmaGemm kGemm>
@@ -294,8 +331,9 @@ cudaError_t LaunchWgmma(WgmmaArgs args,
   args.column_tiles = CeilDiv(args.outputs, kTileOutputs<kGemm>);
   args.tiles = scratch.tiles;
   args.tile_count = scratch.tile_count;
-  const auto kernel = args.weight_scales == nullptr ? WgmmaKernel<kGemm, __nv_bfloat16>
-                                                    : WgmmaKernel<kGemm, __nv_fp8_e4m3>;
+  const bool fp8 = args.weight_scales != nullptr;
+  const auto kernel = args.biases != nullptr || args.gate.limit > 0 ? KernelOf<kGemm, true>(fp8)
+                                                                    : KernelOf<kGemm, false>(fp8);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error != cudaSuccess) return error;
@@ -329,6 +367,8 @@ cudaError_t LaunchWgmmaGateUp(const Tensor& x,
   args.second_box = experts.width;
   args.weights = experts.gate_up_maps;
   args.weight_scales = experts.gate_up_scales;
+  args.biases = experts.gate_up_biases;
+  args.gate = experts.gate;
   args.slot_rows = scratch.slot_rows;
   args.out = scratch.inner;
   return wgmma_experts::LaunchWgmma<wgmma_experts::WgmmaGemm::kGateUp>(
@@ -353,6 +393,7 @@ cudaError_t LaunchWgmmaDown(int64_t rows,
   args.second_box = kWgmmaBoxRows;
   args.weights = experts.down_maps;
   args.weight_scales = experts.down_scales;
+  args.biases = experts.down_biases;
   args.out = scratch.results;
   return wgmma_experts::LaunchWgmma<wgmma_experts::WgmmaGemm::kDown>(
       args, rows, experts, scratch, stream);

@@ -47,6 +47,8 @@ struct WgmmaArgs {
   // For FP8: the scales of the rows of x, and per expert those of the weight rows.
   const float* x_scales = nullptr;
   const float* const* weight_scales = nullptr;
+  const float* const* biases = nullptr;  // per expert those of its weight rows; null: none
+  ExpertGate gate = {};                  // kGateUp
   const ExpertTile* tiles = nullptr;
   const int32_t* tile_count = nullptr;
   int32_t* next_item = nullptr;        // items that clusters have taken, besides their first

@@ -96,16 +96,23 @@ __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant_
   float gate = 0;
   for (int chunk = 0; chunk < ring.total; ++chunk) {
     WaitBarrier(ring.Barrier(slot), phase);
-    Packed8 weights[kChunk / 256];
+    constexpr int kGroups = kChunk / 8;  // a lane loads one at a time
+    constexpr int kTurns = (kGroups + kWarp - 1) / kWarp;
+    const auto has = [&](int turn) {
+      return kGroups % kWarp == 0 || turn * kWarp + lane < kGroups;
+    };
+    Packed8 weights[kTurns];
     const __nv_bfloat16* from = ring.slots + slot * kChunk + lane * 8;
 #pragma unroll
-    for (int i = 0; i < kChunk / 256; ++i) weights[i] = Load8(from + i * kWarp * 8);
+    for (int i = 0; i < kTurns; ++i) {
+      if (has(i)) weights[i] = Load8(from + i * kWarp * 8);
+    }
     __syncwarp();
     if (lane == 0 && chunk + Ring::kSlots < ring.total) ring.Fetch(chunk + Ring::kSlots, slot);
     const __nv_bfloat16* inputs = x + column * kChunk + lane * 8;
 #pragma unroll
-    for (int i = 0; i < kChunk / 256; ++i) {
-      sum = Dot8(weights[i], Load8(inputs + i * kWarp * 8), sum);
+    for (int i = 0; i < kTurns; ++i) {
+      if (has(i)) sum = Dot8(weights[i], Load8(inputs + i * kWarp * 8), sum);
     }
     if (++slot == Ring::kSlots) {
       slot = 0;
@@ -126,6 +133,7 @@ __global__ void __launch_bounds__(kThreads, 1) GemvKernel(const __grid_constant_
 }
 
 struct Plain {
+  static constexpr bool kOddChunks = true;
   template <int kChunk, bool kNorm, bool kPairs, class Out>
   static constexpr Kernel kKernel = GemvKernel<kChunk, kNorm, kPairs, Out>;
 };

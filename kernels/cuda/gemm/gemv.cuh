@@ -58,7 +58,7 @@ inline Arguments ArgumentsOf(const GemmProblem& problem) {
 Kernel Fp8KernelFor(const GemmProblem& problem);
 
 // The kernel of a family for `problem`: Family::kKernel<numbers in a chunk, whether it has a norm,
-// whether it has silu · up, type of the outputs>.
+// whether it has silu · up, type of the outputs>. Rows are divided into whole chunks.
 template <class Family, int kChunk, class Out>
 Kernel ChooseWork(const GemmProblem& problem) {
   if (problem.silu_mul) {
@@ -69,15 +69,22 @@ Kernel ChooseWork(const GemmProblem& problem) {
                                         : Family::template kKernel<kChunk, false, false, Out>;
 }
 
+template <class Family, int kChunk>
+Kernel ChooseOut(const GemmProblem& problem) {
+  return problem.out_dtype == DType::kF32 ? ChooseWork<Family, kChunk, float>(problem)
+                                          : ChooseWork<Family, kChunk, __nv_bfloat16>(problem);
+}
+
 template <class Family>
 Kernel Choose(const GemmProblem& problem) {
-  const bool f32 = problem.out_dtype == DType::kF32;
-  if (problem.k % 1024 == 0) {
-    return f32 ? ChooseWork<Family, 1024, float>(problem)
-               : ChooseWork<Family, 1024, __nv_bfloat16>(problem);
+  if (problem.k % 1024 == 0) return ChooseOut<Family, 1024>(problem);
+  if constexpr (Family::kOddChunks) {
+    if (problem.k % 512 != 0) {
+      return problem.k % 768 == 0 ? ChooseOut<Family, 768>(problem)
+                                  : ChooseOut<Family, 960>(problem);
+    }
   }
-  return f32 ? ChooseWork<Family, 512, float>(problem)
-             : ChooseWork<Family, 512, __nv_bfloat16>(problem);
+  return ChooseOut<Family, 512>(problem);
 }
 
 // Dynamic shared memory of a kernel for rows of k inputs.

@@ -167,6 +167,7 @@ __global__ void __launch_bounds__(kThreads, 1) Fp8GemvKernel(const __grid_consta
 }
 
 struct Fp8 {
+  static constexpr bool kOddChunks = false;
   template <int kChunk, bool kNorm, bool kPairs, class Out>
   static constexpr Kernel kKernel = Fp8GemvKernel<kChunk, kNorm, kPairs, Out>;
 };

@@ -30,6 +30,8 @@ constexpr EnumSet kBiasAndSilu = SetOf(Fusion::kBias, Fusion::kSiluMul);
 constexpr EnumSet kSinglesAndFew = SetOf(KernelOp::kSingleRows, KernelOp::kFewRows);
 constexpr EnumSet kAllAttention = kSinglesAndFew | SetOf(KernelOp::kChunks);
 constexpr EnumSet kPagedKv = SetOf(Operands::kBf16, Operands::kFp8);
+constexpr EnumSet kCapsAndSinks = SetOf(Fusion::kSoftCap, Fusion::kSinks);
+constexpr EnumSet kBiasAndClampedGate = SetOf(Fusion::kExpertBias, Fusion::kClampedGate);
 
 // TMA loads whole spans of 128 bytes from aligned rows; outputs are stored as vectors.
 constexpr Conditions kSkinnyShape = {AtLeast(Property::kInputs, 1),
@@ -57,7 +59,12 @@ constexpr KernelRow kRows[] = {
      .not_both = kBiasAndSilu,
      .shared_bytes = (128 + 4) << 10,  // rings and barriers; the inputs lie beside them
      .shared_bytes_of_input = 2,
-     .shape = {MultipleOf(Property::kInputs, 512)}},
+     // Whole chunks (gemv.cuh); in FP8, those of 512 numbers.
+     .shape = {MultipleOf(Property::kInputs, 512).Or(),
+               MultipleOf(Property::kInputs, 768).Or(),
+               MultipleOf(Property::kInputs, 960),
+               MultipleOf(Property::kInputs, 512).Or(),
+               AtLeast(Property::kInputBytes, 2, Property::kInputs)}},
     {.id = kSkinnyGemm,
      .name = "gemm/skinny",
      .ops = SetOf(KernelOp::kGemm),
@@ -142,6 +149,7 @@ constexpr KernelRow kRows[] = {
      .ops = SetOf(KernelOp::kSingleRows),
      .family = KernelFamily::kClusters,
      .operands = kPagedKv,
+     .fuses = kCapsAndSinks,
      .order = OrderClass::kFixedSplits,
      .shared_bytes = 40 << 10,
      .shape = {AtLeast(Property::kClusters, 1),
@@ -153,6 +161,7 @@ constexpr KernelRow kRows[] = {
      .name = "attention/flash2, tiles of 16 rows",
      .ops = kSinglesAndFew,
      .operands = kPagedKv,
+     .fuses = kCapsAndSinks,
      .order = OrderClass::kFixedSplits,
      .shared_bytes = kPortableBytes,
      .shape = kFlashShape},
@@ -161,6 +170,7 @@ constexpr KernelRow kRows[] = {
      .ops = SetOf(KernelOp::kChunks),
      .family = KernelFamily::kHopper,
      .operands = kPagedKv,
+     .fuses = kCapsAndSinks,
      .order = OrderClass::kRowAlone,
      .shared_bytes = kHopperBytes,
      .shape = kFlashShape},
@@ -168,6 +178,7 @@ constexpr KernelRow kRows[] = {
      .name = "attention/flash2, tiles of 64 and 128 rows",
      .ops = SetOf(KernelOp::kChunks),
      .operands = kPagedKv,
+     .fuses = kCapsAndSinks,
      .order = OrderClass::kRowAlone,
      .shared_bytes = kPortableBytes,
      .shape = kFlashShape},
@@ -175,7 +186,7 @@ constexpr KernelRow kRows[] = {
      .name = "attention/portable",
      .ops = kAllAttention,
      .operands = SetOf(Operands::kBf16, Operands::kFp8, Operands::kF16, Operands::kF32),
-     .fuses = SetOf(Fusion::kSoftCap, Fusion::kSinks),
+     .fuses = kCapsAndSinks,
      .order = OrderClass::kFixedSplits,
      .shape = {AtLeast(Property::kHeadDim, 8),
                AtMost(Property::kHeadDim, 256),
@@ -196,6 +207,7 @@ constexpr KernelRow kRows[] = {
      .ops = SetOf(KernelOp::kExperts),
      .family = KernelFamily::kHopper,
      .operands = SetOf(Operands::kBf16),
+     .fuses = kBiasAndClampedGate,
      .order = OrderClass::kAscending,
      .shared_bytes = kHopperBytes,
      .shape = {MultipleOf(Property::kExpertRowBytes, 128)}},
@@ -205,13 +217,14 @@ constexpr KernelRow kRows[] = {
      .ops = SetOf(KernelOp::kExperts),
      .family = KernelFamily::kHopper,
      .operands = SetOf(Operands::kFp8),
+     .fuses = kBiasAndClampedGate,
      .shared_bytes = kHopperBytes,
      .shape = {MultipleOf(Property::kExpertRowBytes, 128)}},
     {.id = kGroupedGemm,
      .name = "experts/grouped_gemm",
      .ops = SetOf(KernelOp::kExperts),
      .operands = SetOf(Operands::kBf16, Operands::kFp8),
-     .fuses = SetOf(Fusion::kExpertBias, Fusion::kClampedGate),
+     .fuses = kBiasAndClampedGate,
      .order = OrderClass::kAscending,
      .shared_bytes = kPortableBytes,
      .shape = {MultipleOf(Property::kExpertSizes, kExpertSizeUnit),

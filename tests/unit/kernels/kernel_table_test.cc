@@ -95,8 +95,12 @@ TEST(KernelTable, ChoosesGemmsOfHopper) {
   EXPECT_EQ(Gemms(h200, InFp8(kGateUp)),
             "1 gemm/gemv, 2 gemm/skinny, 33 gemm/gated, 257 cuBLASLt, FP8, 1024 cuBLASLt, FP8 with "
             "scales");
-  // k is no multiple of 512, or not even of a span.
+  // k is a multiple of 960 or 768, as of gpt-oss-20b and Gemma 3 27B; then of none of the GEMV's
+  // chunks, then not even of a span.
+  EXPECT_EQ(Gemms(h200, {.n = 5120, .k = 2880}), "1 gemm/gemv, 2 gemm/skinny, 33 cuBLASLt");
+  EXPECT_EQ(Gemms(h200, {.n = 8192, .k = 5376}), "1 gemm/gemv, 2 gemm/skinny, 33 cuBLASLt");
   EXPECT_EQ(Gemms(h200, {.n = 576, .k = 576}), "1 gemm/skinny, 33 cuBLASLt");
+  EXPECT_THAT(Gemms(h200, InFp8({.n = 5120, .k = 2880})), Not(HasSubstr("gemv")));
   EXPECT_EQ(Gemms(h200, {.n = 576, .k = 72}), "1 cuBLASLt");
   // No kernel of ours fuses a bias and silu · up, so that silu · up is a kernel of its own.
   ModelGemm biased = kGateUp;
@@ -353,18 +357,33 @@ TEST(KernelTable, LessSharedMemoryLeadsToAnotherKernel) {
 }
 
 TEST(KernelTable, ChoosesKernelsThatHaveCapsSinksAndBiasesOfExperts) {
+  // Gemma 2 27B has heads of 128 with a cap, gpt-oss heads of 64 with sinks and windows.
   AttentionCase capped;
-  capped.heads.soft_cap = true;
+  capped.heads = {.q_heads = 32, .kv_heads = 16, .head_dim = 128, .soft_cap = true};
+  EXPECT_EQ(capped.Rows(Card(90), 2048),
+            "1 attention/cluster, 5 attention/flash2, tiles of 16 rows, 7 attention/cluster, 9 "
+            "attention/flash2, tiles of 16 rows");
+  EXPECT_EQ(capped.Chunks(Card(90)),
+            "1 attention/flash2, tiles of 64 and 128 rows, 257 attention/flash3");
   AttentionCase with_sinks;
-  with_sinks.heads.sinks = true;
-  for (const AttentionCase& attention : {capped, with_sinks}) {
-    EXPECT_EQ(attention.Rows(Card(90), 8192), "1 attention/portable");
-    EXPECT_EQ(attention.Chunks(Card(90)), "1 attention/portable");
-  }
+  with_sinks.heads = {.q_heads = 64, .kv_heads = 8, .head_dim = 64, .sinks = true};
+  EXPECT_EQ(with_sinks.Rows(Card(90), 2048),
+            "1 attention/cluster, 9 attention/flash2, tiles of 16 rows, 14 attention/cluster, 17 "
+            "attention/flash2, tiles of 16 rows");
+  EXPECT_EQ(with_sinks.Chunks(Card(90)),
+            "1 attention/flash2, tiles of 64 and 128 rows, 193 attention/flash3");
+  EXPECT_EQ(with_sinks.Rows(Card(80), 2048), "1 attention/flash2, tiles of 16 rows");
+  with_sinks.deterministic = true;
+  EXPECT_EQ(with_sinks.Rows(Card(90), 2048), "1 attention/cluster");
+  EXPECT_EQ(with_sinks.Chunks(Card(90)), "1 attention/flash3");
+  with_sinks.deterministic = false;
+  with_sinks.heads.window = 128;
+  EXPECT_EQ(with_sinks.Rows(Card(90), 128), "1 attention/cluster");
+  EXPECT_EQ(with_sinks.Chunks(Card(90)), "1 attention/flash2, tiles of 64 and 128 rows");
   ExpertShape experts = {.experts = 8, .experts_per_token = 2, .hidden = 512, .width = 512};
   EXPECT_TRUE(Runs(KernelId::kWgmmaExperts, ExpertsRequest(experts, 8192, false), Card(90)));
-  experts.bias = true;
-  EXPECT_FALSE(Runs(KernelId::kWgmmaExperts, ExpertsRequest(experts, 8192, false), Card(90)));
+  experts.bias = experts.clamped_gate = true;
+  EXPECT_TRUE(Runs(KernelId::kWgmmaExperts, ExpertsRequest(experts, 8192, false), Card(90)));
   EXPECT_TRUE(Runs(KernelId::kGroupedGemm, ExpertsRequest(experts, 8192, false), Card(90)));
 }
 
