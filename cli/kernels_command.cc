@@ -62,27 +62,6 @@ void Print(const std::vector<KernelUse>& uses) {
   }
 }
 
-// What a worker on the GPU would refuse at its start.
-Status CheckGpu(const std::vector<KernelUse>& uses,
-                const KernelsFlags& flags,
-                const cuda::DeviceProperties& device) {
-  for (const KernelUse& use : uses) {
-    if (!use.kernel.empty()) continue;
-    std::vector<std::string> reasons;
-    for (const auto& [kernel, reason] : use.refused) {
-      reasons.push_back(fmt::format("{}: {}", kernel, reason));
-    }
-    return MakeStatus(StatusCode::kFailedPrecondition,
-                      "no kernel computes {} in {} on sm_{} ({}){}",
-                      use.op,
-                      use.types,
-                      device.architecture,
-                      fmt::join(reasons, "; "),
-                      flags.weights == "fp8" ? "; with --weights auto they are in bf16" : "");
-  }
-  return OkStatus();
-}
-
 Status ShowGpu(const ModelSpec& spec, const KernelsFlags& flags) {
   BATON_RETURN_IF_ERROR(cuda::CheckVariants(VariantsOf(spec)));
   const bool named = !flags.architecture.empty();
@@ -103,7 +82,9 @@ Status ShowGpu(const ModelSpec& spec, const KernelsFlags& flags) {
     fmt::print("{}\n", gpu.name);
     Print(uses);
   }
-  return CheckGpu(uses, flags, gpu.limits.device);
+  Status runs = CheckKernels(uses, gpu.limits.device);
+  if (runs.ok() || flags.weights != "fp8") return runs;
+  return MakeStatus(runs.code(), "{}; with --weights auto they are in bf16", Message(runs));
 }
 
 Status Show(const KernelsFlags& flags) {

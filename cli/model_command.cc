@@ -7,12 +7,14 @@
 
 #include "cli/commands.h"
 #include "cli/format.h"
+#include "cli/model_check.h"
 #include "cli/report.h"
 #include "common/engine/arena.h"
 #include "common/engine/kv_room.h"
 #include "common/kvcache/layout.h"
 #include "common/model/dense_kv.h"
 #include "common/model/describe_model.h"
+#include "common/model/family_list.h"
 #include "common/model/open_model.h"
 
 namespace baton {
@@ -67,6 +69,40 @@ Status Inspect(const InspectFlags& flags) {
   return OkStatus();
 }
 
+// Exit status 1: no cluster would serve the model.
+int Check(const std::string& path, const std::string& cuda_library, bool json) {
+  const ModelCheck check = CheckModelFiles(path, cuda_library);
+  fmt::print("{}\n", json ? JsonOf(check) : TextOf(check));
+  return check.runs() ? 0 : 1;
+}
+
+void AddCheck(CLI::App& model, int& exit_status) {
+  struct Flags {
+    std::string path;
+    std::string cuda_library;
+    bool json = false;
+  };
+  auto flags = std::make_shared<Flags>();
+  CLI::App* check = model.add_subcommand(
+      "check", "Tell whether a model can be served, on which devices, and what it lacks");
+  check->add_option("path", flags->path, "a GGUF file or Hugging Face directory")->required();
+  check->add_option("--cuda-library", flags->cuda_library, "path of libbaton_cuda.so");
+  check->add_flag("--json", flags->json, "print a JSON object");
+  check->callback([flags, &exit_status] {
+    exit_status = Check(flags->path, flags->cuda_library, flags->json);
+  });
+}
+
+void AddFamilies(CLI::App& model) {
+  auto markdown = std::make_shared<bool>(false);
+  CLI::App* families =
+      model.add_subcommand("families", "List the model families, and how each of them is tested");
+  families->add_flag("--markdown", *markdown, "print the table of common/model/README.md");
+  families->callback([markdown] {
+    fmt::print("{}", *markdown ? FamilyTableInMarkdown() : FormatTable(FamilyTable()));
+  });
+}
+
 }  // namespace
 
 void AddModelCommand(CLI::App& app, int& exit_status) {
@@ -82,6 +118,8 @@ void AddModelCommand(CLI::App& app, int& exit_status) {
   inspect->add_option("--tokens", flags->tokens, "tokens of each of these sequences")
       ->check(CLI::Range(1, 1 << 24));
   inspect->callback([flags, &exit_status] { exit_status = Report(Inspect(*flags)); });
+  AddCheck(*model, exit_status);
+  AddFamilies(*model);
 }
 
 }  // namespace baton

@@ -32,13 +32,18 @@ constexpr std::array kCards = {
 
 }  // namespace
 
+std::vector<std::string_view> TypicalArchitectures() {
+  std::vector<std::string_view> architectures;
+  for (const Card& card : kCards) architectures.push_back(card.architecture);
+  return architectures;
+}
+
 StatusOr<ReportedGpu> TypicalGpu(std::string_view architecture, bool portable) {
   const auto* const card = std::ranges::find(kCards, architecture, &Card::architecture);
   if (card == kCards.end()) {
-    std::vector<std::string_view> known;
-    for (const Card& one : kCards) known.push_back(one.architecture);
-    return InvalidArgument(
-        "the architecture is '{}'; it must be one of {}", architecture, fmt::join(known, ", "));
+    return InvalidArgument("the architecture is '{}'; it must be one of {}",
+                           architecture,
+                           fmt::join(TypicalArchitectures(), ", "));
   }
   ReportedGpu gpu;
   cuda::DeviceProperties& device = gpu.limits.device;

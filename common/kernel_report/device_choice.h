@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 #include "kernels/cuda/table/attention_request.h"
@@ -13,6 +14,9 @@ struct ReportedGpu {
   cuda::DecodeLimits limits = {};
   std::string name = {};
 };
+
+// The architectures that TypicalGpu knows, the oldest first.
+std::vector<std::string_view> TypicalArchitectures();
 
 // A typical card of an architecture, "sm_90" for example, with numbers of SMs and resident clusters
 // that are stated in its name. `portable`: engine.kernels. Errors: InvalidArgument, which names the

@@ -226,6 +226,22 @@ std::vector<KernelUse> ReportKernels(const ModelSpec& spec,
   return builder.Take();
 }
 
+Status CheckKernels(std::span<const KernelUse> uses, const cuda::DeviceProperties& device) {
+  const auto lacking =
+      std::ranges::find_if(uses, [](const auto& use) { return use.kernel.empty(); });
+  if (lacking == uses.end()) return OkStatus();
+  std::vector<std::string> reasons;
+  for (const auto& [kernel, reason] : lacking->refused) {
+    reasons.push_back(fmt::format("{}: {}", kernel, reason));
+  }
+  return MakeStatus(StatusCode::kFailedPrecondition,
+                    "no kernel computes {} in {} on sm_{} ({})",
+                    lacking->op,
+                    lacking->types,
+                    device.architecture,
+                    fmt::join(reasons, "; "));
+}
+
 KernelUse ReportCpuKernels(CpuIsa chosen, int64_t max_rows) {
   KernelUse use = {.op = "every op",
                    .types = "those of the model's file",

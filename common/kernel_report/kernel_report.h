@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,10 @@ struct KernelUse {
 std::vector<KernelUse> ReportKernels(const ModelSpec& spec,
                                      const cuda::DecodeLimits& limits,
                                      const KernelReportOptions& options);
+
+// Whether each op has a kernel on the GPU. Errors: FailedPrecondition, which names the first op
+// without one and why each kernel is refused.
+Status CheckKernels(std::span<const KernelUse> uses, const cuda::DeviceProperties& device);
 
 // The use on a CPU: the instruction set computes every op.
 KernelUse ReportCpuKernels(CpuIsa chosen, int64_t max_rows);

@@ -74,6 +74,11 @@ struct LatentSpec {
 struct RecurrentSpec {
   RecurrentShape shape = {};  // without key heads: no layer is recurrent
   bool convolution_bias = false;
+  // Of gated delta nets, the files have q, k and v of all heads in one tensor, in this order, and z
+  // in another one; else one tensor has [q | k | v | z] of each key head.
+  bool inputs_by_kind = false;
+  // They have the two gates of a value head in two tensors; else one has both of each key head.
+  bool gates_by_kind = false;
   bool norm = true;  // of the output, before its projection
   // RecurrentArgs::min_time and max_time.
   float min_time = 0;

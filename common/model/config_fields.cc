@@ -291,4 +291,15 @@ StatusOr<std::vector<int64_t>> GgufFields::ReadInts(std::string_view key) const 
   return gguf_.Ints(Key(key));
 }
 
+StatusOr<std::vector<bool>> GgufFields::Flags(std::string_view key, size_t layers) const {
+  BATON_ASSIGN_OR_RETURN(std::vector<bool> flags, gguf_.Bools(Key(key)));
+  BATON_ASSIGN_OR_RETURN(const int64_t blocks, ReadInt("block_count"));
+  if (std::cmp_not_equal(flags.size(), blocks) || flags.size() < layers) {
+    return InvalidArgument(
+        "{}: {} has {} entries for {} layers", file(), Key(key), flags.size(), blocks);
+  }
+  flags.resize(layers);
+  return flags;
+}
+
 }  // namespace baton

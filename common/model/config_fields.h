@@ -104,6 +104,9 @@ class GgufFields final : public ConfigFields {
   GgufFields(const GgufFile& gguf, std::string prefix);
 
   bool Has(std::string_view key) const override;
+  // The booleans of the first `layers` layers in the list under `key`, which has one for each layer
+  // of the file. Errors: NotFound and InvalidArgument naming file and key.
+  StatusOr<std::vector<bool>> Flags(std::string_view key, size_t layers) const;
 
  protected:
   StatusOr<int64_t> ReadInt(std::string_view key) const override;

@@ -8,7 +8,6 @@
 #include "common/model/decoder_graphs.h"
 #include "common/model/decoder_weights.h"
 #include "common/model/fingerprint.h"
-#include "common/model/latent_graph.h"
 #include "common/model/op_variants.h"
 #include "kernels/graph/run_graph.h"
 
@@ -35,17 +34,7 @@ class Decoder::Impl {
     const RankPlace place = exchange_ == nullptr ? RankPlace{} : exchange_->place();
     const ExchangeMode mode = exchange_ == nullptr ? ExchangeMode::kGather : exchange_->mode();
     BATON_ASSIGN_OR_RETURN(plan_, MakeRankPlan(spec_, place, mode, limits_.balance));
-    const bool experts = std::ranges::any_of(spec_.layers, &LayerSpec::moe);
-    const Status runs = ops_.CheckModel({.heads = plan_.heads,
-                                         .hidden = spec_.hidden,
-                                         .vocabulary = spec_.vocab,
-                                         .experts = experts ? spec_.moe.experts : 0,
-                                         .experts_per_token = spec_.moe.experts_per_token,
-                                         .expert_width = spec_.moe.intermediate,
-                                         .fp8_kv = limits_.fp8_kv,
-                                         .latent = LatentShapeOf(spec_, plan_),
-                                         .index = spec_.latent.index,
-                                         .variants = VariantsOf(spec_)});
+    const Status runs = ops_.CheckModel(ModelShapeOf(spec_, plan_, limits_.fp8_kv));
     if (!runs.ok())
       return Annotate(runs, fmt::format("the model cannot run on {}", ops_.device().name()));
     fingerprint_ = Fingerprint(spec_, source);

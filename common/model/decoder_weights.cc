@@ -328,6 +328,10 @@ bool MayUseFp8(const ModelSpec& spec, const WeightId& id, const Bf16Layers& bf16
   }
 }
 
+Status CheckAllWeights(const ModelSpec& spec, const WeightSource& source) {
+  return CheckWeights(spec, source, {}).status();
+}
+
 StatusOr<DecoderWeights> LoadDecoderWeights(const ModelSpec& spec,
                                             const WeightSource& source,
                                             Ops& ops,

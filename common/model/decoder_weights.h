@@ -146,6 +146,10 @@ struct DecoderLoadOptions {
   std::function<void(double)> progress = {};
 };
 
+// Checks that the source has every weight of the model in a type and shape that can be loaded.
+// Reads no content. Errors: the first weight that is missing or has another shape, by its name.
+Status CheckAllWeights(const ModelSpec& spec, const WeightSource& source);
+
 // Checks first that the source has every weight of the whole model, in types and shapes that can be
 // loaded. Then loads tensor by tensor and releases each source tensor after use. Numbers and FP8
 // scales of a slice equal those of the whole model (Ops::LoadMatrix). Errors as Decoder::Load;

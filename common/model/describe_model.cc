@@ -200,10 +200,10 @@ int32_t LayerOf(const std::string& name) {
   return -1;
 }
 
-// Whether this is a redundant tensor that some converters write: its content follows from the
-// configuration or from other tensors.
+// Whether this is a tensor that is read with the configuration, or a redundant one that some
+// converters write: its content follows from the configuration or from other tensors.
 bool IsKnownRest(const std::string& name, const ModelSpec& spec) {
-  if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  if (name.ends_with(".rotary_emb.inv_freq") || name.starts_with("rope_factors_")) return true;
   return spec.embedding_is_head() &&
          name == NameOf({WeightKind::kHead}, NamingScheme::kHuggingFace).tensor;
 }

@@ -1,6 +1,7 @@
 #include "common/model/file_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -30,8 +31,8 @@ size_t DimensionsOfStack(WeightKind kind) {
 }
 
 // For messages: the end of the shape that is expected of a tensor.
-std::string OfExperts(bool stacked, const WeightId& id) {
-  return stacked ? fmt::format(" for each of more than {} experts", id.expert) : "";
+std::string OfExperts(bool stacked, int32_t experts) {
+  return stacked ? fmt::format(" for each of {} experts", experts) : "";
 }
 
 // Some columns of a row-major matrix.
@@ -64,8 +65,9 @@ void CopyColumns(std::span<const std::byte> from,
 }
 
 // Whether a vector of a recurrent layer may have this shape. The factors of a convolution of
-// channels by themselves are [channels][1][kernel]. Decays are those of heads, [1][1][heads][1], or
-// [channels][numbers].
+// channels by themselves are [channels][1][kernel], in GGUF files [channels][kernel]. Decays are
+// those of heads, [1][1][heads][1], or [channels][numbers]. GGUF files of Mamba 2 have [heads][1],
+// and norms as [groups][numbers].
 bool IsShapeOfRecurrent(WeightKind kind, const std::vector<int64_t>& shape, int64_t size) {
   int64_t product = 1;
   for (const int64_t dimension : shape) product *= dimension;
@@ -74,12 +76,28 @@ bool IsShapeOfRecurrent(WeightKind kind, const std::vector<int64_t>& shape, int6
     case WeightKind::kRecurrentConvolution:
     case WeightKind::kRecurrentKeyConvolution:
     case WeightKind::kRecurrentValueConvolution:
-      return shape.size() == 3 && shape[1] == 1;
+      return shape.size() == 2 || (shape.size() == 3 && shape[1] == 1);
     case WeightKind::kRecurrentDecay:
       return shape.size() == 2 || shape.size() == 4;
+    case WeightKind::kRecurrentSkip:
+    case WeightKind::kRecurrentNorm:
+      return shape.size() == 2;
     default:
       return false;
   }
+}
+
+// GGUF files have −exp(A) for the A of a recurrent layer.
+Status TakeLogarithms(const FileTensor& tensor, std::span<float> values) {
+  for (float& value : values) {
+    // The negation also catches NaN.
+    if (!(value < 0)) {
+      return InvalidArgument(
+          "{}: tensor {} has {}; it must be less than 0", tensor.file, tensor.name, value);
+    }
+    value = std::log(-value);
+  }
+  return OkStatus();
 }
 
 std::string NameForErrors(const FileTensor& tensor) {
@@ -106,9 +124,7 @@ void FileWeights::Add(const FileTensor& tensor) {
 
 const FileTensor* FileWeights::TensorOf(const std::string& name) const {
   auto found = by_name_.find(name);
-  if (found == by_name_.end() && naming_.scheme == NamingScheme::kLlama4) {
-    found = by_name_.find("language_model." + name);
-  }
+  if (found == by_name_.end()) found = by_name_.find(NameBesideImages(name, naming_.scheme));
   // A checkpoint of the layers without a head, as sentence-transformers writes it.
   constexpr std::string_view kModel = "model.";
   if (found == by_name_.end() && name.starts_with(kModel)) {
@@ -134,13 +150,22 @@ FileWeights::Found FileWeights::Lookup(const WeightId& id) const {
   return {.tensor = name.stacked ? TensorOf(name.slice) : nullptr};
 }
 
+std::string FileWeights::MissingName(const WeightId& id) const {
+  const TensorName name = NameOf(id, naming_);
+  for (const int32_t expert : {0, 1}) {
+    const TensorName other = NameOf({id.kind, id.layer, expert}, naming_);
+    if (name.stacked && TensorOf(other.slice) != nullptr) return name.slice;
+  }
+  return name.tensor;
+}
+
 StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
   const Found found = Lookup(id);
   if (found.tensor == nullptr) {
     return MakeStatus(StatusCode::kNotFound,
                       "{}: tensor {} is missing{}",
                       where_,
-                      NameOf(id, naming_).tensor,
+                      MissingName(id),
                       id.kind == WeightKind::kHead
                           ? "; if the embedding is also the output head, config.json needs "
                             "tie_word_embeddings: true"
@@ -194,7 +219,7 @@ StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
   std::vector<int64_t> wanted = of_slice;
   if (found.stacked && tensor.shape.size() == 3) wanted.insert(wanted.begin(), found.slices);
   if (of_heads) wanted = {naming_.heads, rows / naming_.heads, cols};
-  const bool fits = (tensor.shape == wanted || one_row) && found.slice < found.slices &&
+  const bool fits = (tensor.shape == wanted || one_row) && HasAllExperts(found) &&
                     (!found.stacked || wanted.size() == 3) && rows % found.size == 0;
   if (!fits) {
     return InvalidArgument("{}: tensor {} has shape {}; expected {}{}",
@@ -202,7 +227,7 @@ StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
                            tensor.name,
                            ShapeText(tensor.shape),
                            ShapeText(of_heads ? wanted : of_slice),
-                           OfExperts(found.stacked, id));
+                           OfExperts(found.stacked, naming_.experts));
   }
   HostMatrix matrix{tensor.dtype, rows, cols, tensor.bytes.data()};
   const bool copied = found.order != RowOrder::kPartByPart;
@@ -264,7 +289,7 @@ StatusOr<FileWeights::Found> FileWeights::FindVector(const WeightId& id, int64_t
   const int64_t tensor_size = size / found.size * found.parts;
   std::vector<int64_t> wanted = {tensor_size};
   if (found.stacked) wanted.insert(wanted.begin(), found.slices);
-  if (tensor.shape == wanted && found.slice < found.slices) return found;
+  if (tensor.shape == wanted && HasAllExperts(found)) return found;
   // ERNIE has one group of selection biases: [1][experts].
   const std::vector<int64_t> one_group = {1, tensor_size};
   if (id.kind == WeightKind::kSelectionBias && tensor.shape == one_group) return found;
@@ -280,7 +305,7 @@ StatusOr<FileWeights::Found> FileWeights::FindVector(const WeightId& id, int64_t
                          tensor.name,
                          ShapeText(tensor.shape),
                          tensor_size,
-                         OfExperts(found.stacked, id));
+                         OfExperts(found.stacked, naming_.experts));
 }
 
 Status FileWeights::CheckVector(const WeightId& id, int64_t size) const {
@@ -302,6 +327,9 @@ StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id,
   }
   if (IsLessByOne(id.kind, naming_.scheme)) {
     for (float& value : values) value += 1;
+  }
+  if (id.kind == WeightKind::kRecurrentDecay && IsGguf(naming_.scheme)) {
+    BATON_RETURN_IF_ERROR(TakeLogarithms(tensor, values));
   }
   return std::vector<float>(values.begin() + wanted.begin, values.begin() + wanted.end);
 }

@@ -58,11 +58,12 @@ class FileWeights final : public WeightSource {
     int64_t parts = 1;
     RowOrder order = RowOrder::kPartByPart;
   };
-  // The tensor of this name, or null. In the files of Llama 4 with images, names of the text model
-  // begin with "language_model.".
+  // The tensor of this name, or of that in files of a model with images; or null.
   const FileTensor* TensorOf(const std::string& name) const;
   // As Find, but the tensor may be of any type, and does not count as read. Null: missing.
   Found Lookup(const WeightId& id) const;
+  // The name of a missing tensor: of one expert, where the file has other ones one by one.
+  std::string MissingName(const WeightId& id) const;
   StatusOr<Found> Find(const WeightId& id) const;
   // The rows of a matrix of this shape that are in the slice. Without `reads_content`, a matrix
   // whose rows would have to be copied has no data.
@@ -75,6 +76,10 @@ class FileWeights final : public WeightSource {
   // The rows, of `cols` numbers each, of a weight that has them in another order than its tensor.
   std::vector<std::byte> OrderedRows(const Found& found, int64_t cols) const;
   std::vector<std::byte> RowsOfHeads(const Found& found, size_t row_bytes) const;
+  // Whether a tensor of all experts has as many as the model.
+  bool HasAllExperts(const Found& found) const {
+    return found.slices == (found.stacked ? naming_.experts : 1);
+  }
   // The bytes of the slice that the weight is in.
   static std::span<const std::byte> SliceBytes(const Found& found);
   void Add(const FileTensor& tensor);

@@ -8,6 +8,8 @@
 #include "common/kvcache/layout.h"
 #include "common/model/config_fields.h"
 #include "common/model/gguf_deepseek.h"
+#include "common/model/gguf_experts.h"
+#include "common/model/gguf_families.h"
 #include "common/model/gguf_gemma.h"
 #include "common/model/hf_latent.h"
 #include "common/model/weight_names.h"
@@ -42,6 +44,18 @@ constexpr Architecture kArchitectures[] = {
     {"gpt-oss", ModelFamily::kGptOss, RopePairing::kHalves},
     {"gemma2", ModelFamily::kGemma2, RopePairing::kHalves},
     {"gemma3", ModelFamily::kGemma3, RopePairing::kHalves},
+    {"command-r", ModelFamily::kCohere, RopePairing::kAdjacent},
+    {"cohere2", ModelFamily::kCohere2, RopePairing::kAdjacent},
+    {"exaone4", ModelFamily::kExaone4, RopePairing::kHalves},
+    {"glm4moe", ModelFamily::kGlm4Moe, RopePairing::kHalves},
+    {"dots1", ModelFamily::kDots1, RopePairing::kHalves},
+    {"minimax-m2", ModelFamily::kMiniMaxM2, RopePairing::kHalves},
+    {"ernie4_5-moe", ModelFamily::kErnieMoe, RopePairing::kAdjacent},
+    {"qwen3next", ModelFamily::kQwen3Next, RopePairing::kHalves},
+    {"falcon-h1", ModelFamily::kFalconH1, RopePairing::kHalves},
+    {"mamba2", ModelFamily::kMamba2, RopePairing::kHalves},
+    {"stablelm", ModelFamily::kStableLm, RopePairing::kHalves},
+    {"hunyuan-dense", ModelFamily::kHunyuan, RopePairing::kHalves},
 };
 
 StatusOr<Architecture> FindArchitecture(const GgufFile& gguf) {
@@ -92,6 +106,9 @@ Status ReadRope(GgufFields& fields, ModelSpec& spec) {
     // llama.cpp multiplies the factor of the paper by the factor in the file.
     rope.attention_factor = (0.1 * std::log(rope.factor) + 1.0) *
                             fields.NumberOr("rope.scaling.attn_factor", 1.0, 1e-3, 1e3);
+    // Its converter writes the whole factor where config.json states one.
+    rope.attention_factor =
+        fields.NumberOr("rope.scaling.yarn_attn_factor", rope.attention_factor, 1e-3, 1e3);
     const double stretched = rope.original_context * rope.factor;
     spec.context_length =
         static_cast<int32_t>(std::min<double>(kMaxContext, std::max<double>(trained, stretched)));
@@ -100,39 +117,6 @@ Status ReadRope(GgufFields& fields, ModelSpec& spec) {
                       "{}: rope.scaling.type {} is not supported; none, linear and yarn are",
                       fields.file(),
                       kind);
-  }
-  return fields.status();
-}
-
-Status ReadMoe(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
-  const bool qwen2 = spec.family == ModelFamily::kQwen2Moe;
-  constexpr std::string_view kShared = "expert_shared_feed_forward_length";
-  if (qwen2) {
-    spec.moe.shared_intermediate = fields.Int(kShared, 1, ModelSpec::kMaxIntermediate);
-    spec.moe.shared_gate = true;
-  } else if (fields.Has(kShared)) {
-    return MakeStatus(
-        StatusCode::kUnimplemented, "{}: shared experts are not supported", fields.file());
-  }
-  if (spec.family == ModelFamily::kGptOss) {
-    spec.moe.biases = true;
-    spec.moe.gate = {.limit = 7, .alpha = 1.702f};  // the files do not have them
-    spec.intermediate = 0;
-  }
-  // Mixtral and Granite.
-  const bool one_width =
-      spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kGraniteMoe;
-  spec.moe.experts = fields.Int("expert_count", 1, ModelSpec::kMaxExperts);
-  spec.moe.experts_per_token = fields.Int("expert_used_count", 1, ModelSpec::kMaxExperts);
-  // These files have only one feed-forward size.
-  const std::string_view width = one_width && !fields.Has("expert_feed_forward_length")
-                                     ? "feed_forward_length"
-                                     : "expert_feed_forward_length";
-  spec.moe.intermediate = fields.Int(width, 1, ModelSpec::kMaxIntermediate);
-  spec.moe.normalize = fields.BoolOr("expert_weights_norm", !qwen2);
-  if (one_width) spec.intermediate = 0;
-  for (int32_t i = 0; i < spec.layer_count(); ++i) {
-    spec.layers[i].moe = HasTensor(gguf, WeightKind::kRouter, i);
   }
   return fields.status();
 }
@@ -162,19 +146,54 @@ Status CheckText(GgufFields& fields, const GgufFile& gguf, std::string_view arch
       architecture);
 }
 
+bool HasLayerNorms(ModelFamily family) {
+  switch (family) {
+    case ModelFamily::kCohere:
+    case ModelFamily::kCohere2:
+    case ModelFamily::kStableLm:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Reads the sizes, and returns that of a v head. A model whose layers have no attention has no
+// heads; no head has its head dimension.
+int32_t ReadSizes(GgufFields& fields, ModelSpec& spec) {
+  constexpr int32_t kHeadDimOfMamba = 8;
+  spec.hidden = fields.Int("embedding_length", 1, ModelSpec::kMaxHidden);
+  spec.head_dim = kHeadDimOfMamba;
+  if (spec.family != ModelFamily::kMamba2) {
+    spec.heads = fields.Int("attention.head_count", 1, ModelSpec::kMaxHeads);
+    spec.kv_heads = fields.IntOr("attention.head_count_kv", spec.heads, 1, ModelSpec::kMaxHeads);
+    spec.head_dim =
+        fields.IntOr("attention.key_length", spec.hidden / spec.heads, 1, ModelSpec::kMaxHeadDim);
+  }
+  spec.intermediate = fields.IntOr("feed_forward_length", 0, 0, ModelSpec::kMaxIntermediate);
+  spec.context_length = fields.Int("context_length", 1, kMaxContext);
+  spec.norm_epsilon = static_cast<float>(fields.Number(HasLayerNorms(spec.family)
+                                                           ? "attention.layer_norm_epsilon"
+                                                           : "attention.layer_norm_rms_epsilon",
+                                                       0,
+                                                       1));
+  // Layers of multi-token prediction stand behind the others.
+  const int32_t predicting = fields.IntOr("nextn_predict_layers", 0, 0, kMaxLayers - 1);
+  const int32_t blocks = fields.Int("block_count", predicting + 1, kMaxLayers);
+  spec.layers.resize(std::max(1, blocks - predicting));
+  const int32_t window = fields.IntOr("attention.sliding_window", 0, 0, kMaxContext);
+  for (LayerSpec& layer : spec.layers) layer.window = window;
+  return fields.IntOr("attention.value_length", spec.head_dim, 1, ModelSpec::kMaxHeadDim);
+}
+
 // The blocks of the families that differ from Llama's.
 Status ReadBlocks(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
   const bool olmo = spec.family == ModelFamily::kOlmo2;
   if (HasTensor(gguf, WeightKind::kQueryNorm, 0)) {
-    spec.qk_norm = olmo ? QkNorm::kProjection : QkNorm::kHead;
+    const bool projection = olmo || spec.family == ModelFamily::kMiniMaxM2;
+    spec.qk_norm = projection ? QkNorm::kProjection : QkNorm::kHead;
   }
   if (spec.family == ModelFamily::kGlm4) spec.residual = ResidualForm::kPreAndPostNorm;
   if (olmo) spec.residual = ResidualForm::kPostNorm;
-  if (olmo && spec.layers[0].window > 0) {  // OLMo 3 has the same architecture
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: olmo2.attention.sliding_window: OLMo 3 is not supported",
-                      gguf.path());
-  }
   if (spec.family == ModelFamily::kSmolLm3) {
     constexpr int32_t kInterval = 4;  // llama.cpp's; the files do not have it
     for (int32_t i = kInterval - 1; i < spec.layer_count(); i += kInterval) {
@@ -195,18 +214,16 @@ Status ReadBlocks(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
     if (fields.Has("attention.scale")) spec.attention_scale = scale("attention.scale", 1);
     spec.logit_scale = 1 / scale("logit_scale", 1);
   }
-  const auto is_long = [](const FileTensor& tensor) {
-    return tensor.name == "rope_factors_long.weight";
-  };
-  if (std::ranges::any_of(gguf.tensors(), is_long)) {
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: tensor rope_factors_long.weight: longrope is not supported",
-                      gguf.path());
-  }
   return fields.status();
 }
 
 }  // namespace
+
+std::vector<std::string_view> GgufArchitectures() {
+  std::vector<std::string_view> names;
+  for (const Architecture& architecture : kArchitectures) names.push_back(architecture.name);
+  return names;
+}
 
 bool HasTensor(const GgufFile& gguf, WeightKind kind, int32_t layer) {
   return FindTensor(gguf, {kind, layer, 0}) != nullptr;
@@ -218,19 +235,7 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   ModelSpec spec;
   spec.family = architecture.family;
   spec.rope.pairing = architecture.pairing;
-  spec.hidden = fields.Int("embedding_length", 1, ModelSpec::kMaxHidden);
-  spec.heads = fields.Int("attention.head_count", 1, ModelSpec::kMaxHeads);
-  spec.kv_heads = fields.IntOr("attention.head_count_kv", spec.heads, 1, ModelSpec::kMaxHeads);
-  spec.head_dim =
-      fields.IntOr("attention.key_length", spec.hidden / spec.heads, 1, ModelSpec::kMaxHeadDim);
-  const int32_t value_dim =
-      fields.IntOr("attention.value_length", spec.head_dim, 1, ModelSpec::kMaxHeadDim);
-  spec.intermediate = fields.IntOr("feed_forward_length", 0, 0, ModelSpec::kMaxIntermediate);
-  spec.context_length = fields.Int("context_length", 1, kMaxContext);
-  spec.norm_epsilon = static_cast<float>(fields.Number("attention.layer_norm_rms_epsilon", 0, 1));
-  spec.layers.resize(fields.Int("block_count", 1, kMaxLayers));
-  const int32_t window = fields.IntOr("attention.sliding_window", 0, 0, kMaxContext);
-  for (LayerSpec& layer : spec.layers) layer.window = window;
+  const int32_t value_dim = ReadSizes(fields, spec);
   BATON_RETURN_IF_ERROR(fields.status());
   const bool latent = HasLatentAttention(spec.family);
   if (latent) {
@@ -260,23 +265,20 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
   if (latent) BATON_RETURN_IF_ERROR(ReadLatentScaleOfGguf(fields, spec));
   if (IsGemma(spec.family)) BATON_RETURN_IF_ERROR(ReadGemmaOfGguf(fields, spec));
+  BATON_RETURN_IF_ERROR(ReadFamilyOfGguf(fields, gguf, spec));
   const bool experts = fields.IntOr("expert_count", 0, 0, ModelSpec::kMaxExperts) > 0;
   BATON_RETURN_IF_ERROR(fields.status());
   if (experts && spec.family == ModelFamily::kLlama) spec.family = ModelFamily::kMixtral;
-  const bool has_experts =
-      spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kQwen3Moe ||
-      spec.family == ModelFamily::kQwen2Moe || spec.family == ModelFamily::kGraniteMoe ||
-      spec.family == ModelFamily::kGptOss;
-  if (has_experts) {
-    BATON_RETURN_IF_ERROR(ReadMoe(fields, gguf, spec));
-  } else if (latent) {
-    BATON_RETURN_IF_ERROR(ReadDeepSeekOfGguf(fields, gguf, spec));
+  if (MayHaveExpertsInGguf(spec.family)) {
+    BATON_RETURN_IF_ERROR(ReadExpertsOfGguf(fields, gguf, spec));
   } else if (experts) {
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: {}.expert_count: experts are supported for llama (Mixtral), granitemoe, "
-                      "qwen2moe, qwen3moe, deepseek2 and gpt-oss only",
-                      gguf.path(),
-                      architecture.name);
+    return MakeStatus(
+        StatusCode::kUnimplemented,
+        "{}: {}.expert_count: files of this architecture with experts are not "
+        "supported; a family with experts has an architecture of its own, or is llama "
+        "(Mixtral)",
+        gguf.path(),
+        architecture.name);
   }
   Status status;
   ReadTokens(gguf, spec, status);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/model/gguf_file.h"
@@ -8,6 +10,9 @@
 #include "common/model/weight_source.h"
 
 namespace baton {
+
+// The architectures of files that can be read.
+std::vector<std::string_view> GgufArchitectures();
 
 // Reads the spec from the metadata of a GGUF file (keys: ggml, docs/gguf.md) and from the names of
 // its tensors. Errors: NotFound, InvalidArgument or Unimplemented naming file, key, value and the

@@ -1,9 +1,5 @@
 #include "common/model/gguf_deepseek.h"
 
-#include <algorithm>
-#include <cstdint>
-#include <string_view>
-
 #include "common/model/gguf_config.h"
 #include "common/model/hf_latent.h"
 
@@ -42,33 +38,6 @@ Status ReadLatentScaleOfGguf(GgufFields& fields, ModelSpec& spec) {
   if (multiplier > 0) {
     spec.rope.attention_factor = 1;
     SetScaleOfYarn(10 * multiplier, spec);
-  }
-  return fields.status();
-}
-
-Status ReadDeepSeekOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
-  constexpr int32_t kSoftmax = 1;
-  constexpr int32_t kSigmoid = 2;
-  MoeSpec& moe = spec.moe;
-  moe.experts = fields.Int("expert_count", 1, ModelSpec::kMaxExperts);
-  moe.experts_per_token = fields.Int("expert_used_count", 1, ModelSpec::kMaxExperts);
-  moe.intermediate = fields.Int("expert_feed_forward_length", 1, ModelSpec::kMaxIntermediate);
-  moe.normalize = fields.BoolOr("expert_weights_norm", false);
-  moe.scale =
-      static_cast<float>(fields.NumberOr("expert_weights_scale", 1, 1e-6, ModelSpec::kMaxScale));
-  moe.groups = fields.IntOr("expert_group_count", 1, 1, ModelSpec::kMaxExperts);
-  moe.groups_per_token = fields.IntOr("expert_group_used_count", 1, 1, ModelSpec::kMaxExperts);
-  // Files of V2 from before V3 have no kind of score.
-  const bool sigmoid = fields.IntOr("expert_gating_func", kSoftmax, kSoftmax, kSigmoid) == kSigmoid;
-  if (sigmoid) moe.score = RouterScore::kSigmoid;
-  moe.group_score = sigmoid ? GroupScore::kBestTwo : GroupScore::kBest;
-  spec.family = sigmoid ? ModelFamily::kDeepSeekV3 : ModelFamily::kDeepSeekV2;
-  const int64_t shared = fields.IntOr("expert_shared_count", 0, 0, ModelSpec::kMaxExperts);
-  moe.shared_intermediate = static_cast<int32_t>(
-      std::min<int64_t>(shared * moe.intermediate, int64_t{ModelSpec::kMaxIntermediate} + 1));
-  for (int32_t i = 0; i < spec.layer_count(); ++i) {
-    spec.layers[i].moe = HasTensor(gguf, WeightKind::kRouter, i);
-    if (HasTensor(gguf, WeightKind::kSelectionBias, i)) moe.selection_bias = true;
   }
   return fields.status();
 }

@@ -5,7 +5,7 @@
 #include "common/model/gguf_file.h"
 #include "common/model/model_spec.h"
 
-// The architecture "deepseek2" of GGUF files, which DeepSeek V2 and V3 have.
+// The latents of the architecture "deepseek2" of GGUF files, which DeepSeek V2 and V3 have.
 namespace baton {
 
 // Reads the sizes of latents and heads, before the rotary embedding. Errors as SpecFromGguf.
@@ -13,8 +13,5 @@ Status ReadLatentOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spe
 
 // Reads the scale of attention, which depends on the scaling of the rotary embedding.
 Status ReadLatentScaleOfGguf(GgufFields& fields, ModelSpec& spec);
-
-// Reads the experts and their router, and the family that they tell. Needs the layers.
-Status ReadDeepSeekOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec);
 
 }  // namespace baton

@@ -188,6 +188,8 @@ std::vector<T> Widen(const std::string& file, std::string_view key, const GgufAr
       values.push_back(static_cast<T>(*number));
     } else if (const auto* real = std::get_if<double>(&value)) {
       values.push_back(static_cast<T>(*real));
+    } else if (const auto* flag = std::get_if<bool>(&value)) {
+      values.push_back(static_cast<T>(*flag));
     }
   }
   return values;
@@ -406,6 +408,13 @@ StatusOr<std::vector<int64_t>> GgufFile::Ints(std::string_view key) const {
   const auto* array = std::get_if<GgufArray>(value);
   if (array == nullptr || !IsIntegerArray(*array)) return WrongType(key, "an array of integers");
   return Widen<int64_t>(path_, key, *array);
+}
+
+StatusOr<std::vector<bool>> GgufFile::Bools(std::string_view key) const {
+  BATON_ASSIGN_OR_RETURN(const GgufValue* value, Find(key));
+  const auto* array = std::get_if<GgufArray>(value);
+  if (array == nullptr || array->type != kBool) return WrongType(key, "an array of booleans");
+  return Widen<bool>(path_, key, *array);
 }
 
 StatusOr<std::vector<double>> GgufFile::Floats(std::string_view key) const {

@@ -55,6 +55,7 @@ class GgufFile final {
   StatusOr<std::string_view> String(std::string_view key) const;
   StatusOr<std::vector<std::string_view>> Strings(std::string_view key) const;
   StatusOr<std::vector<int64_t>> Ints(std::string_view key) const;
+  StatusOr<std::vector<bool>> Bools(std::string_view key) const;
   StatusOr<std::vector<double>> Floats(std::string_view key) const;
 
   const std::vector<FileTensor>& tensors() const { return tensors_; }

@@ -25,35 +25,37 @@ namespace {
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
 
-// For messages: the family that is nearest to one that is not supported, or nothing.
-std::string_view NearestOf(std::string_view found) {
-  const bool qwen35 = found.find("Qwen3_5") != found.npos || found.find("qwen3_5") != found.npos;
-  return qwen35 ? "; the nearest is Qwen3NextForCausalLM, which has other tensors" : "";
+// Names the family that the configuration states, and one that is like it.
+Status RefuseFamily(std::string_view kind, std::string_view name, const std::string& file) {
+  std::string supported;
+  for (const HfFamily& row : HfFamilies()) supported += fmt::format(" {}", row.architecture);
+  const HfFamily* const nearest = NearestFamily(name);
+  return MakeStatus(
+      StatusCode::kUnimplemented,
+      "{}: {} {} is not supported{}; supported are{}",
+      file,
+      kind,
+      name.empty() ? "(none)" : name,
+      nearest == nullptr ? "" : fmt::format("; the nearest is {}", nearest->architecture),
+      supported);
 }
 
 // Uses `architectures`, or `model_type` when the config has no architectures.
 StatusOr<HfFamily> ReadFamily(JsonFields& fields) {
-  std::string found = fmt::format("model_type {}", fields.TextOr("model_type", "(none)"));
   if (fields.Has("architectures")) {
     BATON_ASSIGN_OR_RETURN(const std::vector<std::string> names, fields.Texts("architectures"));
+    const std::string name = names.empty() ? "" : names.front();
     for (const HfFamily& row : HfFamilies()) {
-      if (!names.empty() && names.front() == row.architecture) return row;
+      if (name == row.architecture) return row;
     }
-    found = fmt::format("architecture {}", names.empty() ? "(none)" : names.front());
-  } else {
-    for (const HfFamily& row : HfFamilies()) {
-      if (fields.TextOr("model_type", "") == Name(row.family)) return row;
-    }
+    return RefuseFamily("architecture", name, fields.file());
   }
+  const std::string type = fields.TextOr("model_type", "");
   BATON_RETURN_IF_ERROR(fields.status());
-  std::string supported;
-  for (const HfFamily& row : HfFamilies()) supported += fmt::format(" {}", row.architecture);
-  return MakeStatus(StatusCode::kUnimplemented,
-                    "{}: {} is not supported{}; supported are{}",
-                    fields.file(),
-                    found,
-                    NearestOf(found),
-                    supported);
+  for (const HfFamily& row : HfFamilies()) {
+    if (type == Name(row.family)) return row;
+  }
+  return RefuseFamily("model_type", type, fields.file());
 }
 
 StatusOr<FeedForward> ReadGemmaFeedForward(JsonFields& fields) {
@@ -110,14 +112,28 @@ Status RefuseOfGemma(ModelFamily family, JsonFields& fields) {
                     fields.file());
 }
 
+Status RefuseQuantization(JsonFields& fields) {
+  BATON_ASSIGN_OR_RETURN(const auto quantization, fields.Object("quantization_config"));
+  const std::string method = quantization->TextOr("quant_method", "without quant_method");
+  BATON_RETURN_IF_ERROR(quantization->status());
+  return MakeStatus(
+      StatusCode::kUnimplemented,
+      "{}: quantization_config is not supported ({}); use the checkpoint in bf16, f16 "
+      "or f32, or a GGUF file",
+      fields.file(),
+      method);
+}
+
 // Features that no family of ours may have, or not in this way.
 Status RefuseWhatWeLack(ModelFamily family, JsonFields& fields) {
   for (const std::string_view key :
        {"quantization_config", "shared_expert_intermediate_size", "num_shared_experts"}) {
     const bool shared = key == "shared_expert_intermediate_size";
-    const bool has_shared = family == ModelFamily::kQwen2Moe || family == ModelFamily::kQwen3Next;
+    const bool has_shared = family == ModelFamily::kQwen2Moe || family == ModelFamily::kQwen3Next ||
+                            family == ModelFamily::kQwen35Moe;
     const bool kimi = family == ModelFamily::kKimiLinear && key == "num_shared_experts";
     if (!fields.Has(key) || (shared && has_shared) || kimi) continue;
+    if (key == "quantization_config") return RefuseQuantization(fields);
     return MakeStatus(StatusCode::kUnimplemented, "{}: {} is not supported", fields.file(), key);
   }
   if (IsGemma(family)) BATON_RETURN_IF_ERROR(RefuseOfGemma(family, fields));
@@ -367,7 +383,10 @@ Status ReadSizes(const HfFamily& family, JsonFields& fields, ModelSpec& spec) {
     spec.context_length = kContextOfMamba;
   } else {
     BATON_RETURN_IF_ERROR(ReadHeads(family, fields, spec));
-    spec.intermediate = fields.Int("intermediate_size", 1, ModelSpec::kMaxIntermediate);
+    // All layers of this family have experts.
+    if (family.family != ModelFamily::kQwen35Moe) {
+      spec.intermediate = fields.Int("intermediate_size", 1, ModelSpec::kMaxIntermediate);
+    }
     spec.context_length = fields.Int(family.context_key, 1, kMaxContext);
   }
   spec.vocab = fields.Int("vocab_size", 1, ModelSpec::kMaxVocabulary);
@@ -434,15 +453,30 @@ StatusOr<std::unique_ptr<JsonFields>> ReadJson(const std::string& path) {
   return JsonFields::Parse(path, QuoteInfinities(text));
 }
 
+// Whether the configuration is that of a model with images, whose text model, the object
+// "text_config", is one of ours.
+bool HasTextModel(const JsonFields& fields) {
+  if (!fields.Has("text_config")) return false;
+  return fields.IsText("model_type", "llama4") || fields.IsText("model_type", "qwen3_5") ||
+         fields.IsText("model_type", "qwen3_5_moe");
+}
+
+StatusOr<ModelSpec> ReadTextModel(JsonFields& whole) {
+  BATON_ASSIGN_OR_RETURN(const auto config, whole.Object("text_config"));
+  BATON_ASSIGN_OR_RETURN(ModelSpec spec, ReadConfig(*config));
+  // The head is that of the whole model.
+  spec.tied_head = whole.BoolOr("tie_word_embeddings", spec.tied_head);
+  BATON_RETURN_IF_ERROR(whole.status());
+  return spec;
+}
+
 }  // namespace
 
 StatusOr<ModelSpec> SpecFromHfDirectory(const std::string& directory) {
   const std::string path = directory + "/config.json";
-  BATON_ASSIGN_OR_RETURN(auto config, ReadJson(path));
-  if (IsLlama4WithImages(*config)) {
-    BATON_ASSIGN_OR_RETURN(config, config->Object("text_config"));
-  }
-  BATON_ASSIGN_OR_RETURN(ModelSpec spec, ReadConfig(*config));
+  BATON_ASSIGN_OR_RETURN(const auto config, ReadJson(path));
+  BATON_ASSIGN_OR_RETURN(ModelSpec spec,
+                         HasTextModel(*config) ? ReadTextModel(*config) : ReadConfig(*config));
   const std::string generation_path = directory + "/generation_config.json";
   std::error_code ignored;
   if (std::filesystem::exists(generation_path, ignored)) {

@@ -32,7 +32,7 @@ Status ReadLayerKinds(JsonFields& fields, ModelSpec& spec) {
 }  // namespace
 
 bool HasDeltaNets(ModelFamily family) {
-  return family == ModelFamily::kQwen3Next;
+  return family == ModelFamily::kQwen3Next || IsQwen35(family);
 }
 
 Status ReadDeltaNets(JsonFields& fields, ModelSpec& spec) {
@@ -44,6 +44,7 @@ Status ReadDeltaNets(JsonFields& fields, ModelSpec& spec) {
                           .key_dim = size("linear_key_head_dim", 128, ModelSpec::kMaxHeadDim),
                           .value_dim = size("linear_value_head_dim", 128, ModelSpec::kMaxHeadDim),
                           .kernel = size("linear_conv_kernel_dim", 4, 64)};
+  spec.recurrent.inputs_by_kind = spec.recurrent.gates_by_kind = IsQwen35(spec.family);
   spec.attention_gate = true;
   if (fields.BoolOr("attention_bias", false)) {
     return MakeStatus(StatusCode::kUnimplemented,

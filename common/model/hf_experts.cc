@@ -32,10 +32,15 @@ std::string_view KeyOfExperts(const JsonFields& fields, ModelFamily family) {
     case ModelFamily::kJamba:
     case ModelFamily::kKimiLinear:
       return "num_experts";
+    case ModelFamily::kQwen2Moe:
+    case ModelFamily::kQwen3Moe:
+    case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35Moe:
+      return fields.Has("num_experts") || !fields.Has("num_local_experts") ? "num_experts"
+                                                                           : "num_local_experts";
     default:
-      break;
+      return fields.Has("num_experts") ? "num_experts" : "num_local_experts";
   }
-  return fields.Has("num_experts") ? "num_experts" : "num_local_experts";
 }
 
 // The key of the number of experts that a token chooses.
@@ -84,16 +89,21 @@ Status ReadMiniMax(JsonFields& fields, ModelSpec& spec) {
   return fields.status();
 }
 
-// Qwen 2, 3 and 3-Next: some layers have experts. Qwen 2 and 3-Next have a shared one beside them,
-// with a gate.
+// Qwen 2, 3, 3-Next and 3.5: some layers have experts, of 3.5 all. Qwen 2, 3-Next and 3.5 have a
+// shared one beside them, with a gate.
 Status ReadQwen(JsonFields& fields, ModelSpec& spec) {
   spec.moe.intermediate = fields.Int("moe_intermediate_size", 1, ModelSpec::kMaxIntermediate);
-  const bool next = spec.family == ModelFamily::kQwen3Next;
-  spec.moe.normalize = fields.BoolOr("norm_topk_prob", next);
+  const bool always = spec.family == ModelFamily::kQwen35Moe;
+  const bool next = always || spec.family == ModelFamily::kQwen3Next;
+  spec.moe.normalize = always || fields.BoolOr("norm_topk_prob", next);
   if (next || spec.family == ModelFamily::kQwen2Moe) {
     spec.moe.shared_intermediate = fields.IntOr(
         "shared_expert_intermediate_size", next ? 512 : 5632, 1, ModelSpec::kMaxIntermediate);
     spec.moe.shared_gate = true;
+  }
+  if (always) {
+    for (LayerSpec& layer : spec.layers) layer.moe = true;
+    return fields.status();
   }
   const int32_t step = fields.IntOr("decoder_sparse_step", 1, 1, kMaxLayers);
   const std::vector<int32_t> dense = fields.IntsOr("mlp_only_layers", 0, kMaxLayers);
@@ -326,6 +336,7 @@ bool MayHaveExperts(const ModelSpec& spec) {
     case ModelFamily::kQwen2Moe:
     case ModelFamily::kQwen3Moe:
     case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35Moe:
     case ModelFamily::kDots1:
     case ModelFamily::kGlm4Moe:
     case ModelFamily::kMiniMaxM2:
@@ -351,6 +362,7 @@ Status ReadExperts(JsonFields& fields, ModelSpec& spec) {
     case ModelFamily::kQwen2Moe:
     case ModelFamily::kQwen3Moe:
     case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35Moe:
       return ReadQwen(fields, spec);
     case ModelFamily::kDots1:
     case ModelFamily::kGlm4Moe:

@@ -1,5 +1,10 @@
 #include "common/model/hf_families.h"
 
+#include <cctype>
+#include <string>
+
+#include "common/base/edit_distance.h"
+
 namespace baton {
 namespace {
 
@@ -212,6 +217,16 @@ constexpr HfFamily kFamilies[] = {
      .head_dim = 256,
      .family = kQwen3Next,
      .qk_norm = QkNorm::kHead},
+    {.architecture = "Qwen3_5ForCausalLM",
+     .rotated = 0.25,
+     .head_dim = 256,
+     .family = kQwen35,
+     .qk_norm = QkNorm::kHead},
+    {.architecture = "Qwen3_5MoeForCausalLM",
+     .rotated = 0.25,
+     .head_dim = 256,
+     .family = kQwen35Moe,
+     .qk_norm = QkNorm::kHead},
     {.architecture = "NemotronHForCausalLM",
      .qkv_bias = kAttentionBias,
      .o_bias = kAttentionBias,
@@ -254,10 +269,38 @@ constexpr HfFamily kFamilies[] = {
      .qk_norm = QkNorm::kHeadAfterRope},
 };
 
+// In lower case, without what the names of all families have.
+std::string Stem(std::string_view name) {
+  for (const std::string_view end : {"ForCausalLM", "ForConditionalGeneration", "_text"}) {
+    if (name.ends_with(end)) name.remove_suffix(end.size());
+  }
+  std::string stem;
+  for (const char letter : name) {
+    if (letter != '_') stem += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  return stem;
+}
+
 }  // namespace
 
 std::span<const HfFamily> HfFamilies() {
   return kFamilies;
+}
+
+const HfFamily* NearestFamily(std::string_view name) {
+  constexpr size_t kLongestName = 128;
+  const std::string stem = Stem(name.substr(0, kLongestName));
+  const HfFamily* nearest = nullptr;
+  size_t fewest = stem.size() / 2;  // a name with more changes is another name
+  for (const HfFamily& family : kFamilies) {
+    for (const std::string_view own : {family.architecture, Name(family.family)}) {
+      const size_t changes = EditDistance(stem, Stem(own));
+      if (changes >= fewest) continue;
+      fewest = changes;
+      nearest = &family;
+    }
+  }
+  return nearest;
 }
 
 }  // namespace baton

@@ -43,4 +43,8 @@ struct HfFamily {
 // In the order in which errors list the architectures.
 std::span<const HfFamily> HfFamilies();
 
+// The family whose architecture or model_type is most like `name`, which is neither; null: none is
+// like it.
+const HfFamily* NearestFamily(std::string_view name);
+
 }  // namespace baton

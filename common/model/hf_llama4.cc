@@ -20,10 +20,6 @@ StatusOr<std::vector<bool>> ReadChunkedLayers(JsonFields& fields, const ModelSpe
 
 }  // namespace
 
-bool IsLlama4WithImages(JsonFields& fields) {
-  return fields.TextOr("model_type", "") == "llama4" && fields.Has("text_config");
-}
-
 Status ReadLlama4Attention(JsonFields& fields, ModelSpec& spec) {
   BATON_ASSIGN_OR_RETURN(const std::vector<bool> chunked, ReadChunkedLayers(fields, spec));
   const auto first = std::ranges::find(chunked, true);

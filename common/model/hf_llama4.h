@@ -7,10 +7,6 @@
 // What is particular to Llama 4 in config.json.
 namespace baton {
 
-// Whether the configuration is that of a Llama 4 with images, whose text model is the object
-// "text_config".
-bool IsLlama4WithImages(JsonFields& fields);
-
 // Reads which layers attend within chunks, and how the queries of layers without a rotary embedding
 // are scaled. The layers that rotate are known already. Errors as SpecFromHfDirectory.
 Status ReadLlama4Attention(JsonFields& fields, ModelSpec& spec);

@@ -91,9 +91,7 @@ Status RefuseActivation(JsonFields& fields, std::string_view key, std::string_vi
                     supported);
 }
 
-// The sizes of Mamba 2. Where there are more KV heads than groups of B and C, several key heads
-// have the same, so that ranks can divide both alike; a norm of a group would then be one of
-// several ranks.
+// The sizes of Mamba 2.
 Status ReadStateSpace(JsonFields& fields, ModelSpec& spec) {
   const StateSpaceKeys keys = KeysOf(spec.family);
   RecurrentSpec& recurrent = spec.recurrent;
@@ -117,9 +115,7 @@ Status ReadStateSpace(JsonFields& fields, ModelSpec& spec) {
     recurrent.max_time = static_cast<float>(limits[1]);
   }
   BATON_RETURN_IF_ERROR(fields.status());
-  if (recurrent.norm || spec.kv_heads % shape.key_heads != 0) return OkStatus();
-  shape.key_copies = spec.kv_heads / shape.key_heads;
-  shape.key_heads = spec.kv_heads;
+  CopyKeyHeads(spec);
   return OkStatus();
 }
 
@@ -312,6 +308,13 @@ Status ReadMamba2(JsonFields& fields, ModelSpec& spec) {
 }
 
 }  // namespace
+
+void CopyKeyHeads(ModelSpec& spec) {
+  RecurrentShape& shape = spec.recurrent.shape;
+  if (spec.recurrent.norm || spec.kv_heads % shape.key_heads != 0) return;
+  shape.key_copies = spec.kv_heads / shape.key_heads;
+  shape.key_heads = spec.kv_heads;
+}
 
 bool HasMamba(ModelFamily family) {
   switch (family) {

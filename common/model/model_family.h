@@ -9,7 +9,7 @@ namespace baton {
 // GLM-4.5 and later kGlm4Moe. Granite 3 is kGranite; Command R is kCohere, Command R7B and Command
 // A are kCohere2; Pythia is kGptNeox. Gemma 3 is that of text. DeepSeek-R1 and Kimi K2 are
 // kDeepSeekV3; kLlama4 is the text model of Llama 4; kErnieMoe is ERNIE 4.5 with experts;
-// Hunyuan-A13B is kHunyuanMoe.
+// Hunyuan-A13B is kHunyuanMoe. kQwen35 and kQwen35Moe are the text models of Qwen 3.5.
 enum class ModelFamily : uint8_t {
   kLlama,
   kMistral,
@@ -51,10 +51,16 @@ enum class ModelFamily : uint8_t {
   kMamba2,
   kJamba,
   kKimiLinear,
+  kQwen35,
+  kQwen35Moe,
 };
 
 // The name in config.json (model_type), for example "llama" or "qwen3_moe".
 std::string_view Name(ModelFamily family);
+
+constexpr bool IsQwen35(ModelFamily family) {
+  return family == ModelFamily::kQwen35 || family == ModelFamily::kQwen35Moe;
+}
 
 constexpr bool IsGemma(ModelFamily family) {
   return family == ModelFamily::kGemma2 || family == ModelFamily::kGemma3;

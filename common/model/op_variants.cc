@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/model/latent_graph.h"
+
 namespace baton {
 
 namespace {
@@ -62,6 +64,20 @@ std::vector<OpVariant> VariantsOf(const ModelSpec& spec) {
   add_if(experts && moe.gate.limit != 0, OpVariant::kClampedGate);
   add_if(experts && moe.gate.ungated, OpVariant::kUngatedExperts);
   return variants;
+}
+
+ModelShape ModelShapeOf(const ModelSpec& spec, const RankPlan& plan, bool fp8_kv) {
+  const bool experts = std::ranges::any_of(spec.layers, &LayerSpec::moe);
+  return {.heads = plan.heads,
+          .hidden = spec.hidden,
+          .vocabulary = spec.vocab,
+          .experts = experts ? spec.moe.experts : 0,
+          .experts_per_token = spec.moe.experts_per_token,
+          .expert_width = spec.moe.intermediate,
+          .fp8_kv = fp8_kv,
+          .latent = LatentShapeOf(spec, plan),
+          .index = spec.latent.index,
+          .variants = VariantsOf(spec)};
 }
 
 }  // namespace baton

@@ -126,9 +126,51 @@ class LayerLoader {
   }
 
   Status LoadDelta() {
-    const int64_t of_head = shape_.input_columns() / shape_.key_heads;
-    BATON_RETURN_IF_ERROR(LoadRows(WeightKind::kRecurrentInput, OfHeads(of_head), to_.input));
-    return LoadRows(WeightKind::kRecurrentGates, OfHeads(int64_t{2} * shape_.group()), to_.gates);
+    const Extent inputs = OfHeads(shape_.input_columns() / shape_.key_heads);
+    const Extent gates = OfHeads(int64_t{2} * shape_.group());
+    BATON_RETURN_IF_ERROR(spec_.recurrent.inputs_by_kind
+                              ? LoadInputsByKind()
+                              : LoadRows(WeightKind::kRecurrentInput, inputs, to_.input));
+    return spec_.recurrent.gates_by_kind ? LoadGatesByKind()
+                                         : LoadRows(WeightKind::kRecurrentGates, gates, to_.gates);
+  }
+
+  // The rows `first` … `first` + `count` − 1 of a tensor of `rows` rows.
+  WeightPart PartOf(WeightKind kind, int64_t rows, int64_t first, int64_t count) const {
+    return {Id(kind), {rows, IndexRange{first, first + count}}};
+  }
+  IndexRange KeyHeads() const { return heads_.value_or(IndexRange{0, shape_.key_heads}); }
+
+  // [q | k | v | z] of each key head, of a tensor of all q, k and v and one of all z.
+  Status LoadInputsByKind() {
+    const int64_t keys = shape_.key_numbers();
+    const int64_t values = shape_.value_numbers();
+    const int64_t of_values = int64_t{shape_.group()} * shape_.value_dim;
+    const auto qkv = [&](int64_t first, int64_t count) {
+      return PartOf(WeightKind::kRecurrentInput, 2 * keys + values, first, count);
+    };
+    std::vector<WeightPart> parts;
+    for (int64_t head = KeyHeads().begin; head < KeyHeads().end; ++head) {
+      parts.push_back(qkv(head * shape_.key_dim, shape_.key_dim));
+      parts.push_back(qkv(keys + head * shape_.key_dim, shape_.key_dim));
+      parts.push_back(qkv(2 * keys + head * of_values, of_values));
+      parts.push_back(PartOf(WeightKind::kRecurrentZ, values, head * of_values, of_values));
+    }
+    BATON_ASSIGN_OR_RETURN(to_.input, loader_.LoadStacked(parts, {spec_.hidden}));
+    return OkStatus();
+  }
+
+  // [b | a] of each key head, of a tensor of all b and one of all a.
+  Status LoadGatesByKind() {
+    const int64_t group = shape_.group();
+    std::vector<WeightPart> parts;
+    for (int64_t head = KeyHeads().begin; head < KeyHeads().end; ++head) {
+      for (const WeightKind kind : {WeightKind::kRecurrentBeta, WeightKind::kRecurrentTimes}) {
+        parts.push_back(PartOf(kind, shape_.value_heads, head * group, group));
+      }
+    }
+    BATON_ASSIGN_OR_RETURN(to_.gates, loader_.LoadStacked(parts, {spec_.hidden}));
+    return OkStatus();
   }
 
   // One tensor has the rows of z, v, k, q and the times, of all heads each.

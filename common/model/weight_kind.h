@@ -46,14 +46,18 @@ enum class WeightKind : uint8_t {
   kIndexWeights,      // [index heads][hidden]
   kQueryGate,         // [heads · head_dim][hidden]: ModelSpec::attention_gate
   // Recurrent layers (RecurrentOps), whose RecurrentShape gives the sizes:
-  kRecurrentInput,  // [input_columns()][hidden]; Mamba 2: and the gates; Mamba: [v | z]
+  // [input_columns()][hidden]; Mamba 2: and the gates; Mamba: [v | z]. With
+  // RecurrentSpec::inputs_by_kind: [q | k | v] of all heads each.
+  kRecurrentInput,
   kRecurrentGates,  // [gate_columns()][hidden], of gated delta nets
+  kRecurrentZ,      // RecurrentSpec::inputs_by_kind: [value heads · value dimension][hidden]
+  kRecurrentTimes,  // gates_by_kind, beside kRecurrentBeta: [value heads][hidden]
   // [channels of all heads][kernel]; Kimi delta attention: of q, with those of k and v apart
   kRecurrentConvolution,
   kRecurrentConvolutionBias,
   kRecurrentKeyConvolution,
   kRecurrentValueConvolution,
-  kRecurrentBeta,      // Kimi delta attention: [heads][hidden]
+  kRecurrentBeta,      // [value heads][hidden]
   kRecurrentTimeDown,  // the same: [latent_rank][hidden]; Mamba: [times | k | q][v]
   kRecurrentTimeUp,    // [gate_columns()][latent_rank]
   kRecurrentTimeNorm,  // Mamba: [latent_rank]

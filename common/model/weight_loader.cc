@@ -6,7 +6,7 @@
 
 namespace baton {
 
-StatusOr<std::unique_ptr<Matrix>> WeightLoader::LoadStacked(std::initializer_list<WeightPart> parts,
+StatusOr<std::unique_ptr<Matrix>> WeightLoader::LoadStacked(std::span<const WeightPart> parts,
                                                             const Extent& cols) {
   std::vector<HostMatrix> views;
   for (const WeightPart& part : parts) {

@@ -49,8 +49,12 @@ class WeightLoader {
   std::vector<WeightId> TakeIds() { return std::exchange(ids_, {}); }
 
   // Loads the parts as one matrix, concatenated along their rows.
-  StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<WeightPart> parts,
+  StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::span<const WeightPart> parts,
                                                 const Extent& cols);
+  StatusOr<std::unique_ptr<Matrix>> LoadStacked(std::initializer_list<WeightPart> parts,
+                                                const Extent& cols) {
+    return LoadStacked(std::span(parts.begin(), parts.size()), cols);
+  }
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const WeightId& gate,
                                                const WeightId& up,
                                                const Extent& rows);

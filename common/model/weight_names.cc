@@ -5,101 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "common/base/check.h"
+#include "common/model/usual_names.h"
 #include "common/model/weight_prefixes.h"
 
 namespace baton {
 namespace {
-
-// In the order of WeightKind. "{0}" is the layer, "{1}" the expert.
-struct Names {
-  std::string_view hugging_face;
-  std::string_view gguf;
-};
-
-constexpr Names kNames[] = {
-    {"model.embed_tokens.weight", "token_embd.weight"},
-    {"model.norm.weight", "output_norm.weight"},
-    {"model.norm.bias", "output_norm.bias"},
-    {"lm_head.weight", "output.weight"},
-    {"lm_head.bias", "output.bias"},
-    {"rope_freqs.weight", "rope_freqs.weight"},
-    {"model.layers.{0}.input_layernorm.weight", "blk.{0}.attn_norm.weight"},
-    {"model.layers.{0}.input_layernorm.bias", "blk.{0}.attn_norm.bias"},
-    {"model.layers.{0}.self_attn.q_proj.weight", "blk.{0}.attn_q.weight"},
-    {"model.layers.{0}.self_attn.k_proj.weight", "blk.{0}.attn_k.weight"},
-    {"model.layers.{0}.self_attn.v_proj.weight", "blk.{0}.attn_v.weight"},
-    {"model.layers.{0}.self_attn.o_proj.weight", "blk.{0}.attn_output.weight"},
-    {"model.layers.{0}.self_attn.q_proj.bias", "blk.{0}.attn_q.bias"},
-    {"model.layers.{0}.self_attn.k_proj.bias", "blk.{0}.attn_k.bias"},
-    {"model.layers.{0}.self_attn.v_proj.bias", "blk.{0}.attn_v.bias"},
-    {"model.layers.{0}.self_attn.o_proj.bias", "blk.{0}.attn_output.bias"},
-    {"model.layers.{0}.self_attn.sinks", "blk.{0}.attn_sinks.weight"},
-    {"model.layers.{0}.self_attn.q_norm.weight", "blk.{0}.attn_q_norm.weight"},
-    {"model.layers.{0}.self_attn.k_norm.weight", "blk.{0}.attn_k_norm.weight"},
-    {"model.layers.{0}.self_attn.q_a_proj.weight", "blk.{0}.attn_q_a.weight"},
-    {"model.layers.{0}.self_attn.q_a_proj.bias", "blk.{0}.attn_q_a.bias"},
-    {"model.layers.{0}.self_attn.q_a_layernorm.weight", "blk.{0}.attn_q_a_norm.weight"},
-    {"model.layers.{0}.self_attn.q_b_proj.weight", "blk.{0}.attn_q_b.weight"},
-    {"model.layers.{0}.self_attn.kv_a_proj_with_mqa.weight", "blk.{0}.attn_kv_a_mqa.weight"},
-    {"model.layers.{0}.self_attn.kv_a_proj_with_mqa.bias", "blk.{0}.attn_kv_a_mqa.bias"},
-    {"model.layers.{0}.self_attn.kv_a_layernorm.weight", "blk.{0}.attn_kv_a_norm.weight"},
-    {"model.layers.{0}.self_attn.kv_b_proj.weight", "blk.{0}.attn_kv_b.weight"},
-    {"model.layers.{0}.self_attn.k_b_proj.weight", "blk.{0}.attn_k_b.weight"},
-    {"model.layers.{0}.self_attn.v_b_proj.weight", "blk.{0}.attn_v_b.weight"},
-    {"model.layers.{0}.self_attn.indexer.wq_b.weight", "blk.{0}.indexer.attn_q_b.weight"},
-    {"model.layers.{0}.self_attn.indexer.wk.weight", "blk.{0}.indexer.attn_k.weight"},
-    {"model.layers.{0}.self_attn.indexer.k_norm.weight", "blk.{0}.indexer.k_norm.weight"},
-    {"model.layers.{0}.self_attn.indexer.k_norm.bias", "blk.{0}.indexer.k_norm.bias"},
-    {"model.layers.{0}.self_attn.indexer.weights_proj.weight", "blk.{0}.indexer.proj.weight"},
-    {"model.layers.{0}.self_attn.q_gate.weight", "blk.{0}.attn_q_gate.weight"},
-    {"model.layers.{0}.linear_attn.in_proj_qkvz.weight", "blk.{0}.ssm_in.weight"},
-    {"model.layers.{0}.linear_attn.in_proj_ba.weight", "blk.{0}.ssm_ba.weight"},
-    {"model.layers.{0}.linear_attn.conv1d.weight", "blk.{0}.ssm_conv1d.weight"},
-    {"model.layers.{0}.linear_attn.conv1d.bias", "blk.{0}.ssm_conv1d.bias"},
-    {"model.layers.{0}.linear_attn.k_conv1d.weight", "blk.{0}.ssm_conv1d_k.weight"},
-    {"model.layers.{0}.linear_attn.v_conv1d.weight", "blk.{0}.ssm_conv1d_v.weight"},
-    {"model.layers.{0}.linear_attn.b_proj.weight", "blk.{0}.ssm_beta.weight"},
-    {"model.layers.{0}.linear_attn.f_a_proj.weight", "blk.{0}.ssm_f_a.weight"},
-    {"model.layers.{0}.linear_attn.f_b_proj.weight", "blk.{0}.ssm_f_b.weight"},
-    {"model.layers.{0}.linear_attn.dt_layernorm.weight", "blk.{0}.ssm_dt_norm.weight"},
-    {"model.layers.{0}.linear_attn.b_layernorm.weight", "blk.{0}.ssm_b_norm.weight"},
-    {"model.layers.{0}.linear_attn.c_layernorm.weight", "blk.{0}.ssm_c_norm.weight"},
-    {"model.layers.{0}.linear_attn.g_a_proj.weight", "blk.{0}.ssm_g_a.weight"},
-    {"model.layers.{0}.linear_attn.g_b_proj.weight", "blk.{0}.ssm_g_b.weight"},
-    {"model.layers.{0}.linear_attn.A_log", "blk.{0}.ssm_a"},
-    {"model.layers.{0}.linear_attn.dt_bias", "blk.{0}.ssm_dt.bias"},
-    {"model.layers.{0}.linear_attn.D", "blk.{0}.ssm_d"},
-    {"model.layers.{0}.linear_attn.norm.weight", "blk.{0}.ssm_norm.weight"},
-    {"model.layers.{0}.linear_attn.out_proj.weight", "blk.{0}.ssm_out.weight"},
-    {"model.layers.{0}.post_attention_layernorm.weight", "blk.{0}.ffn_norm.weight"},
-    {"model.layers.{0}.post_attention_layernorm.bias", "blk.{0}.ffn_norm.bias"},
-    {"model.layers.{0}.post_self_attn_layernorm.weight", "blk.{0}.post_attention_norm.weight"},
-    {"model.layers.{0}.post_mlp_layernorm.weight", "blk.{0}.post_ffw_norm.weight"},
-    {"model.layers.{0}.mlp.gate_proj.weight", "blk.{0}.ffn_gate.weight"},
-    {"model.layers.{0}.mlp.up_proj.weight", "blk.{0}.ffn_up.weight"},
-    {"model.layers.{0}.mlp.down_proj.weight", "blk.{0}.ffn_down.weight"},
-    {"model.layers.{0}.mlp.gate_proj.bias", "blk.{0}.ffn_gate.bias"},
-    {"model.layers.{0}.mlp.up_proj.bias", "blk.{0}.ffn_up.bias"},
-    {"model.layers.{0}.mlp.down_proj.bias", "blk.{0}.ffn_down.bias"},
-    {"model.layers.{0}.mlp.gate.weight", "blk.{0}.ffn_gate_inp.weight"},
-    {"model.layers.{0}.mlp.gate.bias", "blk.{0}.ffn_gate_inp.bias"},
-    {"model.layers.{0}.mlp.gate.e_score_correction_bias", "blk.{0}.exp_probs_b.bias"},
-    {"model.layers.{0}.mlp.shared_experts.gate_proj.weight", "blk.{0}.ffn_gate_shexp.weight"},
-    {"model.layers.{0}.mlp.shared_experts.up_proj.weight", "blk.{0}.ffn_up_shexp.weight"},
-    {"model.layers.{0}.mlp.shared_experts.down_proj.weight", "blk.{0}.ffn_down_shexp.weight"},
-    {"model.layers.{0}.mlp.shared_experts.gate_proj.bias", "blk.{0}.ffn_gate_shexp.bias"},
-    {"model.layers.{0}.mlp.shared_experts.up_proj.bias", "blk.{0}.ffn_up_shexp.bias"},
-    {"model.layers.{0}.mlp.shared_experts.down_proj.bias", "blk.{0}.ffn_down_shexp.bias"},
-    {"model.layers.{0}.mlp.shared_expert_gate.weight", "blk.{0}.ffn_gate_inp_shexp.weight"},
-    {"model.layers.{0}.mlp.experts.{1}.gate_proj.weight", "blk.{0}.ffn_gate_exps.weight"},
-    {"model.layers.{0}.mlp.experts.{1}.up_proj.weight", "blk.{0}.ffn_up_exps.weight"},
-    {"model.layers.{0}.mlp.experts.{1}.down_proj.weight", "blk.{0}.ffn_down_exps.weight"},
-    {"model.layers.{0}.mlp.experts.{1}.gate_proj.bias", "blk.{0}.ffn_gate_exps.bias"},
-    {"model.layers.{0}.mlp.experts.{1}.up_proj.bias", "blk.{0}.ffn_up_exps.bias"},
-    {"model.layers.{0}.mlp.experts.{1}.down_proj.bias", "blk.{0}.ffn_down_exps.bias"},
-};
-static_assert(std::size(kNames) == static_cast<size_t>(WeightKind::kExpertDownBias) + 1);
 
 // A name that a scheme has in place of that of Hugging Face or GGUF.
 struct OwnName {
@@ -135,11 +45,13 @@ constexpr auto kQkv = OwnName::Joined::kQkv;
 constexpr auto kQkvByHead = OwnName::Joined::kQkvByHead;
 constexpr auto kQueryGateByHead = OwnName::Joined::kQueryGateByHead;
 constexpr auto kGateUp = OwnName::Joined::kGateUp;
+constexpr auto kExpertsGateUp = OwnName::Joined::kExpertsGateUp;
 constexpr auto kExpertsGateUpColumns = OwnName::Joined::kExpertsGateUpColumns;
 
 constexpr auto kExpertsGateUpHalves = OwnName::Joined::kExpertsGateUpHalves;
 
 constexpr std::string_view kLlama4GateUp = "model.layers.{0}.feed_forward.experts.gate_up_proj";
+constexpr std::string_view kQwen35GateUp = "model.layers.{0}.mlp.experts.gate_up_proj";
 constexpr std::string_view kGptOssGateUp = "model.layers.{0}.mlp.experts.gate_up_proj";
 constexpr std::string_view kGptOssGateUpBias = "model.layers.{0}.mlp.experts.gate_up_proj_bias";
 constexpr std::string_view kNeoxQkvWeight = "gpt_neox.layers.{0}.attention.query_key_value.weight";
@@ -186,6 +98,16 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kGgufPhi3, WeightKind::kKey, "blk.{0}.attn_qkv.weight", kQkv},
     {NamingScheme::kGgufPhi3, WeightKind::kValue, "blk.{0}.attn_qkv.weight", kQkv},
     {NamingScheme::kGgufSeed, WeightKind::kFeedForwardNorm, "blk.{0}.post_attention_norm.weight"},
+    {NamingScheme::kGgufQwen3Next,
+     WeightKind::kFeedForwardNorm,
+     "blk.{0}.post_attention_norm.weight"},
+    {NamingScheme::kGgufFalconH1, WeightKind::kFeedForwardNorm, "blk.{0}.ffn_norm"},
+    {NamingScheme::kGgufQwen3Next, WeightKind::kRecurrentInput, "blk.{0}.attn_qkv.weight"},
+    {NamingScheme::kGgufQwen3Next, WeightKind::kQuery, "blk.{0}.attn_q.weight", kQueryGateByHead},
+    {NamingScheme::kGgufQwen3Next,
+     WeightKind::kQueryGate,
+     "blk.{0}.attn_q.weight",
+     kQueryGateByHead},
     {NamingScheme::kPostNorm,
      WeightKind::kAttentionPostNorm,
      "model.layers.{0}.post_attention_layernorm.weight"},
@@ -229,6 +151,23 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kQwen3Next, WeightKind::kSharedDown, kSharedDownWeight},
     {NamingScheme::kQwen3Next, WeightKind::kQuery, kQueryWeight, kQueryGateByHead},
     {NamingScheme::kQwen3Next, WeightKind::kQueryGate, kQueryWeight, kQueryGateByHead},
+    {NamingScheme::kQwen35, WeightKind::kSharedGate, kSharedGateWeight},
+    {NamingScheme::kQwen35, WeightKind::kSharedUp, kSharedUpWeight},
+    {NamingScheme::kQwen35, WeightKind::kSharedDown, kSharedDownWeight},
+    {NamingScheme::kQwen35, WeightKind::kQuery, kQueryWeight, kQueryGateByHead},
+    {NamingScheme::kQwen35, WeightKind::kQueryGate, kQueryWeight, kQueryGateByHead},
+    {NamingScheme::kQwen35,
+     WeightKind::kRecurrentInput,
+     "model.layers.{0}.linear_attn.in_proj_qkv.weight"},
+    {NamingScheme::kQwen35,
+     WeightKind::kRecurrentBeta,
+     "model.layers.{0}.linear_attn.in_proj_b.weight"},
+    {NamingScheme::kQwen35, WeightKind::kExpertGate, kQwen35GateUp, kExpertsGateUp},
+    {NamingScheme::kQwen35, WeightKind::kExpertUp, kQwen35GateUp, kExpertsGateUp},
+    {NamingScheme::kQwen35,
+     WeightKind::kExpertDown,
+     "model.layers.{0}.mlp.experts.down_proj",
+     OwnName::Joined::kExperts},
     {NamingScheme::kHunyuan,
      WeightKind::kQueryNorm,
      "model.layers.{0}.self_attn.query_layernorm.weight"},
@@ -334,13 +273,11 @@ OwnName FindName(WeightKind kind, NamingScheme scheme) {
   for (const OwnName& own : kOwnNames) {
     if (own.scheme == scheme && own.kind == kind) return own;
   }
-  const auto index = static_cast<size_t>(kind);
-  BATON_CHECK(index < std::size(kNames), "weight kind {}", index);
   const bool gguf = IsGguf(scheme);
   const bool stacked = gguf && kind >= WeightKind::kExpertGate;
   return {scheme,
           kind,
-          gguf ? kNames[index].gguf : kNames[index].hugging_face,
+          UsualPattern(kind, gguf),
           stacked ? OwnName::Joined::kExperts : OwnName::Joined::kNothing};
 }
 
@@ -411,6 +348,9 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
         return NamingScheme::kLlama4;
       case ModelFamily::kQwen3Next:
         return NamingScheme::kQwen3Next;
+      case ModelFamily::kQwen35:
+      case ModelFamily::kQwen35Moe:
+        return NamingScheme::kQwen35;
       case ModelFamily::kNemotronH:
       case ModelFamily::kMamba2:
         return NamingScheme::kBackbone;
@@ -428,7 +368,8 @@ Naming HuggingFaceNames(const ModelSpec& spec) {
 }
 
 bool IsLessByOne(WeightKind kind, NamingScheme scheme) {
-  if (scheme != NamingScheme::kGemma && scheme != NamingScheme::kQwen3Next) return false;
+  const bool qwen = scheme == NamingScheme::kQwen3Next || scheme == NamingScheme::kQwen35;
+  if (scheme != NamingScheme::kGemma && !qwen) return false;
   switch (kind) {
     case WeightKind::kOutputNorm:
     case WeightKind::kAttentionNorm:
@@ -443,6 +384,13 @@ bool IsLessByOne(WeightKind kind, NamingScheme scheme) {
   }
 }
 
+std::string NameBesideImages(const std::string& name, NamingScheme scheme) {
+  constexpr std::string_view kModel = "model.";
+  if (scheme == NamingScheme::kLlama4) return "language_model." + name;
+  if (scheme != NamingScheme::kQwen35 || !name.starts_with(kModel)) return name;
+  return "model.language_model." + name.substr(kModel.size());
+}
+
 Naming GgufNames(const ModelSpec& spec) {
   switch (spec.family) {
     case ModelFamily::kGlm4:
@@ -451,7 +399,12 @@ Naming GgufNames(const ModelSpec& spec) {
       return {NamingScheme::kGgufPhi3, spec};
     case ModelFamily::kSeedOss:
     case ModelFamily::kGptOss:
+    case ModelFamily::kGlm4Moe:
       return {NamingScheme::kGgufSeed, spec};
+    case ModelFamily::kQwen3Next:
+      return {NamingScheme::kGgufQwen3Next, spec};
+    case ModelFamily::kFalconH1:
+      return {NamingScheme::kGgufFalconH1, spec};
     default:
       return {NamingScheme::kGguf, spec};
   }
@@ -469,6 +422,10 @@ TensorName NameOf(const WeightId& id, const Naming& naming) {
   if (IsGguf(naming.scheme) && name.stacked) {
     const auto index = static_cast<size_t>(id.kind) - static_cast<size_t>(WeightKind::kExpertGate);
     if (index < std::size(kGgufSlices)) name.slice = fill(kGgufSlices[index]);
+  }
+  // transformers writes the experts of Qwen 3.5 one by one.
+  if (naming.scheme == NamingScheme::kQwen35 && name.stacked) {
+    name.slice = fill(UsualPattern(id.kind, /*gguf=*/false));
   }
   return name;
 }

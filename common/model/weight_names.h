@@ -26,6 +26,7 @@ enum class NamingScheme : uint8_t {
   kGptOss,
   kLlama4,
   kQwen3Next,
+  kQwen35,
   kBackbone,  // Mamba 2 and Nemotron-H
   kFalconH1,
   kJamba,
@@ -34,19 +35,23 @@ enum class NamingScheme : uint8_t {
   kGguf,
   kGgufGateUp,
   kGgufPhi3,
-  kGgufSeed,
+  kGgufSeed,  // also of gpt-oss and GLM-4.5
+  kGgufQwen3Next,
+  kGgufFalconH1,
 };
 
-// A scheme, and the heads by which a tensor of q, k and v is divided.
+// A scheme, the heads by which a tensor of q, k and v is divided, and the experts of a tensor that
+// has all.
 struct Naming {
   NamingScheme scheme = NamingScheme::kHuggingFace;
   int32_t heads = 1;
   int32_t kv_heads = 1;
+  int32_t experts = 0;
 
   Naming() = default;
   Naming(NamingScheme names) : scheme(names) {}  // NOLINT(google-explicit-constructor)
   Naming(NamingScheme names, const ModelSpec& spec)
-      : scheme(names), heads(spec.heads), kv_heads(spec.kv_heads) {}
+      : scheme(names), heads(spec.heads), kv_heads(spec.kv_heads), experts(spec.moe.experts) {}
 };
 
 constexpr bool IsGguf(NamingScheme scheme) {
@@ -61,6 +66,10 @@ Naming GgufNames(const ModelSpec& spec);
 // Whether the files have w − 1 for the weight w of this norm.
 bool IsLessByOne(WeightKind kind, NamingScheme scheme);
 
+// The name of a tensor of the text model in the files of a model with images. Where the family has
+// no such models: the name itself.
+std::string NameBesideImages(const std::string& name, NamingScheme scheme);
+
 // Where a tensor, or its slice of one expert, has the rows of a weight that it is joined of.
 enum class RowOrder : uint8_t {
   kPartByPart,
@@ -73,8 +82,8 @@ struct TensorName {
   std::string tensor;
   // The weight is slice [expert] of a tensor with an additional outermost dimension (experts).
   bool stacked = false;
-  // When stacked: the name of the slice in files from before April 2024, where it is a separate
-  // tensor. Empty: there are no such files.
+  // When stacked: the name of the slice in files where it is a separate tensor, such as GGUF files
+  // from before April 2024. Empty: there are no such files.
   std::string slice;
   // The weight has parts part … part + size − 1 of `parts` equal parts of the rows of the tensor,
   // or of the slice.

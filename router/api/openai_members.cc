@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/base/edit_distance.h"
 #include "common/base/json.h"
 #include "router/api/chat_members.h"
 #include "router/request_error.h"
@@ -122,21 +123,6 @@ bool IsOf(const Member& member, OpenAiKind kind) {
   return (member.where == Where::kChat) == (kind == OpenAiKind::kChat);
 }
 
-// The number of single-character edits that turn `a` into `b` (Levenshtein 1966).
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 // For example "; did you mean top_p?"; empty when no member has a name similar to `name`.
 std::string Suggestion(OpenAiKind kind, std::span<const Member> members, std::string_view name) {
   constexpr size_t kLongestName = 64;
@@ -146,7 +132,7 @@ std::string Suggestion(OpenAiKind kind, std::span<const Member> members, std::st
   size_t fewest = kMaxChanges + 1;
   for (const Member& member : members) {
     if (member.use != Use::kRead || !IsOf(member, kind)) continue;
-    const size_t changes = Distance(name, member.name);
+    const size_t changes = EditDistance(name, member.name);
     if (changes >= fewest || changes >= member.name.size()) continue;
     fewest = changes;
     nearest = &member;

@@ -1,4 +1,4 @@
-#include "kernels/cuda/step/model_check.h"
+#include "kernels/cuda/table/model_check.h"
 
 #include <functional>
 #include <string>

@@ -9,13 +9,21 @@
 #include "common/base/check.h"
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/stream.h"
+#include "kernels/cuda/experts/experts_kernels.h"
 #include "kernels/cuda/graph/fuse_ops.h"
+#include "kernels/cuda/sampling/sampling_kernels.h"
 #include "kernels/cuda/step/trace_range.h"
+#include "kernels/cuda/table/experts_request.h"
+#include "kernels/cuda/table/sampling_request.h"
 
 namespace baton::cuda {
 namespace {
 
 constexpr size_t kStepBytes = size_t{8} << 20;
+
+// The kernels have room for what the kernel table promises.
+static_assert(kMaxExperts >= kMaxExpertCount && kMaxExpertsPerToken >= kMaxExpertsOfRow);
+static_assert(kMaxVocabulary >= kMaxSampledTokens);
 
 // The maximum number of steps in flight: on the first rank of a pipeline one for each stage,
 // otherwise two.

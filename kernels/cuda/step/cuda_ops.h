@@ -25,8 +25,8 @@
 #include "kernels/cuda/step/decode_sizes.h"
 #include "kernels/cuda/step/graph_cache.h"
 #include "kernels/cuda/step/listed_family_ops.h"
-#include "kernels/cuda/step/model_check.h"
 #include "kernels/cuda/step/pending_step.h"
+#include "kernels/cuda/table/model_check.h"
 #include "kernels/ops.h"
 
 namespace baton::cuda {

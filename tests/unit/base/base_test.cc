@@ -21,6 +21,7 @@
 #include "common/base/busy_poll_condition.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/base/edit_distance.h"
 #include "common/base/hash.h"
 #include "common/base/ids.h"
 #include "common/base/mailbox.h"
@@ -293,6 +294,12 @@ TEST(QuantileTest, IsTheNearestOfTheValues) {
   EXPECT_EQ(Quantile(values, 0.99), 50);
   EXPECT_EQ(Quantile(values, 0.6), 30);
   EXPECT_EQ(Quantile(values, 0.65), 40);
+}
+
+TEST(EditDistanceTest, CountsChangedAddedAndRemovedCharacters) {
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3u);
+  EXPECT_EQ(EditDistance("", "abc"), 3u);
+  EXPECT_EQ(EditDistance("qwen3", "qwen3"), 0u);
 }
 
 TEST(CheckDeathTest, SaysWhatBroke) {

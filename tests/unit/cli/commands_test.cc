@@ -78,7 +78,9 @@ TEST(CommandsTest, TheManualAndTheCompletionHaveEachCommandAndFlagOfHelp) {
                                                   {"verify"},
                                                   {"key", "add"},
                                                   {"model"},
-                                                  {"model", "inspect"}}) {
+                                                  {"model", "inspect"},
+                                                  {"model", "check"},
+                                                  {"model", "families"}}) {
     std::vector<std::string> words = command;
     words.emplace_back("--help");
     const ToolResult help = RunTool(words);

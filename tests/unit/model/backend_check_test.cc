@@ -165,24 +165,24 @@ TEST(WeightCheck, NamesTheTensorOfGptOssThatIsMissingOrOfAnotherShape) {
     std::vector<int64_t> other_shape;
     std::string error;
   };
-  for (const Tensor& tensor : std::vector<Tensor>{
-           {"self_attn.sinks", {4, 2}, "has shape [4, 2]; expected [8]"},
-           {"mlp.router.bias", {3, 2}, "has shape [3, 2]; expected [6]"},
-           {"mlp.experts.gate_up_proj",
-            {6, 128, 64},
-            "has shape [6, 128, 64]; expected [64, 128] for each of more than 0 experts"},
-           {"mlp.experts.gate_up_proj",
-            {3, 64, 256},
-            "has shape [3, 64, 256]; expected [64, 128] for each of more than 0 experts"},
-           {"mlp.experts.down_proj",
-            {2, 192, 64},
-            "has shape [2, 192, 64]; expected [64, 64] for each of more than 0 experts"},
-           {"mlp.experts.gate_up_proj_bias",
-            {768},
-            "has shape [768]; expected [128] for each of more than 0 experts"},
-           {"mlp.experts.down_proj_bias",
-            {3, 128},
-            "has shape [3, 128]; expected [64] for each of more than 0 experts"}}) {
+  for (const Tensor& tensor :
+       std::vector<Tensor>{{"self_attn.sinks", {4, 2}, "has shape [4, 2]; expected [8]"},
+                           {"mlp.router.bias", {3, 2}, "has shape [3, 2]; expected [6]"},
+                           {"mlp.experts.gate_up_proj",
+                            {6, 128, 64},
+                            "has shape [6, 128, 64]; expected [64, 128] for each of 6 experts"},
+                           {"mlp.experts.gate_up_proj",
+                            {3, 64, 256},
+                            "has shape [3, 64, 256]; expected [64, 128] for each of 6 experts"},
+                           {"mlp.experts.down_proj",
+                            {2, 192, 64},
+                            "has shape [2, 192, 64]; expected [64, 64] for each of 6 experts"},
+                           {"mlp.experts.gate_up_proj_bias",
+                            {768},
+                            "has shape [768]; expected [128] for each of 6 experts"},
+                           {"mlp.experts.down_proj_bias",
+                            {3, 128},
+                            "has shape [3, 128]; expected [64] for each of 6 experts"}}) {
     const std::string name = "model.layers.3." + tensor.name;
     HeldTensors tensors = whole;
     tensors.at(name).shape = tensor.other_shape;
@@ -190,7 +190,7 @@ TEST(WeightCheck, NamesTheTensorOfGptOssThatIsMissingOrOfAnotherShape) {
     tensors.erase(name);
     EXPECT_THAT(error_with(tensors), HasSubstr("tensor " + name + " is missing"));
   }
-  // Fewer experts than the configuration states.
+  // Another number of experts than the configuration states.
   for (const std::string part : {"gate_up_proj", "gate_up_proj_bias", "down_proj_bias"}) {
     const std::string name = "model.layers.3.mlp.experts." + part;
     HeldTensors tensors = whole;
@@ -198,7 +198,7 @@ TEST(WeightCheck, NamesTheTensorOfGptOssThatIsMissingOrOfAnotherShape) {
     tensor.bytes.resize(tensor.bytes.size() / 6 * 5);
     tensor.shape[0] = 5;
     EXPECT_THAT(error_with(tensors),
-                AllOf(HasSubstr("tensor " + name), HasSubstr("for each of more than 5 experts")));
+                AllOf(HasSubstr("tensor " + name), HasSubstr("for each of 6 experts")));
   }
 }
 

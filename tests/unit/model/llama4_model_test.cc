@@ -170,10 +170,10 @@ TEST_F(Llama4Model, NamesATensorThatIsMissingOrHasAnotherShape) {
   const std::vector<std::tuple<std::string, std::vector<int64_t>, std::string>> cases = {
       {"1.feed_forward.experts.gate_up_proj",
        {4, 96, 64},
-       "has shape [4, 96, 64]; expected [64, 96] for each of more than 0 experts"},
+       "has shape [4, 96, 64]; expected [64, 96] for each of 4 experts"},
       {"1.feed_forward.experts.down_proj",
        {4, 64, 48},
-       "has shape [4, 64, 48]; expected [48, 64] for each of more than 0 experts"},
+       "has shape [4, 64, 48]; expected [48, 64] for each of 4 experts"},
       {"1.feed_forward.router.weight", {64, 4}, "has shape [64, 4]; expected [4, 64]"},
       {"1.feed_forward.shared_expert.up_proj.weight",
        {64, 48},

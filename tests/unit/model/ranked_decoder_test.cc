@@ -83,7 +83,8 @@ std::vector<Shape> ShapesOfFewHeads() {
     shapes.push_back({"seed_oss", degrees});
   }
   // Ranks have no copies of states. The first three of four layers of Qwen3-Next have states.
-  for (const char* family : {"qwen3_next", "mamba2", "jamba", "kimi_linear"}) {
+  for (const char* family :
+       {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "mamba2", "jamba", "kimi_linear"}) {
     for (const Degrees& degrees : {Degrees{2, 1}, Degrees{1, 2}, Degrees{1, 4}, Degrees{2, 2}}) {
       shapes.push_back({family, degrees});
     }

@@ -2,9 +2,9 @@
 
 namespace baton {
 
-// Folders in tests/data/tiny: the families besides Llama, Mistral, Mixtral, Qwen 2 and 3 and GLM-4,
-// each with its own weights. All tests of families run with them; a test that needs a choice of
-// families or other folders names these itself.
+// Folders in tests/data/tiny: the families besides Llama, Mistral, Mixtral, Qwen 2, Qwen 3 MoE and
+// GLM-4, each with its own weights. All tests of families run with them; a test that needs a choice
+// of families or other folders names these itself.
 inline constexpr const char* kTinyFamilies[] = {
     "granite",
     "granitemoe",
@@ -40,6 +40,9 @@ inline constexpr const char* kTinyFamilies[] = {
     "mamba2",
     "jamba",
     "kimi_linear",
+    "qwen3",
+    "qwen3_5_text",
+    "qwen3_5_moe_text",
 };
 
 }  // namespace baton

@@ -1,10 +1,8 @@
-#include "kernels/cuda/step/model_check.h"
+#include "kernels/cuda/table/model_check.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cuda/experts/experts_kernels.h"
-#include "kernels/cuda/sampling/sampling_kernels.h"
 #include "kernels/cuda/table/attention_request.h"
 #include "kernels/cuda/table/experts_request.h"
 #include "kernels/cuda/table/gemm_request.h"
@@ -14,10 +12,6 @@
 
 namespace baton::cuda {
 namespace {
-
-// The kernels have room for what the table promises.
-static_assert(kMaxExperts >= kMaxExpertCount && kMaxExpertsPerToken >= kMaxExpertsOfRow);
-static_assert(kMaxVocabulary >= kMaxSampledTokens);
 
 KvView KvOf(const ModelShape& shape) {
   constexpr int32_t kBlockTokens = 16;

@@ -1,0 +1,127 @@
+#include "common/model/gguf_experts.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "common/model/gguf_config.h"
+#include "common/model/hf_latent.h"
+
+namespace baton {
+namespace {
+
+bool IsQwenWithSharedExpert(ModelFamily family) {
+  return family == ModelFamily::kQwen2Moe || family == ModelFamily::kQwen3Next;
+}
+
+// Whether the router is one of those of DeepSeek, or like them.
+bool HasGroups(ModelFamily family) {
+  switch (family) {
+    case ModelFamily::kDots1:
+    case ModelFamily::kGlm4Moe:
+    case ModelFamily::kMiniMaxM2:
+    case ModelFamily::kErnieMoe:
+      return true;
+    default:
+      return HasLatentAttention(family);
+  }
+}
+
+// Which layers have experts, and whether a bias selects them.
+void FindLayers(const GgufFile& gguf, ModelSpec& spec) {
+  for (int32_t i = 0; i < spec.layer_count(); ++i) {
+    spec.layers[i].moe = HasTensor(gguf, WeightKind::kRouter, i);
+    if (HasTensor(gguf, WeightKind::kSelectionBias, i)) spec.moe.selection_bias = true;
+  }
+}
+
+// Softmax routers, without groups.
+Status ReadPlain(GgufFields& fields, ModelSpec& spec) {
+  const bool shared = IsQwenWithSharedExpert(spec.family);
+  constexpr std::string_view kShared = "expert_shared_feed_forward_length";
+  if (shared) {
+    spec.moe.shared_intermediate = fields.Int(kShared, 1, ModelSpec::kMaxIntermediate);
+    spec.moe.shared_gate = true;
+  } else if (fields.Has(kShared)) {
+    return MakeStatus(
+        StatusCode::kUnimplemented, "{}: shared experts are not supported", fields.file());
+  }
+  if (spec.family == ModelFamily::kGptOss) {
+    spec.moe.biases = true;
+    spec.moe.gate = {.limit = 7, .alpha = 1.702f};  // the files do not have them
+    spec.intermediate = 0;
+  }
+  // Files of Mixtral and Granite have only one feed-forward size.
+  const bool one_width =
+      spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kGraniteMoe;
+  const std::string_view width = one_width && !fields.Has("expert_feed_forward_length")
+                                     ? "feed_forward_length"
+                                     : "expert_feed_forward_length";
+  spec.moe.intermediate = fields.Int(width, 1, ModelSpec::kMaxIntermediate);
+  spec.moe.normalize = fields.BoolOr("expert_weights_norm", spec.family != ModelFamily::kQwen2Moe);
+  if (one_width) spec.intermediate = 0;
+  return fields.status();
+}
+
+// The score of the experts. That of DeepSeek is in the files, except in those of V2 from before V3,
+// and tells the family.
+void ReadScore(GgufFields& fields, ModelSpec& spec) {
+  constexpr int32_t kSoftmax = 1;
+  constexpr int32_t kSigmoid = 2;
+  bool sigmoid = spec.family != ModelFamily::kErnieMoe;
+  if (HasLatentAttention(spec.family)) {
+    sigmoid = fields.IntOr("expert_gating_func", kSoftmax, kSoftmax, kSigmoid) == kSigmoid;
+    spec.family = sigmoid ? ModelFamily::kDeepSeekV3 : ModelFamily::kDeepSeekV2;
+  } else {
+    const int32_t only = sigmoid ? kSigmoid : kSoftmax;
+    fields.IntOr("expert_gating_func", only, only, only);
+  }
+  if (sigmoid) spec.moe.score = RouterScore::kSigmoid;
+  const bool best = spec.family == ModelFamily::kDeepSeekV2;
+  spec.moe.group_score = best ? GroupScore::kBest : GroupScore::kBestTwo;
+}
+
+// The routers of DeepSeek, and those like them.
+Status ReadGrouped(GgufFields& fields, ModelSpec& spec) {
+  MoeSpec& moe = spec.moe;
+  const bool always =
+      spec.family == ModelFamily::kMiniMaxM2 || spec.family == ModelFamily::kErnieMoe;
+  moe.intermediate = fields.Int("expert_feed_forward_length", 1, ModelSpec::kMaxIntermediate);
+  moe.normalize = always || fields.BoolOr("expert_weights_norm", false);
+  moe.scale =
+      static_cast<float>(fields.NumberOr("expert_weights_scale", 1, 1e-6, ModelSpec::kMaxScale));
+  moe.groups = fields.IntOr("expert_group_count", 1, 1, ModelSpec::kMaxExperts);
+  moe.groups_per_token = fields.IntOr("expert_group_used_count", 1, 1, ModelSpec::kMaxExperts);
+  if (spec.family == ModelFamily::kErnieMoe) moe.least_sum = 1e-12f;  // the files do not have it
+  ReadScore(fields, spec);
+  const int64_t shared = fields.IntOr("expert_shared_count", 0, 0, ModelSpec::kMaxExperts);
+  moe.shared_intermediate = static_cast<int32_t>(
+      std::min<int64_t>(shared * moe.intermediate, int64_t{ModelSpec::kMaxIntermediate} + 1));
+  if (spec.family == ModelFamily::kMiniMaxM2) spec.intermediate = 0;
+  return fields.status();
+}
+
+}  // namespace
+
+bool MayHaveExpertsInGguf(ModelFamily family) {
+  switch (family) {
+    case ModelFamily::kMixtral:
+    case ModelFamily::kQwen3Moe:
+    case ModelFamily::kQwen2Moe:
+    case ModelFamily::kQwen3Next:
+    case ModelFamily::kGraniteMoe:
+    case ModelFamily::kGptOss:
+      return true;
+    default:
+      return HasGroups(family);
+  }
+}
+
+Status ReadExpertsOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
+  spec.moe.experts = fields.Int("expert_count", 1, ModelSpec::kMaxExperts);
+  spec.moe.experts_per_token = fields.Int("expert_used_count", 1, ModelSpec::kMaxExperts);
+  FindLayers(gguf, spec);
+  return HasGroups(spec.family) ? ReadGrouped(fields, spec) : ReadPlain(fields, spec);
+}
+
+}  // namespace baton
