@@ -32,7 +32,7 @@ struct ModelCheck {
   // reduce (other GPUs).
   std::vector<int32_t> tensor_parallel;
   std::vector<int32_t> tensor_parallel_by_reduce;
-  int32_t max_stages = 0;    // of pipeline parallelism
+  int32_t max_stages = 0;     // of pipeline parallelism
   int32_t token_ids = 0;      // of the tokenizer
   std::string chat_template;  // where it is; empty: there is none
   std::string tool_calls;     // formats: the router settings tool_call_format and reasoning_format

@@ -10,11 +10,11 @@
 #include <gtest/gtest.h>
 
 #include "common/base/check.h"
-#include "common/base/mapped_file.h"
 #include "common/model/describe_model.h"
 #include "common/model/gguf_file.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/model/step_runner.h"
+#include "tests/unit/model/tiny_gguf.h"
 
 // GGUF files that the package gguf has written (tests/data/tiny/README.md).
 namespace baton {
@@ -23,12 +23,8 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::string PathOf(const std::string& name) {
-  return std::string(BATON_TEST_DATA) + "/tiny/" + name;
-}
-
 OpenedModel Open(const std::string& name) {
-  auto model = OpenModel(PathOf(name));
+  auto model = OpenModel(TinyModelPath(name));
   BATON_CHECK(model.ok(), "{}", Message(model.status()));
   return *std::move(model);
 }
@@ -63,7 +59,7 @@ void CheckThatLogitsAreThoseOf(const OpenedModel& checkpoint, const OpenedModel&
 // A GGUF file whose bytes a test changes.
 class ChangedGguf {
  public:
-  explicit ChangedGguf(const std::string& name) : bytes_(*ReadFile(PathOf("gguf/" + name))) {}
+  explicit ChangedGguf(const std::string& name) : bytes_(TinyGgufBytes(name)) {}
 
   // Gives the key a number of 32 bits, which stands behind the type of the value.
   void Set(std::string_view key, uint32_t value) { Write(key, sizeof(uint32_t), value); }
@@ -156,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Files,
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(DeepSeekGguf, AbsentOnesHaveTheirDefaults) {
-  ChangedGguf file("deepseek_v3.gguf");
+  ChangedGguf file("deepseek_v3");
   for (const char* key : {"expert_gating_func",
                           "expert_weights_norm",
                           "expert_weights_scale",
@@ -184,7 +180,7 @@ TEST(DeepSeekGguf, AbsentOnesHaveTheirDefaults) {
 
 TEST(DeepSeekGguf, BadOnesAreNamed) {
   const auto error = [](const std::string& key, uint32_t value) {
-    ChangedGguf file("deepseek_v3.gguf");
+    ChangedGguf file("deepseek_v3");
     file.Set("deepseek2." + key, value);
     return file.Error();
   };
@@ -206,19 +202,19 @@ TEST(DeepSeekGguf, BadOnesAreNamed) {
   EXPECT_THAT(error("expert_group_used_count", 5), HasSubstr("expert groups per token is 5"));
   EXPECT_THAT(error("expert_shared_count", 2000), HasSubstr("expert_shared_count is 2000"));
   EXPECT_THAT(error("expert_gating_func", 3), HasSubstr("expert_gating_func is 3; it must be"));
-  ChangedGguf file("deepseek_v3.gguf");
+  ChangedGguf file("deepseek_v3");
   file.SetFloat("deepseek2.expert_weights_scale", -1);
   EXPECT_THAT(file.Error(), HasSubstr("expert_weights_scale is -1; it must be between"));
 }
 
 TEST(DeepSeekGguf, MissingPartsAndUnsupportedOnesAreNamed) {
-  ChangedGguf values("deepseek_v3.gguf");
+  ChangedGguf values("deepseek_v3");
   values.Rename("blk.2.attn_v_b.weight", "blk.2.attn_x_b.weight");
   EXPECT_THAT(values.Error(), HasSubstr("tensor blk.2.attn_v_b.weight is missing"));
-  ChangedGguf rank("deepseek_v3.gguf");
+  ChangedGguf rank("deepseek_v3");
   rank.Rename("deepseek2.attention.kv_lora_rank", "deepseek2.attention.kv_lora_xxxx");
   EXPECT_THAT(rank.Error(), HasSubstr("deepseek2.attention.kv_lora_rank is missing"));
-  ChangedGguf temperature("deepseek_v3.gguf");
+  ChangedGguf temperature("deepseek_v3");
   temperature.Rename("deepseek2.rope.scaling.yarn_beta_slow",
                      "deepseek2.attention.temperature_scale");
   EXPECT_THAT(temperature.Error(),
@@ -231,16 +227,16 @@ TEST(GptOssGguf, MissingPartsAndOtherTypesAreNamed) {
                            "blk.3.ffn_up_exps.bias",
                            "blk.3.ffn_down_exps.weight",
                            "blk.3.post_attention_norm.weight"}) {
-    ChangedGguf file("gpt_oss.gguf");
+    ChangedGguf file("gpt_oss");
     std::string other = name;
     other[4] = '7';
     file.Rename(name, other);
     EXPECT_THAT(file.Error(), HasSubstr(std::string("tensor ") + name + " is missing"));
   }
-  ChangedGguf width("gpt_oss.gguf");
+  ChangedGguf width("gpt_oss");
   width.Set("gpt-oss.expert_feed_forward_length", 32);
   EXPECT_THAT(width.Error(), HasSubstr("blk.0.ffn_gate_exps.weight has shape"));
-  ChangedGguf type("gpt_oss.gguf");
+  ChangedGguf type("gpt_oss");
   type.SetType("blk.0.ffn_up_exps.weight", 39);
   EXPECT_THAT(type.Error(),
               HasSubstr("blk.0.ffn_up_exps.weight is of ggml type 39 (MXFP4), which is not"));
@@ -267,7 +263,7 @@ TEST(GemmaGguf, AbsentKeysHaveTheirDefaults) {
     }
     return changed.Open()->spec;
   };
-  ModelSpec spec = without("gemma2.gguf",
+  ModelSpec spec = without("gemma2",
                            {"gemma2.attention.sliding_window",
                             "gemma2.attn_logit_softcapping",
                             "gemma2.final_logit_softcapping"});
@@ -275,7 +271,7 @@ TEST(GemmaGguf, AbsentKeysHaveTheirDefaults) {
   EXPECT_EQ(spec.logit_cap, 30);
   EXPECT_EQ(spec.layers[2].window, 4096);
   EXPECT_EQ(spec.layers[3].window, 0);
-  spec = without("gemma3_text.gguf",
+  spec = without("gemma3_text",
                  {"gemma3.attention.sliding_window_pattern", "gemma3.rope.freq_base_swa"});
   EXPECT_EQ(spec.layers[4].window, 32);
   EXPECT_EQ(spec.layers[5].window, 0);
@@ -284,25 +280,25 @@ TEST(GemmaGguf, AbsentKeysHaveTheirDefaults) {
 }
 
 TEST(GemmaGguf, TheLargestModelsHaveAScaleOfTheirOwn) {
-  ChangedGguf file("gemma3_text.gguf");
+  ChangedGguf file("gemma3_text");
   file.Set("gemma3.block_count", 62);
   EXPECT_EQ(file.Open()->spec.attention_scale, 1 / std::sqrt(64.0f / 4));
-  ChangedGguf second("gemma2.gguf");
+  ChangedGguf second("gemma2");
   second.Set("gemma2.block_count", 46);
   EXPECT_EQ(second.Open()->spec.attention_scale, 1 / std::sqrt(64.0f / 4));
 }
 
 TEST(GemmaGguf, BadKeysAreNamed) {
-  ChangedGguf pattern("gemma3_text.gguf");
+  ChangedGguf pattern("gemma3_text");
   pattern.Set("gemma3.attention.sliding_window_pattern", 0);
   EXPECT_THAT(pattern.Error(), HasSubstr("sliding_window_pattern is 0; it must be between"));
-  ChangedGguf theta("gemma3_text.gguf");
+  ChangedGguf theta("gemma3_text");
   theta.SetFloat("gemma3.rope.freq_base_swa", 0);
   EXPECT_THAT(theta.Error(), HasSubstr("freq_base_swa is 0; it must be between"));
-  ChangedGguf cap("gemma2.gguf");
+  ChangedGguf cap("gemma2");
   cap.SetFloat("gemma2.attn_logit_softcapping", -1);
   EXPECT_THAT(cap.Error(), HasSubstr("attn_logit_softcapping is -1; it must be between"));
-  ChangedGguf norm("gemma2.gguf");
+  ChangedGguf norm("gemma2");
   norm.Rename("blk.3.post_ffw_norm.weight", "blk.7.post_ffw_norm.weight");
   EXPECT_THAT(norm.Error(), HasSubstr("tensor blk.3.post_ffw_norm.weight is missing"));
 }
@@ -322,7 +318,7 @@ TEST(WindowGguf, WithoutAListEachFourthLayerHasNoWindow) {
   for (const std::string name :
        {"olmo2.attention.sliding_window_pattern", "exaone4.attention.sliding_window_pattern"}) {
     const bool olmo = name.starts_with("olmo");
-    const ModelSpec spec = Without(olmo ? "olmo3.gguf" : "exaone4.gguf", name);
+    const ModelSpec spec = Without(olmo ? "olmo3" : "exaone4", name);
     EXPECT_EQ(spec.layers[2].window, 32);
     EXPECT_EQ(spec.layers[3].window, 0);
     EXPECT_EQ(spec.layers[3].rotary, olmo);
@@ -330,14 +326,14 @@ TEST(WindowGguf, WithoutAListEachFourthLayerHasNoWindow) {
 }
 
 TEST(WindowGguf, AListMustHaveAllLayers) {
-  ChangedGguf file("exaone4.gguf");
+  ChangedGguf file("exaone4");
   file.Set("exaone4.block_count", 3);
   EXPECT_THAT(file.Error(), HasSubstr("sliding_window_pattern has 4 entries for 3 layers"));
 }
 
 TEST(RecurrentGguf, BadOnesAreNamed) {
   const auto error = [](const std::string& file, const std::string& key, uint32_t value) {
-    ChangedGguf changed(file + ".gguf");
+    ChangedGguf changed(file);
     changed.Set(key, value);
     return changed.Error();
   };
@@ -350,21 +346,21 @@ TEST(RecurrentGguf, BadOnesAreNamed) {
               HasSubstr("blk.0.ssm_conv1d.weight has shape"));
   EXPECT_THAT(error("falcon_h1", "falcon-h1.ssm.time_step_rank", 0),
               HasSubstr("ssm.time_step_rank is 0; it must be between"));
-  EXPECT_EQ(Without("qwen3_next.gguf", "qwen3next.attention.recurrent_layers").state_layers(), 3);
+  EXPECT_EQ(Without("qwen3_next", "qwen3next.attention.recurrent_layers").state_layers(), 3);
 }
 
 TEST(RecurrentGguf, ADecayThatIsNotNegativeIsNamed) {
   const OpenedModel model = Open("gguf/mamba2.gguf");
   const auto exponents = model.weights->GetVector({WeightKind::kRecurrentDecay, 1}, 8);
   ASSERT_TRUE(exponents.ok()) << Message(exponents.status());
-  ChangedGguf file("mamba2.gguf");
+  ChangedGguf file("mamba2");
   file.Negate("blk.1.ssm_a");
   EXPECT_THAT(file.Error(), HasSubstr("tensor blk.1.ssm_a has"));
 }
 
 TEST(LongRopeGguf, TheContextLengthDecidesWhichFactorsHold) {
   EXPECT_THAT(Open("gguf/phi3_longrope.gguf").spec.rope.factors.at(1), 1.3f);
-  ChangedGguf file("phi3_longrope.gguf");
+  ChangedGguf file("phi3_longrope");
   file.Set("phi3.context_length", 256);
   const auto model = file.Open();
   ASSERT_TRUE(model.ok()) << Message(model.status());
@@ -374,7 +370,7 @@ TEST(LongRopeGguf, TheContextLengthDecidesWhichFactorsHold) {
 }
 
 TEST(ExpertGguf, LayersOfPredictionAndOtherRoutersAreNotRun) {
-  ChangedGguf file("glm4_moe.gguf");
+  ChangedGguf file("glm4_moe");
   file.Set("glm4moe.nextn_predict_layers", 1);
   const auto model = file.Open();
   ASSERT_TRUE(model.ok()) << Message(model.status());
@@ -384,7 +380,7 @@ TEST(ExpertGguf, LayersOfPredictionAndOtherRoutersAreNotRun) {
 }
 
 TEST(StableLmGguf, NormsOfHeadsAreRefused) {
-  ChangedGguf file("stablelm.gguf");
+  ChangedGguf file("stablelm");
   file.Rename("blk.0.attn_output.weight", "blk.0.attn_q_norm.weight");
   EXPECT_THAT(file.Error(), HasSubstr("norms of heads are not supported"));
 }

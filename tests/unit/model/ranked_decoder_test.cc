@@ -12,6 +12,7 @@
 #include "tests/unit/model/model_gguf.h"
 #include "tests/unit/model/rank_comparison.h"
 #include "tests/unit/model/tiny_families.h"
+#include "tests/unit/model/tiny_gguf.h"
 
 // Groups of ranks against one rank: every bit of logits and KV is equal.
 namespace baton {
@@ -20,7 +21,7 @@ namespace {
 using testing::ElementsAre;
 
 OpenedModel Open(const std::string& family) {
-  auto model = OpenModel(std::string(BATON_TEST_DATA) + "/tiny/" + family);
+  auto model = OpenModel(TinyModelPath(family));
   BATON_CHECK(model.ok(), "{}", Message(model.status()));
   return *std::move(model);
 }

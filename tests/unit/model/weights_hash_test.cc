@@ -17,6 +17,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/model/model_gguf.h"
 #include "tests/unit/model/safetensors_writer.h"
+#include "tests/unit/model/tiny_gguf.h"
 
 namespace baton {
 namespace {
@@ -92,7 +93,7 @@ TEST(WeightsHash, IsTheSameForEveryShapeOfAGroup) {
                                    "deepseek_v32",
                                    "gguf/deepseek_v3.gguf",
                                    "gpt_neox"}) {
-    const auto model = OpenModel(BATON_TEST_DATA "/tiny/" + family);
+    const auto model = OpenModel(TinyModelPath(family));
     ASSERT_TRUE(model.ok()) << model.status();
     const DummyWeights dummy(3);
     const std::vector<const WeightSource*> sources = {model->weights.get(), &dummy};
