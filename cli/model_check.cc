@@ -116,7 +116,9 @@ DeviceCheck CheckGpu(std::string device,
                      const ReportedGpu& gpu,
                      const ModelSpec& spec,
                      const RankPlan& plan) {
-  DeviceCheck check = {.device = std::move(device), .description = gpu.name};
+  // The name of a GPU begins with that of the device.
+  const std::string description = gpu.name.substr(std::min(device.size() + 2, gpu.name.size()));
+  DeviceCheck check = {.device = std::move(device), .description = description};
   const cuda::DeviceProperties& properties = gpu.limits.device;
   // The checks of a worker's start, and those of each op of a step.
   const auto runs = [&](bool fp8_weights, DType kv) {
