@@ -15,6 +15,8 @@
 #include "kernels/cuda/table/experts_request.h"
 #include "kernels/cuda/table/gemm_request.h"
 #include "kernels/cuda/table/kernel_table.h"
+#include "kernels/cuda/table/latent_request.h"
+#include "kernels/cuda/table/recurrent_request.h"
 
 namespace baton {
 namespace {
@@ -45,6 +47,9 @@ class ReportBuilder {
                             AddGemm(o.gate_up, o.bias, true, graph.value(o.out));
                           },
                           [&](const graph::AttentionOp& o) { AddAttention(o.args); },
+                          [&](const graph::AttendLatentsOp& o) { AddLatents(o.args.shape); },
+                          [&](const graph::RecurrentOp& o) { AddRecurrent(o.args.shape); },
+                          [&](const graph::ScanOp& o) { AddRecurrent(o.args.shape); },
                           [&](const graph::ExpertsOp& o) { AddExperts(o.args); },
                           [](const auto&) {}},
                op);
@@ -121,6 +126,34 @@ class ReportBuilder {
                                                 .tiles = cuda::Flash3Tiles(rows, heads.head_dim)},
                                                Deterministic()));
           });
+  }
+
+  void AddLatents(const LatentShape& shape) {
+    AddOp(fmt::format(
+              "attention to latents of {} + {}, {} heads", shape.rank, shape.rope_dim, shape.heads),
+          fmt::format("KV in {}", Name(options_.kv)),
+          [this, shape](int64_t) {
+            return OneForm(cuda::LatentRequest(shape, options_.kv, Deterministic()));
+          });
+    AddOp(
+        fmt::format("GEMMs of {} heads, {} × {} and {} × {}",
+                    shape.heads,
+                    shape.rank,
+                    shape.nope_dim,
+                    shape.value_dim,
+                    shape.rank),
+        "bf16",
+        [this, shape](int64_t) { return OneForm(cuda::HeadGemmRequest(shape, Deterministic())); });
+  }
+
+  void AddRecurrent(const RecurrentShape& shape) {
+    AddOp(
+        fmt::format("recurrent layer of {} heads, {} × {}",
+                    shape.value_heads,
+                    shape.key_dim,
+                    shape.value_dim),
+        "states in f32",
+        [this, shape](int64_t) { return OneForm(cuda::RecurrentRequest(shape, Deterministic())); });
   }
 
   void AddExperts(const ExpertArgs& args) {

@@ -18,6 +18,49 @@ std::unique_ptr<Vector> VectorOf(int64_t size, bool is_there = true) {
   return is_there ? std::make_unique<ShapeVector>(size) : nullptr;
 }
 
+std::unique_ptr<Matrix> MatrixOf(int64_t rows, int64_t cols) {
+  return std::make_unique<ShapeMatrix>(rows, cols, DType::kBF16);
+}
+
+LatentWeights LatentShapes(const ModelSpec& spec) {
+  const LatentSpec& latent = spec.latent;
+  const int64_t q_rank = latent.q_rank == 0 ? spec.hidden : latent.q_rank;
+  LatentWeights weights;
+  if (latent.q_rank > 0) {
+    weights.q_down = MatrixOf(latent.q_rank, spec.hidden);
+    weights.q_norm = VectorOf(latent.q_rank);
+  }
+  weights.q = MatrixOf(int64_t{spec.heads} * spec.head_dim, q_rank);
+  weights.kv_down = MatrixOf(latent.width(), spec.hidden);
+  weights.kv_norm = VectorOf(latent.rank);
+  return weights;
+}
+
+// What each rule has (RecurrentWeights), without the vectors, whose sizes nobody asks for.
+RecurrentWeights RecurrentShapes(const ModelSpec& spec) {
+  const RecurrentShape& shape = spec.recurrent.shape;
+  const int64_t values = shape.value_numbers();
+  const int64_t rank = spec.recurrent.latent_rank;
+  const bool scans = shape.rule == RecurrentRule::kSelectiveScan;
+  RecurrentWeights weights;
+  weights.input = MatrixOf(shape.input_columns(), spec.hidden);
+  weights.output = MatrixOf(spec.hidden, values);
+  weights.gates = MatrixOf(shape.gate_columns(), rank > 0 ? rank : spec.hidden);
+  if (!scans && shape.rule != RecurrentRule::kChannelDelta) return weights;
+  weights.time_down = MatrixOf(rank, scans ? values : spec.hidden);
+  weights.gate = MatrixOf(values, scans ? spec.hidden : rank);
+  if (scans) {
+    weights.time_norm = VectorOf(rank);
+    weights.k = MatrixOf(shape.key_dim, values);
+    weights.k_norm = VectorOf(shape.key_dim);
+    weights.q = MatrixOf(shape.key_dim, values);
+    weights.q_norm = VectorOf(shape.key_dim);
+  } else {
+    weights.gate_down = MatrixOf(rank, spec.hidden);
+  }
+  return weights;
+}
+
 }  // namespace
 
 DecoderWeights ShapeWeights(const ModelSpec& spec, bool fp8_weights, const Bf16Layers& bf16) {
@@ -27,6 +70,8 @@ DecoderWeights ShapeWeights(const ModelSpec& spec, bool fp8_weights, const Bf16L
   };
   const int64_t hidden = spec.hidden;
   const int64_t q_rows = int64_t{spec.heads} * spec.head_dim;
+  const int64_t output_cols =
+      spec.latent_attention() ? int64_t{spec.heads} * spec.latent.value_dim : q_rows;
   const int64_t qkv_rows = q_rows + int64_t{2} * spec.kv_heads * spec.head_dim;
   DecoderWeights weights;
   weights.embedding = matrix(spec.vocab, hidden, {.kind = WeightKind::kEmbedding});
@@ -39,9 +84,11 @@ DecoderWeights ShapeWeights(const ModelSpec& spec, bool fp8_weights, const Bf16L
     layer.attention_norm = VectorOf(hidden);
     layer.qkv = matrix(qkv_rows, hidden, {WeightKind::kQuery, i});
     layer.qkv_bias = VectorOf(qkv_rows, spec.qkv_bias);
-    layer.attention_output = matrix(hidden, q_rows, {WeightKind::kAttentionOutput, i});
+    layer.attention_output = matrix(hidden, output_cols, {WeightKind::kAttentionOutput, i});
     layer.attention_output_bias = VectorOf(hidden, spec.o_bias);
     layer.feed_forward_norm = VectorOf(hidden);
+    if (spec.latent_attention()) layer.latent = LatentShapes(spec);
+    if (spec.state_layers() > 0) layer.recurrent = RecurrentShapes(spec);
     if (spec.layers[static_cast<size_t>(i)].moe) {
       const int64_t width = spec.moe.intermediate;
       layer.router = matrix(spec.moe.experts, hidden, {WeightKind::kRouter, i});

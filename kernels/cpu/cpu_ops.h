@@ -14,8 +14,8 @@
 #include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/cpu/sampler.h"
-#include "kernels/cpu/state_chains.h"
 #include "kernels/ops.h"
+#include "kernels/state_chains.h"
 #include "kernels/thread_pool.h"
 
 namespace baton::cpu {

@@ -7,8 +7,8 @@
 #include "common/base/check.h"
 #include "kernels/cpu/attention_ranges.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/recurrent_columns.h"
 #include "kernels/cpu/state_memory.h"
+#include "kernels/recurrent_columns.h"
 
 namespace baton::cpu {
 namespace {

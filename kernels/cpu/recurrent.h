@@ -7,9 +7,9 @@
 
 #include "kernels/cpu/cpu_exchange.h"
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/cpu/state_chains.h"
 #include "kernels/kv_view.h"
 #include "kernels/recurrent_ops.h"
+#include "kernels/state_chains.h"
 #include "kernels/step_input.h"
 #include "kernels/thread_pool.h"
 

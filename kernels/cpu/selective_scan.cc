@@ -4,7 +4,7 @@
 #include "common/base/check.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/recurrent.h"
-#include "kernels/cpu/recurrent_columns.h"
+#include "kernels/recurrent_columns.h"
 
 // The rule RecurrentRule::kSelectiveScan, whose convolution and scan are two ops: what is between
 // them reads the convolution of all heads.

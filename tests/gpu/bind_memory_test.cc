@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/graph/op_places.h"
 #include "tests/gpu/small_ops.h"
 
 // Which memory the ops of a step use after BindMemory.
@@ -175,6 +176,37 @@ TEST_F(BindMemoryTest, OpsOfSomeFamiliesGetMemory) {
             op(std::in_place_type<ProjectionNormOp>, 7).qkv.data);
   EXPECT_EQ(op(std::in_place_type<MultiplyOp>, 3).x.data,
             op(std::in_place_type<HeadLayerNormOp>, 8).qkv.data);
+}
+
+// The same of latents and of recurrent layers.
+TEST_F(BindMemoryTest, OpsOfLatentsAndStatesGetMemory) {
+  const Tensor a = Value();
+  const Tensor b = Value();
+  const Tensor c = Value(DType::kF32);
+  auto* const angles = reinterpret_cast<float2*>(space_.Scratch(64));
+  const LatentAngles turned = {.at = angles, .pairs = 2};
+  const std::vector<LatentOp> latent = {
+      WriteLatentOp{.kv = a, .angles = turned},
+      HeadGemmOp{.x = a, .out = b, .weights = nullptr, .angles = turned},
+      AttendLatentsOp{.q = b, .work = {}, .plan = nullptr, .out = a}};
+  ASSERT_EQ(latent.size(), std::variant_size_v<LatentOp>);
+  const std::vector<RecurrentOp> recurrent = {
+      ConvolveOp{.x = a, .layer = {}, .out = c},
+      UpdateStatesOp{.convolved = c, .x = a, .gates = b, .layer = {}, .out = c},
+      FinishRowsOp{.outputs = c, .convolved = c, .x = a, .layer = {}, .out = b},
+      ScanOp{.v = a, .gates = b, .k = a, .q = b, .layer = {}, .out = a}};
+  ASSERT_EQ(recurrent.size(), std::variant_size_v<RecurrentOp>);
+  std::vector<StepOp> ops = {
+      AnglesOp{.inverse_frequencies = nullptr, .pairs = 2, .angles = angles}};
+  ops.insert(ops.end(), latent.begin(), latent.end());
+  ops.insert(ops.end(), recurrent.begin(), recurrent.end());
+  Bind(ops);
+  for (const StepOp& op : ops) {
+    std::vector<Place> places;
+    AppendPlaces(op, places, places);
+    EXPECT_FALSE(places.empty()) << op.index();
+    for (const Place& place : places) EXPECT_EQ(space_.Find(place.data), nullptr) << op.index();
+  }
 }
 
 TEST_F(BindMemoryTest, EqualStepsGetEqualAddresses) {

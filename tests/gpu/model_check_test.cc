@@ -82,12 +82,29 @@ TEST(ModelCheckTest, NamesTheVariantsOfOpsThatItDoesNotHave) {
   shape.variants = {OpVariant::kLayerNorm, OpVariant::kActivation, OpVariant::kSoftCap};
   EXPECT_TRUE(CheckModel(shape, Card(90), false).ok());
   shape.variants.push_back(OpVariant::kDeltaNet);
+  EXPECT_TRUE(CheckModel(shape, Card(90), false).ok());
+  shape.variants.push_back(OpVariant::kSparseAttention);
   const Status status = CheckModel(shape, Card(90), false);
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(
-      Message(status),
-      "the CUDA backend does not have what the model needs: gated delta nets; the CPU backend "
-      "does (engine.device: cpu)");
+  EXPECT_EQ(Message(status),
+            "the CUDA backend does not have what the model needs: attention to selected tokens; "
+            "the CPU backend does (engine.device: cpu)");
+}
+
+// Attention to latents has other bounds than that to heads, whose size is 192 here.
+TEST(ModelCheckTest, LatentsAreCheckedAsLatents) {
+  ModelShape shape = Good();
+  shape.heads = {128, 128, 192};
+  shape.latent = {.heads = 128, .rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
+  shape.variants = {OpVariant::kLatentAttention};
+  EXPECT_TRUE(CheckModel(shape, Card(86), false).ok());
+  shape.fp8_kv = true;
+  EXPECT_THAT(std::string(Message(CheckModel(shape, Card(90), false))),
+              testing::HasSubstr("no kernel computes the attention to latents of fp8 on sm_90"));
+  shape.fp8_kv = false;
+  shape.latent.heads = 257;
+  EXPECT_THAT(std::string(Message(CheckModel(shape, Card(90), false))),
+              testing::HasSubstr("latent/head_gemm: heads ≤ 256 is false (heads 257)"));
 }
 
 TEST(ModelCheckTest, ACardWithoutAnyKernelIsRefused) {

@@ -58,10 +58,11 @@ constexpr Bounds kTiny = {.margin = 0.15, .steps_for_each_difference = 10, .nll 
 // of a token by 0.3, and with random weights sometimes any logit by 2. A short prompt does not
 // average that out: mixtral's prompt of 9 tokens has such a choice, with a difference of 0.03
 // between two scores. Float32 arithmetic with the other choice gives the same likelihood as the
-// GPU.
+// GPU. Of kimi_linear's prompt of 120 tokens, portable kernels choose other experts for several
+// tokens, with a difference of 0.029.
 constexpr Bounds kTinyExperts = {.margin = 0.5,
                                  .steps_for_each_difference = 5,
-                                 .nll = 2e-2,
+                                 .nll = 3.5e-2,
                                  .nll_tokens = 64,
                                  .steps_for_each_far_difference = 40};
 

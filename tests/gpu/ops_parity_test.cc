@@ -60,7 +60,10 @@ TEST_P(OpsParityTest, AgreesWithTheReference) {
   if (GetParam().fp8 && !(*ops)->supports_fp8_kv()) {
     GTEST_SKIP() << "no FP8 on this GPU: a KV cache in FP8 was NOT tested";
   }
-  ASSERT_NE((*ops)->family_ops(), nullptr);  // without them, cases would be skipped
+  // Without them, cases would be skipped.
+  ASSERT_NE((*ops)->family_ops(), nullptr);
+  ASSERT_NE((*ops)->latent_ops(), nullptr);
+  ASSERT_NE((*ops)->recurrent_ops(), nullptr);
   GetParam().check.run(**ops, parity::ToleranceFor((*ops)->activation_dtype()));
 }
 

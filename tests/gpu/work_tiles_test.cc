@@ -406,7 +406,7 @@ TEST(AttentionPiecesTest, PortablePiecesCoverPositions) {
   for (const int32_t window : {0, 1, 100, 1500, 5000}) {
     const Sequences sequences =
         Make({{0, 1}, {1023, 1}, {1024, 1}, {5000, 1}, {100, 20}, {4000, 3}, {3000, 100}});
-    SplitPortable(sequences, window, 0, work_tiles);
+    SplitPortable(sequences, {.window = window}, work_tiles);
     std::map<int32_t, std::vector<RowTile>> rows;
     for (const RowTile& work_tile : work_tiles.list) rows[work_tile.row].push_back(work_tile);
     std::map<int32_t, CombinedRow> combined;

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -9,9 +10,9 @@
 namespace baton::parity {
 namespace {
 
-void CheckLatents(Ops& ops, const Tolerance& tolerance, DType dtype) {
+void CheckLatents(Ops& ops, const Tolerance& tolerance, DType dtype, const LatentShape& shape) {
   if (ops.latent_ops() == nullptr) GTEST_SKIP() << "this backend has no latent attention";
-  const LatentRun run(ops, dtype);
+  const LatentRun run(ops, dtype, shape);
   const std::vector<float> got = run.Compute();
   const std::vector<double> want = run.Expected();
   // Both round latents to the type of the cache, but not always to the same number.
@@ -29,8 +30,19 @@ std::vector<Case> LatentCases() {
   std::vector<Case> cases;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     cases.push_back(
-        {"Latents_" + std::string(Name(dtype)),
-         [dtype](Ops& ops, const Tolerance& tolerance) { CheckLatents(ops, tolerance, dtype); }});
+        {"Latents_" + std::string(Name(dtype)), [dtype](Ops& ops, const Tolerance& tolerance) {
+           CheckLatents(ops, tolerance, dtype, kOddLatents);
+         }});
+  }
+  // The sizes of DeepSeek's latents, for which a GPU has kernels of their own. By heads, one tile
+  // or several, of which some are not full.
+  for (const int32_t heads : {5, 19, 40}) {
+    const LatentShape shape = {
+        .heads = heads, .rank = 512, .nope_dim = 8, .rope_dim = 64, .value_dim = 8};
+    cases.push_back(
+        {"WideLatents_" + std::to_string(heads), [shape](Ops& ops, const Tolerance& tolerance) {
+           CheckLatents(ops, tolerance, DType::kBF16, shape);
+         }});
   }
   return cases;
 }

@@ -16,7 +16,6 @@ namespace {
 
 constexpr float kEpsilon = 1e-6f;
 constexpr float kMagnitude = 1.25f;
-constexpr float kScale = 0.2f;
 // The rows of each sequence, and how many of them the first step computes.
 constexpr std::pair<int32_t, int32_t> kLengths[] = {{70, 39}, {9, 1}, {23, 16}};
 
@@ -31,6 +30,14 @@ void Rotate(std::span<double> x, const std::vector<float>& frequencies, int32_t 
   }
 }
 
+std::vector<float> FrequenciesOf(const LatentShape& shape) {
+  std::vector<float> frequencies;
+  for (int32_t i = 0; i < shape.rope_dim / 2; ++i) {
+    frequencies.push_back(std::pow(10.0f, -4.0f * static_cast<float>(i) / 7.0f));
+  }
+  return frequencies;
+}
+
 double Dot(const double* a, const double* b, size_t size) {
   return std::inner_product(a, a + size, b, 0.0);
 }
@@ -43,12 +50,11 @@ std::vector<double> RowOf(const HostWeights& weights, int64_t row) {
 
 }  // namespace
 
-LatentRun::LatentRun(Ops& ops, DType kv_dtype)
+LatentRun::LatentRun(Ops& ops, DType kv_dtype, const LatentShape& shape)
     : ops_(ops),
       dtype_(kv_dtype),
-      // More heads than a task computes, and sizes that are no multiples of a vector.
-      shape_({.heads = 11, .rank = 40, .nope_dim = 20, .rope_dim = 8, .value_dim = 12}),
-      frequencies_({1.0f, 0.3f, 0.04f, 0.001f}),
+      shape_(shape),
+      frequencies_(FrequenciesOf(shape)),
       norm_(RandomFloats(static_cast<size_t>(shape_.rank), 301)),
       keys_(RandomWeights(DType::kF32, int64_t{shape_.heads} * shape_.nope_dim, shape_.rank, 302)),
       values_(
@@ -119,7 +125,7 @@ std::vector<float> LatentRun::Compute() const {
     LatentOps& latent = *ops_.latent_ops();
     latent.WriteLatent(latents.view(), {shape_, rope, norm.get(), kEpsilon, 1});
     latent.AbsorbQueries(queries.view(), {shape_, rope, keys}, absorbed.view());
-    latent.AttendLatents(absorbed.view(), {shape_, 1, kScale}, means.view());
+    latent.AttendLatents(absorbed.view(), {shape_, 1, scale()}, means.view());
     latent.ExpandValues(means.view(), {shape_, values}, out.view());
     EXPECT_TRUE(ops_.EndStep().ok());
     const auto got = out.Read();
@@ -162,7 +168,7 @@ std::vector<double> LatentRun::AttendHead(const std::vector<std::vector<double>>
       const auto key = RowOf(keys_, int64_t{head} * shape_.nope_dim + static_cast<int64_t>(j));
       score += q[j] * Dot(key.data(), latent.data(), rank);
     }
-    weights.push_back(std::exp(kScale * score));
+    weights.push_back(std::exp(double{scale()} * score));
   }
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<double> out;

@@ -8,11 +8,15 @@
 
 namespace baton::parity {
 
+// More heads than a task computes, and sizes that are no multiples of a vector.
+inline constexpr LatentShape kOddLatents = {
+    .heads = 11, .rank = 40, .nope_dim = 20, .rope_dim = 8, .value_dim = 12};
+
 // Random inputs and weights of multi-head latent attention of one layer: sequences of several
 // lengths, computed in two steps of several rows each.
 class LatentRun final {
  public:
-  LatentRun(Ops& ops, DType kv_dtype);
+  LatentRun(Ops& ops, DType kv_dtype, const LatentShape& shape = kOddLatents);
 
   // What the backend computes: of the rows of each sequence in turn.
   std::vector<float> Compute() const;
@@ -26,6 +30,8 @@ class LatentRun final {
     std::vector<float> kv;  // [width]
   };
 
+  // So that scores of long latents do not leave one position alone.
+  float scale() const { return shape_.rank > 64 ? 0.05f : 0.2f; }
   std::vector<double> StoredLatent(const Row& row, int32_t position) const;
   std::vector<double> AttendHead(const std::vector<std::vector<double>>& latents,
                                  const Row& row,

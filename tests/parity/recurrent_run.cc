@@ -79,11 +79,14 @@ RecurrentRun::RecurrentRun(Ops& ops, const RecurrentShape& shape, int32_t sequen
       skip_(RandomFloats(SkipsOf(shape), 407)),
       norm_(RandomFloats(NormsOf(shape), 404)),
       places_({{0, 0}, {1, 0}, {1, 1}}) {
+  for (const auto* numbers : {&convolution_, &bias_, &decay_, &time_bias_, &skip_, &norm_}) {
+    vectors_.push_back(numbers->empty() ? nullptr : *ops.LoadVector(*numbers));
+  }
   view_.kv_heads = 1;
   view_.head_dim = 8;
   view_.layers = 3;
   view_.block_tokens = 16;
-  view_.k_dim_major = true;
+  view_.k_dim_major = ops.kv_needs().k_dim_major;
   view_.head_stride = view_.value_offset = int64_t{16} * 8 * 4;
   view_.layer_stride = 2 * view_.head_stride;
   view_.places = places_.data();
@@ -155,52 +158,48 @@ std::vector<float> RecurrentRun::Step(std::span<const Part> parts) {
       ++sequence.context;
     }
   }
+  // A step that only decodes, which a GPU runs as a graph.
+  if (plan.rows() == static_cast<int64_t>(parts.size())) {
+    plan.logit_rows.resize(parts.size());
+    std::iota(plan.logit_rows.begin(), plan.logit_rows.end(), 0);
+  }
   const DeviceTensor inputs(ops_, plan.rows(), shape_.input_columns(), x);
   const DeviceTensor of_gates(ops_, plan.rows(), shape_.gate_columns(), gates);
   const DeviceTensor of_k(ops_, plan.rows(), shape_.key_dim, k);
   const DeviceTensor of_q(ops_, plan.rows(), shape_.key_dim, q);
+  const DeviceTensor of_v(ops_, plan.rows(), OutputColumns());
   const DeviceTensor out(ops_, plan.rows(), OutputColumns());
   StepInput input = plan.input();
   input.state_blocks = state_blocks_;
   const Status begun = ops_.BeginStep(input, view_);
   EXPECT_TRUE(begun.ok()) << begun;
-  Run(inputs.view(), of_gates.view(), of_k.view(), of_q.view(), out.view());
+  Run({inputs.view(), of_gates.view(), of_k.view(), of_q.view(), of_v.view(), out.view()});
   EXPECT_TRUE(ops_.EndStep().ok());
   return out.Read();
 }
 
-void RecurrentRun::Run(
-    const Tensor& x, const Tensor& gates, const Tensor& k, const Tensor& q, const Tensor& out) {
-  const auto load = [this](const std::vector<float>& numbers) -> std::unique_ptr<Vector> {
-    return numbers.empty() ? nullptr : *ops_.LoadVector(numbers);
-  };
-  const auto convolution = load(convolution_);
-  const auto bias = load(bias_);
-  const auto decay = load(decay_);
-  const auto time_bias = load(time_bias_);
-  const auto skip = load(skip_);
-  const auto norm = load(norm_);
+void RecurrentRun::Run(const Tensors& tensors) {
   const bool adds = shape_.rule == RecurrentRule::kStateSpace;
   const RecurrentArgs args = {.shape = shape_,
-                              .convolution = convolution.get(),
-                              .convolution_bias = bias.get(),
-                              .decay = decay.get(),
-                              .time_bias = time_bias.get(),
-                              .skip = skip.get(),
-                              .norm = norm.get(),
+                              .convolution = vectors_[0].get(),
+                              .convolution_bias = vectors_[1].get(),
+                              .decay = vectors_[2].get(),
+                              .time_bias = vectors_[3].get(),
+                              .skip = vectors_[4].get(),
+                              .norm = vectors_[5].get(),
                               .norm_epsilon = kEpsilon,
                               .gate_scale = adds ? kGateScale : 1,
                               .time_scale = adds ? kTimeScale : 1,
                               .min_time = adds ? kMinTime : 0,
                               .max_time = adds ? kMaxTime : 100,
                               .layer = kLayer};
+  const auto& [x, gates, k, q, v, out] = tensors;
   if (!scans()) {
     ops_.recurrent_ops()->RunRecurrent(x, gates, args, out);
     return;
   }
-  const DeviceTensor v(ops_, x.rows, OutputColumns());
-  ops_.recurrent_ops()->Convolve(x, args, v.view());
-  ops_.recurrent_ops()->Scan(v.view(), gates, k, q, args, out);
+  ops_.recurrent_ops()->Convolve(x, args, v);
+  ops_.recurrent_ops()->Scan(v, gates, k, q, args, out);
 }
 
 std::vector<float> RecurrentRun::Compute() {

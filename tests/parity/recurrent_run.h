@@ -58,8 +58,11 @@ class RecurrentRun final {
     return shape_.rule == RecurrentRule::kDelta || shape_.rule == RecurrentRule::kChannelDelta;
   }
   int64_t OutputColumns() const { return shape_.value_numbers(); }
-  void Run(
-      const Tensor& x, const Tensor& gates, const Tensor& k, const Tensor& q, const Tensor& out);
+  // The inputs of a step, its outputs, and memory for v of kSelectiveScan.
+  struct Tensors {
+    Tensor x, gates, k, q, v, out;
+  };
+  void Run(const Tensors& tensors);
   // e^(−e^A · time) of number (i, j) of S, and what multiplies k ⊗ v.
   double DecayOf(const float* gates, int32_t head, size_t i, size_t j) const;
   double FactorOf(const float* x, const float* gates, int32_t head, size_t j) const;
@@ -86,6 +89,8 @@ class RecurrentRun final {
   const std::vector<float> time_bias_;
   const std::vector<float> skip_;
   const std::vector<float> norm_;  // empty: none
+  // The same six on the device.
+  std::vector<std::unique_ptr<Vector>> vectors_;
   std::vector<Sequence> sequences_;
   std::vector<KvLayerPlace> places_;
   KvView view_;

@@ -191,7 +191,13 @@ void RunStep(Ops& ops,
 }
 
 void CheckSparse(Ops& ops, const Tolerance& tolerance) {
-  if (ops.latent_ops() == nullptr) GTEST_SKIP() << "this backend has no latent attention";
+  const ModelShape model = {.heads = {kShape.heads, 1, kShape.query_dim()},
+                            .hidden = 64,
+                            .vocabulary = 64,
+                            .latent = kShape,
+                            .index = kIndex,
+                            .variants = {OpVariant::kLatentAttention, OpVariant::kSparseAttention}};
+  if (!ops.CheckModel(model).ok()) GTEST_SKIP() << "this backend has no sparse attention";
   const std::vector<float> frequencies = {1.0f, 0.3f, 0.04f, 0.001f};
   const auto frequency_vector = *ops.LoadVector(frequencies);
   const auto norm = *ops.LoadVector(RandomFloats(static_cast<size_t>(kShape.rank), 699));

@@ -413,7 +413,8 @@ StatusOr<PortableWork> Attention::PlanPortable(const AttentionShape& shape,
                                                const StepLayout& step,
                                                StepBuffer& fixed) {
   PortableTiles& work_tiles = portable_tiles_;
-  SplitPortable(few_, shape.window, step.recorded ? step.rows : 0, work_tiles);
+  SplitPortable(
+      few_, {.window = shape.window, .padded_rows = step.recorded ? step.rows : 0}, work_tiles);
   PortableWork work;
   work.work_tiles = static_cast<int32_t>(work_tiles.list.size());
   work.list = Write(fixed, work_tiles.list);

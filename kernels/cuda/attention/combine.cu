@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/latent_rows.h"
 #include "kernels/cuda/attention/logits.cuh"
 #include "kernels/cuda/attention/lse_accumulator.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
@@ -16,7 +17,7 @@ struct Arguments {
   const CombinedRow* list;
   PartialResults partial;
   int q_heads;
-  int head_dim;
+  int value_dim;
   __nv_bfloat16* out;
   int64_t out_stride;
   const float* sinks;  // AttentionArgs::sinks, or null
@@ -37,7 +38,7 @@ __device__ __forceinline__ void AddSplits(const Arguments& a,
                                           LseAccumulator<kPairs>& sum) {
   const int lane = static_cast<int>(threadIdx.x);
   const float* lse = a.partial.lse + int64_t{row.first} * a.q_heads + head;
-  const float* values = a.partial.values + (int64_t{row.first} * a.q_heads + head) * a.head_dim;
+  const float* values = a.partial.values + (int64_t{row.first} * a.q_heads + head) * a.value_dim;
   // Many loads are in flight at once; one after the other, each split would wait for memory.
   constexpr int kAtOnce = 32 / kPairs;
   for (; first < end; first += kAtOnce) {
@@ -52,8 +53,9 @@ __device__ __forceinline__ void AddSplits(const Arguments& a,
       for (int j = 0; j < kPairs; ++j) {
         const int d = 64 * j + 2 * lane;
         splits[i][j] = make_float2(0, 0);
-        if (inside && d < a.head_dim) {
-          splits[i][j] = *reinterpret_cast<const float2*>(values + at * a.q_heads * a.head_dim + d);
+        if (inside && d < a.value_dim) {
+          splits[i][j] =
+              *reinterpret_cast<const float2*>(values + at * a.q_heads * a.value_dim + d);
         }
       }
     }
@@ -75,8 +77,8 @@ __global__ void CombineRows(const Arguments a) {
   LseAccumulator<kPairs> sum;
   AddSplits(a, row, head, 0, row.count, sum);
   a.AddSink(head, sum);
-  __nv_bfloat16* out = a.out + row.row * a.out_stride + int64_t{head} * a.head_dim;
-  sum.Write(out, a.head_dim, static_cast<int>(threadIdx.x));
+  __nv_bfloat16* out = a.out + row.row * a.out_stride + int64_t{head} * a.value_dim;
+  sum.Write(out, a.value_dim, static_cast<int>(threadIdx.x));
 }
 
 // Grid [listed row][head]. The splits are divided over the block's warps, whose results are then
@@ -111,16 +113,16 @@ __global__ void __launch_bounds__(32 * kManySplitsWarps) CombineManySplits(const
     sum.Add(part, lse[i]);
   }
   a.AddSink(head, sum);
-  sum.Write(a.out + row.row * a.out_stride + int64_t{head} * a.head_dim, a.head_dim, lane);
+  sum.Write(a.out + row.row * a.out_stride + int64_t{head} * a.value_dim, a.value_dim, lane);
 }
 
 template <int kPairs>
-cudaError_t Launch(const CombineWork& work, const AttentionLaunch& call) {
+cudaError_t Launch(const CombineWork& work, const AttentionLaunch& call, int32_t value_dim) {
   const int q_heads = call.shape.q_heads;
   const Arguments a = {work.list,
                        work.partial,
                        q_heads,
-                       call.shape.head_dim,
+                       value_dim,
                        reinterpret_cast<__nv_bfloat16*>(call.out.data),
                        call.out.stride,
                        call.sinks};
@@ -134,14 +136,22 @@ cudaError_t Launch(const CombineWork& work, const AttentionLaunch& call) {
 }  // namespace
 
 cudaError_t LaunchCombineSplits(const CombineWork& work, const AttentionLaunch& call) {
-  switch (PairsPerLane(call.shape.head_dim)) {
+  const int32_t dim = call.shape.head_dim;
+  switch (PairsPerLane(dim)) {
     case 1:
-      return Launch<1>(work, call);
+      return Launch<1>(work, call, dim);
     case 2:
-      return Launch<2>(work, call);
+      return Launch<2>(work, call, dim);
     default:
-      return Launch<4>(work, call);
+      return Launch<4>(work, call, dim);
   }
+}
+
+cudaError_t LaunchCombineLatents(const CombineWork& work,
+                                 const AttentionLaunch& call,
+                                 int32_t rank) {
+  return rank <= kMaxHeadValues ? Launch<kMaxHeadValues / 64>(work, call, rank)
+                                : Launch<kPairsOfLatents>(work, call, rank);
 }
 
 }  // namespace baton::cuda

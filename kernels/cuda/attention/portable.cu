@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/attention/latent_rows.h"
 #include "kernels/cuda/attention/logits.cuh"
 #include "kernels/cuda/attention/lse_accumulator.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
@@ -52,6 +53,7 @@ struct Arguments {
   int64_t head_stride;
   int block_tokens;
   int head_dim;
+  int value_dim;
   int q_heads;
   int group;
   float scale;             // includes the base-2 logarithm of e, as does `cap`
@@ -145,7 +147,7 @@ class Split {
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
         const int d = 64 * i + 2 * lane_;
-        if (d < a_.head_dim) {
+        if (d < a_.value_dim) {
           const auto pair = *reinterpret_cast<const Pair<Kv>*>(value + d);
           values[i].x = __fmaf_rn(w, ToFloat(pair.x), values[i].x);
           values[i].y = __fmaf_rn(w, ToFloat(pair.y), values[i].y);
@@ -198,8 +200,8 @@ __global__ void PortableAttention(const __grid_constant__ Arguments a) {
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
         const int d = 64 * i + 2 * lane;
-        if (d < a.head_dim) {
-          *reinterpret_cast<float2*>(a.partial.values + at * a.head_dim + d) = values[i];
+        if (d < a.value_dim) {
+          *reinterpret_cast<float2*>(a.partial.values + at * a.value_dim + d) = values[i];
         }
       }
     }
@@ -208,12 +210,13 @@ __global__ void PortableAttention(const __grid_constant__ Arguments a) {
   }
   if (work_tile.partial < 0) {
     if (a.sinks != nullptr) sum.AddSink(a.sinks[head] * kLog2E);
-    sum.Write(a.out + work_tile.row * a.out_stride + int64_t{head} * a.head_dim, a.head_dim, lane);
+    __nv_bfloat16* const out = a.out + work_tile.row * a.out_stride + int64_t{head} * a.value_dim;
+    sum.Write(out, a.value_dim, lane);
   }
 }
 
 template <class Kv, int kPairs>
-cudaError_t Launch(const PortableWork& work, const AttentionLaunch& call) {
+cudaError_t Launch(const PortableWork& work, const AttentionLaunch& call, int32_t value_dim) {
   const AttentionShape& shape = call.shape;
   const KvView& kv = call.kv;
   Arguments a = {};
@@ -225,6 +228,7 @@ cudaError_t Launch(const PortableWork& work, const AttentionLaunch& call) {
   a.head_stride = kv.head_stride;
   a.block_tokens = kv.block_tokens;
   a.head_dim = shape.head_dim;
+  a.value_dim = value_dim;
   a.q_heads = shape.q_heads;
   a.group = shape.group();
   a.scale = shape.scale * kLog2E;
@@ -245,32 +249,45 @@ cudaError_t Launch(const PortableWork& work, const AttentionLaunch& call) {
 }
 
 template <class Kv>
-cudaError_t LaunchFor(const PortableWork& work, const AttentionLaunch& call) {
-  switch (PairsPerLane(call.shape.head_dim)) {
+cudaError_t LaunchFor(const PortableWork& work, const AttentionLaunch& call, int32_t value_dim) {
+  if (value_dim > kMaxHeadValues) return Launch<Kv, kPairsOfLatents>(work, call, value_dim);
+  switch (PairsPerLane(value_dim)) {
     case 1:
-      return Launch<Kv, 1>(work, call);
+      return Launch<Kv, 1>(work, call, value_dim);
     case 2:
-      return Launch<Kv, 2>(work, call);
+      return Launch<Kv, 2>(work, call, value_dim);
     default:
-      return Launch<Kv, 4>(work, call);
+      return Launch<Kv, 4>(work, call, value_dim);
+  }
+}
+
+cudaError_t LaunchForType(const PortableWork& work,
+                          const AttentionLaunch& call,
+                          int32_t value_dim) {
+  switch (call.kv.dtype) {
+    case DType::kF32:
+      return LaunchFor<float>(work, call, value_dim);
+    case DType::kF16:
+      return LaunchFor<__half>(work, call, value_dim);
+    case DType::kBF16:
+      return LaunchFor<__nv_bfloat16>(work, call, value_dim);
+    case DType::kFp8:
+      return LaunchFor<__nv_fp8_e4m3>(work, call, value_dim);
+    default:
+      return cudaErrorNotSupported;
   }
 }
 
 }  // namespace
 
 cudaError_t LaunchPortableAttention(const PortableWork& work, const AttentionLaunch& call) {
-  switch (call.kv.dtype) {
-    case DType::kF32:
-      return LaunchFor<float>(work, call);
-    case DType::kF16:
-      return LaunchFor<__half>(work, call);
-    case DType::kBF16:
-      return LaunchFor<__nv_bfloat16>(work, call);
-    case DType::kFp8:
-      return LaunchFor<__nv_fp8_e4m3>(work, call);
-    default:
-      return cudaErrorNotSupported;
-  }
+  return LaunchForType(work, call, call.shape.head_dim);
+}
+
+cudaError_t LaunchPortableLatents(const PortableWork& work,
+                                  const AttentionLaunch& call,
+                                  int32_t rank) {
+  return LaunchForType(work, call, rank);
 }
 
 }  // namespace baton::cuda

@@ -21,8 +21,6 @@ constexpr int32_t kMinUnits = 4;
 constexpr int32_t kFixedSplits = 8;
 constexpr int32_t kMinSplitUnits = 8;
 constexpr int32_t kMaxSplitUnits = 32;
-// The portable kernel splits sequences with at most this many rows.
-constexpr int32_t kMaxSplitRows = 32;
 
 int32_t QueryTiles(const AttentionSequence& sequence, const PagedLimits& limits) {
   return CeilDiv(int64_t{sequence.rows} * limits.group, limits.tile);
@@ -379,34 +377,35 @@ void ScheduleRagged(std::span<const AttentionSequence> sequences,
 }
 
 void SplitPortable(std::span<const AttentionSequence> sequences,
-                   int32_t window,
-                   int32_t padded_rows,
+                   const PortableLimits& limits,
                    PortableTiles& out) {
+  const int32_t split_size = limits.split;
   out.list.clear();
   out.combined.clear();
   out.partials = 0;
   for (const AttentionSequence& sequence : sequences) {
     for (int32_t i = 0; i < sequence.rows; ++i) {
       const int32_t end = sequence.length - sequence.rows + i + 1;
-      const int32_t begin = window > 0 ? std::max(0, end - window) : 0;
+      const int32_t begin = limits.window > 0 ? std::max(0, end - limits.window) : 0;
       RowTile work_tile = {sequence.row + i, sequence.table_start, begin, end, -1};
-      const int32_t splits = CeilDiv(end, kPortableSplit) - begin / kPortableSplit;
-      if (splits == 1 || sequence.rows > kMaxSplitRows) {
+      const int32_t splits = CeilDiv(end, split_size) - begin / split_size;
+      if (splits == 1 || sequence.rows > limits.split_rows) {
         out.list.push_back(work_tile);
         continue;
       }
       out.combined.push_back({work_tile.row, out.partials, splits});
-      for (int32_t split = begin / kPortableSplit; split * kPortableSplit < end; ++split) {
-        work_tile.begin = std::max(begin, split * kPortableSplit);
-        work_tile.end = std::min(end, (split + 1) * kPortableSplit);
+      for (int32_t split = begin / split_size; split * split_size < end; ++split) {
+        work_tile.begin = std::max(begin, split * split_size);
+        work_tile.end = std::min(end, (split + 1) * split_size);
         work_tile.partial = out.partials++;
         out.list.push_back(work_tile);
       }
     }
   }
-  if (padded_rows == 0) return;
-  out.list.resize(std::max(padded_rows, PowerOfTwo(static_cast<int32_t>(out.list.size()))));
-  if (!out.combined.empty()) out.combined.resize(padded_rows);
+  if (limits.padded_rows == 0) return;
+  const auto listed = static_cast<int32_t>(out.list.size());
+  out.list.resize(std::max(limits.padded_rows, PowerOfTwo(listed)));
+  if (!out.combined.empty()) out.combined.resize(limits.padded_rows);
   out.partials = static_cast<int32_t>(out.list.size());
 }
 

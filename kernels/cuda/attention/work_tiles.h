@@ -105,11 +105,16 @@ struct PortableTiles {
   int32_t partials = 0;
 };
 
-// Splits sequences with few rows at multiples of kPortableSplit positions. The lists of a recorded
-// step are rounded up to powers of two.
+struct PortableLimits {
+  int32_t window = 0;              // 0: no window
+  int32_t padded_rows = 0;         // rows of a recorded step; 0: no padding
+  int32_t split = kPortableSplit;  // contexts are split at multiples of this
+  int32_t split_rows = 32;         // sequences with more rows are not split
+};
+
+// Splits sequences with few rows. The lists of a recorded step are rounded up to powers of two.
 void SplitPortable(std::span<const AttentionSequence> sequences,
-                   int32_t window,
-                   int32_t padded_rows,
+                   const PortableLimits& limits,
                    PortableTiles& out);
 
 }  // namespace baton::cuda

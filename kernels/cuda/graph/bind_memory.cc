@@ -89,6 +89,8 @@ class Pointers {
   void operator()(SampleOp& op) { Use(op.logits); }
   void operator()(NotifyOp& /*op*/) {}
   void operator()(FamilyOp& op) { std::visit(*this, op); }
+  void operator()(LatentOp& op) { std::visit(*this, op); }
+  void operator()(RecurrentOp& op) { std::visit(*this, op); }
   void operator()(ExchangeOp& op) { std::visit(*this, op); }
 
   void operator()(ScaleOp& op) { Use(op.x); }
@@ -118,6 +120,44 @@ class Pointers {
   void operator()(BiasOp& op) { Use(op.x); }
   void operator()(DotOp& op) {
     Use(op.x);
+    Use(op.out);
+  }
+
+  void operator()(WriteLatentOp& op) {
+    Use(op.kv);
+    Use(op.angles.at);
+  }
+  void operator()(HeadGemmOp& op) {
+    Use(op.x);
+    Use(op.out);
+    Use(op.angles.at);
+  }
+  void operator()(AttendLatentsOp& op) {
+    Use(op.q);
+    Use(op.out);
+  }
+
+  void operator()(ConvolveOp& op) {
+    Use(op.x);
+    Use(op.out);
+  }
+  void operator()(UpdateStatesOp& op) {
+    Use(op.convolved);
+    Use(op.x);
+    Use(op.gates);
+    Use(op.out);
+  }
+  void operator()(FinishRowsOp& op) {
+    Use(op.outputs);
+    Use(op.convolved);
+    Use(op.x);
+    Use(op.out);
+  }
+  void operator()(ScanOp& op) {
+    Use(op.v);
+    Use(op.gates);
+    Use(op.k);
+    Use(op.q);
     Use(op.out);
   }
 

@@ -121,6 +121,8 @@ class Collector {
   void operator()(const SampleOp& op) { Updates(op.logits); }
   void operator()(const NotifyOp& /*op*/) {}
   void operator()(const FamilyOp& op) { std::visit(*this, op); }
+  void operator()(const LatentOp& op) { std::visit(*this, op); }
+  void operator()(const RecurrentOp& op) { std::visit(*this, op); }
   void operator()(const ExchangeOp& op) { std::visit(*this, op); }
 
   void operator()(const ScaleOp& op) { Updates(op.x); }
@@ -153,6 +155,44 @@ class Collector {
     Writes(op.out);
   }
 
+  void operator()(const WriteLatentOp& op) {
+    Reads(AnglesOf(op.angles));
+    Updates(op.kv);
+  }
+  void operator()(const HeadGemmOp& op) {
+    Reads(AnglesOf(op.angles));
+    Reads(op.x);
+    Writes(op.out);
+  }
+  void operator()(const AttendLatentsOp& op) {
+    Reads(op.q);
+    Writes(op.out);
+  }
+
+  void operator()(const ConvolveOp& op) {
+    Reads(op.x);
+    Writes(op.out);
+  }
+  void operator()(const UpdateStatesOp& op) {
+    Reads(op.convolved);
+    Reads(op.x);
+    Reads(op.gates);
+    Writes(op.out);
+  }
+  void operator()(const FinishRowsOp& op) {
+    Reads(op.outputs);
+    Reads(op.convolved);
+    Reads(op.x);
+    Writes(op.out);
+  }
+  void operator()(const ScanOp& op) {
+    Reads(op.v);
+    Reads(op.gates);
+    Reads(op.k);
+    Reads(op.q);
+    Writes(op.out);
+  }
+
   void operator()(const ReduceOp& op) { Updates(op.x); }
   void operator()(const PutOp& op) {
     for (const Put& put : op.puts) Reads(Place::Bytes(put.copy.from, Size(put.copy)));
@@ -172,6 +212,10 @@ class Collector {
   void operator()(const ShareTokensOp& /*op*/) {}
 
  private:
+  // As that of AnglesOp.
+  static Place AnglesOf(const LatentAngles& angles) {
+    return Place::Bytes(angles.at, angles.pairs);
+  }
   static int64_t Size(const ByteCopy& copy) { return static_cast<int64_t>(copy.bytes); }
 
   std::vector<Place>& reads_;

@@ -79,7 +79,8 @@ bool CanRunWithout(const Tensor& residual, const StepOp& op) {
   }
   return std::holds_alternative<NotifyOp>(op) || std::holds_alternative<AnglesOp>(op) ||
          std::holds_alternative<RopeOp>(op) || std::holds_alternative<AttentionOp>(op) ||
-         std::holds_alternative<QuantizeOp>(op);
+         std::holds_alternative<QuantizeOp>(op) || std::holds_alternative<LatentOp>(op) ||
+         std::holds_alternative<RecurrentOp>(op);
 }
 
 class Splitter {

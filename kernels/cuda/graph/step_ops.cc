@@ -6,6 +6,8 @@
 
 #include "common/base/overloaded.h"
 #include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/latent/latent_kernels.h"
+#include "kernels/cuda/recurrent/recurrent_kernels.h"
 #include "kernels/cuda/rows/activation_norm.h"
 #include "kernels/cuda/rows/family_kernels.h"
 #include "kernels/cuda/rows/rope.h"
@@ -85,6 +87,37 @@ Status Prepare(const StepOp& call, const OpContext& context) {
 
 namespace {
 
+cudaError_t Launch(const LatentOp& call, const OpContext& context) {
+  return std::visit(
+      Overloaded{
+          [&](const WriteLatentOp& c) {
+            const StepLayout& step = context.step;
+            const GroupLayout& group = step.groups[static_cast<size_t>(c.cache_group)];
+            return LaunchWriteLatent(
+                c, {step.d_positions, group.d_row_blocks}, context.kv, context.stream);
+          },
+          [&](const HeadGemmOp& c) { return LaunchHeadGemm(c, context.stream); },
+          [&](const AttendLatentsOp& c) {
+            return context.latents.Launch(*c.plan, context.kv, c.layer, c.q, c.out, context.stream);
+          },
+      },
+      call);
+}
+
+cudaError_t Launch(const RecurrentOp& call, const OpContext& context) {
+  const StateLayout& states = context.step.states;
+  const KvView& kv = context.kv;
+  const cudaStream_t stream = context.stream;
+  return std::visit(
+      Overloaded{
+          [&](const ConvolveOp& c) { return LaunchConvolve(c, states, kv, stream); },
+          [&](const UpdateStatesOp& c) { return LaunchUpdateStates(c, states, kv, stream); },
+          [&](const FinishRowsOp& c) { return LaunchFinishRows(c, stream); },
+          [&](const ScanOp& c) { return LaunchScan(c, states, kv, stream); },
+      },
+      call);
+}
+
 // Launches the kernels of an op that is no exchange.
 cudaError_t Launch(const StepOp& call, const OpContext& context) {
   const StepLayout& step = context.step;
@@ -155,6 +188,8 @@ cudaError_t Launch(const StepOp& call, const OpContext& context) {
             return step.recorded ? cudaSuccess : cudaEventRecord(context.marks[c.index], stream);
           },
           [&](const FamilyOp& c) { return LaunchFamilyOp(c, stream); },
+          [&](const LatentOp& c) { return Launch(c, context); },
+          [&](const RecurrentOp& c) { return Launch(c, context); },
           [&](const ExchangeOp& /*c*/) { return cudaErrorNotSupported; },
       },
       call);

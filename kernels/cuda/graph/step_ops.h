@@ -17,6 +17,9 @@
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
 #include "kernels/cuda/input/step_layout.h"
+#include "kernels/cuda/latent/latent_attention.h"
+#include "kernels/cuda/latent/latent_ops.h"
+#include "kernels/cuda/recurrent/recurrent_ops.h"
 #include "kernels/cuda/rows/family_ops.h"
 #include "kernels/cuda/rows/norm.h"
 #include "kernels/cuda/rows/quantize.h"
@@ -200,6 +203,8 @@ using StepOp = std::variant<EmbedOp,
                             SampleOp,
                             NotifyOp,
                             FamilyOp,
+                            LatentOp,
+                            RecurrentOp,
                             ExchangeOp>;
 
 // What running an op needs beside the op itself.
@@ -208,6 +213,7 @@ struct OpContext {
   const KvView& kv;
   Gemm& gemm;
   Attention& attention;
+  LatentAttention& latents;
   Experts& experts;
   Sampling& sampling;
   GroupExchange* exchange;  // null: the only rank

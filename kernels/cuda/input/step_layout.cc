@@ -1,5 +1,6 @@
 #include "kernels/cuda/input/step_layout.h"
 
+#include <algorithm>
 #include <span>
 
 #include "kernels/cuda/primitives/rounding.h"
@@ -85,13 +86,15 @@ Status StepLayout::Build(const StepInput& in,
   for (int32_t group = 0; group < kv.groups; ++group) {
     BATON_RETURN_IF_ERROR(BuildGroup(kv, group, fixed));
   }
+  states = {};
+  if (kv.state.block_bytes > 0) BATON_RETURN_IF_ERROR(BuildStates(kv, fixed));
   padded_.assign(in.logit_rows.begin(), in.logit_rows.end());
   for (int32_t row = static_cast<int32_t>(padded_.size()); row < logit_rows; ++row) {
     padded_.push_back(row);
   }
   d_logit_rows = fixed.Write(std::span<const int32_t>(padded_));
   d_lengths = fixed.Write(std::span<const int32_t>(lengths_));
-  d_tables = lists.Write(std::span<const int32_t>(tables));
+  d_tables = states.d_tables = lists.Write(std::span<const int32_t>(tables));
   return OkStatus();
 }
 
@@ -125,6 +128,52 @@ Status StepLayout::BuildGroup(const KvView& kv, int32_t group, StepBuffer& fixed
   row_blocks_.resize(rows, -1);
   layout.d_table_starts = fixed.Write(std::span<const int32_t>(layout.table_starts));
   layout.d_row_blocks = fixed.Write(std::span<const int32_t>(row_blocks_));
+  return OkStatus();
+}
+
+Status StepLayout::BuildStates(const KvView& kv, StepBuffer& fixed) {
+  const auto listed = static_cast<int64_t>(input->block_tables.size());
+  const int64_t blocks = 2 * int64_t{input->state_blocks};
+  for (const SequenceRows& sequence : input->sequences) {
+    const int64_t first = sequence.state_table;
+    if (blocks == 0 || first < 0 || first + blocks > listed) {
+      return InvalidArgument(
+          "step: the states need {} entries from index {} on; there are {}", blocks, first, listed);
+    }
+    for (const int32_t block : input->block_tables.subspan(first, blocks)) {
+      if (block < 0 || block >= kv.blocks) {
+        return InvalidArgument(
+            "step: block {} of a state is not in the arena of {} blocks", block, kv.blocks);
+      }
+    }
+  }
+  chains_.Build(*input, kv.blocks);
+  state_rows_.clear();
+  padded_.assign(1, 0);
+  for (size_t chain = 0; chain < chains_.size(); ++chain) {
+    for (const int32_t index : chains_.chain(chain)) {
+      const SequenceRows& sequence = input->sequences[index];
+      const auto before = StateBefore(*input, sequence);
+      const auto after = StateAfter(*input, sequence);
+      const auto start = static_cast<int32_t>(tables.size());
+      tables.insert(tables.end(), before.begin(), before.end());
+      tables.insert(tables.end(), after.begin(), after.end());
+      const bool exists = sequence.context > 0 || sequence.in_state;
+      state_rows_.push_back({.first_row = sequence.first_row,
+                             .row_count = sequence.row_count,
+                             .context = sequence.context,
+                             .before = exists ? start : -1,
+                             .after = sequence.in_state ? -1 : start + input->state_blocks,
+                             .same = exists && std::ranges::equal(before, after) ? 1 : 0});
+    }
+    padded_.push_back(static_cast<int32_t>(state_rows_.size()));
+  }
+  states.single_rows = input->tokens.size() == input->sequences.size();
+  states.chains = recorded ? sequences : static_cast<int32_t>(chains_.size());
+  padded_.resize(states.chains + 1, static_cast<int32_t>(state_rows_.size()));
+  state_rows_.resize(sequences);
+  states.d_rows = fixed.Write(std::span<const StateRows>(state_rows_));
+  states.d_chain_starts = fixed.Write(std::span<const int32_t>(padded_));
   return OkStatus();
 }
 

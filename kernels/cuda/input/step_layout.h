@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "kernels/cuda/input/state_layout.h"
 #include "kernels/cuda/input/step_buffer.h"
 #include "kernels/kv_view.h"
 #include "kernels/ops.h"
+#include "kernels/state_chains.h"
 
 namespace baton::cuda {
 
@@ -37,8 +39,10 @@ struct StepLayout {
 
   // On the host: the packed block tables of one group after the other. They have exactly the blocks
   // that hold the context + row_count tokens of each sequence. Padding sequences have no blocks.
+  // Then the lists of blocks of states.
   std::vector<int32_t> tables;
   std::vector<GroupLayout> groups;  // the cache groups of the KV view
+  StateLayout states;
 
   // Device addresses of arrays of fixed size.
   const int32_t* d_tokens = nullptr;      // [rows]
@@ -59,11 +63,15 @@ struct StepLayout {
  private:
   // Packs the block tables of a cache group. Errors: as Build.
   Status BuildGroup(const KvView& kv, int32_t group, StepBuffer& fixed);
+  // Appends the lists of blocks of states to the block tables. Errors: as Build.
+  Status BuildStates(const KvView& kv, StepBuffer& fixed);
 
   // Kept from step to step.
   std::vector<int32_t> lengths_;
   std::vector<int32_t> row_blocks_;
   std::vector<int32_t> padded_;
+  StateChains chains_;
+  std::vector<StateRows> state_rows_;
 };
 
 }  // namespace baton::cuda

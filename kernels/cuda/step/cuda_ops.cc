@@ -47,6 +47,19 @@ CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
       loader_(device, options.fp8_weights),
       family_({.pad = [this](const Tensor& tensor) { return Padded(tensor); },
                .add = [this](const FamilyOp& op) { ops_list_.emplace_back(op); }}),
+      latent_({.pad = [this](const Tensor& tensor) { return Padded(tensor); },
+               .angles = [this](const Vector& frequencies,
+                                float magnitude,
+                                int64_t rows) { return Angles(frequencies, magnitude, rows); },
+               .place = [this](int32_t layer) { return kv_.PlaceOf(layer); },
+               .recorded = [this] { return layout_.recorded; },
+               .add = [this](const LatentOp& op) { ops_list_.emplace_back(op); }}),
+      recurrent_({.pad = [this](const Tensor& tensor) { return Padded(tensor); },
+                  .scratch = [this](int64_t bytes) { return Scratch(bytes); },
+                  .place = [this](int32_t layer,
+                                  const RecurrentShape& shape) { return StatePlace(layer, shape); },
+                  .accepts = [this](const RecurrentShape& shape) { return Accepts(shape); },
+                  .add = [this](const RecurrentOp& op) { ops_list_.emplace_back(op); }}),
       pending_(MaxStepsInFlight(PlaceIn(options.groups))) {}
 
 CudaOps::~CudaOps() {
@@ -78,6 +91,7 @@ Status CudaOps::Create() {
                                        .cache_folder = options_.kernel_cache}));
   BATON_ASSIGN_OR_RETURN(
       attention_, cuda::Attention::Create(properties_, {.deterministic = options_.deterministic}));
+  BATON_ASSIGN_OR_RETURN(latents_, LatentAttention::Create(properties_, options_.deterministic));
   BATON_ASSIGN_OR_RETURN(
       experts_, cuda::Experts::Create(properties_, {.deterministic = options_.deterministic}));
   BATON_ASSIGN_OR_RETURN(sampling_, Sampling::Create());
@@ -233,26 +247,54 @@ Status CudaOps::AwaitStep() {
 }
 
 Status CudaOps::PlanOps() {
+  BATON_RETURN_IF_ERROR(PlanAttention());
+  BATON_RETURN_IF_ERROR(PlanLatents());
+  for (StepOp& call : ops_list_) {
+    auto* const sample = std::get_if<SampleOp>(&call);
+    if (sample == nullptr) continue;
+    BATON_ASSIGN_OR_RETURN(sample->plan,
+                           sampling_->Plan(sampling_rows_,
+                                           static_cast<int32_t>(sample->logits.rows),
+                                           static_cast<int32_t>(sample->logits.cols),
+                                           *fixed_,
+                                           *lists_));
+  }
+  return OkStatus();
+}
+
+Status CudaOps::PlanAttention() {
   std::vector<std::shared_ptr<const AttentionPlan>> plans;  // one for each shape
   for (StepOp& call : ops_list_) {
-    if (auto* attention = std::get_if<AttentionOp>(&call)) {
-      const auto same = std::ranges::find_if(
-          plans, [&](const auto& plan) { return plan->shape == attention->shape; });
-      if (same != plans.end()) {
-        attention->plan = *same;
-        continue;
-      }
-      BATON_ASSIGN_OR_RETURN(const AttentionPlan plan,
-                             attention_->Plan(attention->shape, layout_, kv_, *fixed_));
-      attention->plan = plans.emplace_back(std::make_shared<const AttentionPlan>(plan));
-    } else if (auto* sample = std::get_if<SampleOp>(&call)) {
-      BATON_ASSIGN_OR_RETURN(sample->plan,
-                             sampling_->Plan(sampling_rows_,
-                                             static_cast<int32_t>(sample->logits.rows),
-                                             static_cast<int32_t>(sample->logits.cols),
-                                             *fixed_,
-                                             *lists_));
+    auto* const attention = std::get_if<AttentionOp>(&call);
+    if (attention == nullptr) continue;
+    const auto same = std::ranges::find_if(
+        plans, [&](const auto& plan) { return plan->shape == attention->shape; });
+    if (same != plans.end()) {
+      attention->plan = *same;
+      continue;
     }
+    BATON_ASSIGN_OR_RETURN(const AttentionPlan plan,
+                           attention_->Plan(attention->shape, layout_, kv_, *fixed_));
+    attention->plan = plans.emplace_back(std::make_shared<const AttentionPlan>(plan));
+  }
+  return OkStatus();
+}
+
+Status CudaOps::PlanLatents() {
+  std::vector<std::shared_ptr<const LatentPlan>> plans;  // one for each kind of layer
+  for (StepOp& call : ops_list_) {
+    auto* const latent = std::get_if<LatentOp>(&call);
+    auto* const attend = latent == nullptr ? nullptr : std::get_if<AttendLatentsOp>(latent);
+    if (attend == nullptr) continue;
+    const auto same =
+        std::ranges::find_if(plans, [&](const auto& plan) { return plan->work == attend->work; });
+    if (same != plans.end()) {
+      attend->plan = *same;
+      continue;
+    }
+    BATON_ASSIGN_OR_RETURN(const LatentPlan plan,
+                           latents_->Plan(attend->work, layout_, kv_, *fixed_));
+    attend->plan = plans.emplace_back(std::make_shared<const LatentPlan>(plan));
   }
   return OkStatus();
 }
@@ -315,6 +357,7 @@ OpContext CudaOps::context(cudaStream_t stream) {
           .kv = kv_,
           .gemm = *gemm_,
           .attention = *attention_,
+          .latents = *latents_,
           .experts = *experts_,
           .sampling = *sampling_,
           .exchange = exchange_.get(),

@@ -21,10 +21,13 @@
 #include "kernels/cuda/graph/value_space.h"
 #include "kernels/cuda/input/step_buffer.h"
 #include "kernels/cuda/input/step_layout.h"
+#include "kernels/cuda/latent/latent_attention.h"
 #include "kernels/cuda/step/cuda_options.h"
 #include "kernels/cuda/step/decode_sizes.h"
 #include "kernels/cuda/step/graph_cache.h"
 #include "kernels/cuda/step/listed_family_ops.h"
+#include "kernels/cuda/step/listed_latent_ops.h"
+#include "kernels/cuda/step/listed_recurrent_ops.h"
 #include "kernels/cuda/step/pending_step.h"
 #include "kernels/cuda/table/model_check.h"
 #include "kernels/ops.h"
@@ -43,7 +46,7 @@ class CudaOps final : public Ops {
   Device& device() override { return device_; }
   DType activation_dtype() const override { return DType::kBF16; }
   KvNeeds kv_needs() const override {
-    return {.block_token_multiple = kBlockTokenMultiple, .cache_groups = true};
+    return {.block_token_multiple = kBlockTokenMultiple, .cache_groups = true, .states = true};
   }
   bool supports_fp8_kv() const override;
   Status CheckModel(const ModelShape& shape) const override {
@@ -58,6 +61,8 @@ class CudaOps final : public Ops {
   Status KeepTimedKernels() override { return gemm_->WriteCache(); }
   Exchange* exchange() override { return listed_.get(); }
   FamilyOps* family_ops() override { return &family_; }
+  LatentOps* latent_ops() override { return &latent_; }
+  RecurrentOps* recurrent_ops() override { return &recurrent_; }
 
   StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override;
   StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
@@ -120,6 +125,13 @@ class CudaOps final : public Ops {
   Tensor Padded(const Tensor& tensor) const;
   // Memory that only ops of the step being listed use.
   std::byte* Scratch(int64_t bytes) { return values_->Scratch(static_cast<size_t>(bytes)); }
+  // The angles of `rows` rows, [rows][pairs]; lists the op that computes them, unless the last one
+  // does.
+  const float2* Angles(const Vector& inverse_frequencies, float magnitude, int64_t rows);
+  // Whether there are kernels for a recurrent layer; if not, the step fails.
+  bool Accepts(const RecurrentShape& shape);
+  // KvLayerPlace::index of a recurrent layer.
+  int32_t StatePlace(int32_t layer, const RecurrentShape& shape) const;
   // Lists the ops that compute `problem` with an FP8 weight.
   void MatMulFp8(GemmProblem problem, const Fp8Rows& weight, const Tensor& x, const Tensor& out);
   // Splits rows of the listed ops, fuses ops, and finds memory for their operands.
@@ -128,6 +140,8 @@ class CudaOps final : public Ops {
   // step's data.
   Status PlanStep();
   Status PlanOps();
+  Status PlanAttention();
+  Status PlanLatents();
   Status RunStep();
   Status StartStep();
   Status RunOps(const std::vector<StepOp>& ops, cudaStream_t stream);
@@ -151,6 +165,7 @@ class CudaOps final : public Ops {
   cudaStream_t late_stream_ = nullptr;  // of RunLateOps; null where no op is late
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<cuda::Attention> attention_;
+  std::unique_ptr<LatentAttention> latents_;
   std::unique_ptr<cuda::Experts> experts_;
   std::unique_ptr<Sampling> sampling_;
   std::unique_ptr<StepBuffer> fixed_;
@@ -160,6 +175,8 @@ class CudaOps final : public Ops {
   std::unique_ptr<GroupExchange> exchange_;
   std::unique_ptr<ListedExchange> listed_;
   ListedFamilyOps family_;
+  ListedLatentOps latent_;
+  ListedRecurrentOps recurrent_;
   RowSplit row_split_;
   std::unique_ptr<GrowingMemory> memory_;  // of the values of steps
   std::unique_ptr<ValueSpace> values_;

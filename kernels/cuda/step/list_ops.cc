@@ -4,6 +4,8 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/step/cuda_ops.h"
+#include "kernels/cuda/table/kernel_table.h"
+#include "kernels/cuda/table/recurrent_request.h"
 
 // The ops of a step as a list.
 namespace baton::cuda {
@@ -160,6 +162,22 @@ void CudaOps::Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out
   if (exact) ops_list_.emplace_back(RoundOp{Padded(sum), Padded(out)});
 }
 
+const float2* CudaOps::Angles(const Vector& inverse_frequencies, float magnitude, int64_t rows) {
+  const auto pairs = static_cast<int32_t>(inverse_frequencies.size());
+  AnglesOp angles = {.inverse_frequencies = DataOf(&inverse_frequencies),
+                     .pairs = pairs,
+                     .magnitude = magnitude,
+                     .angles = angles_op_ ? angles_op_->angles : nullptr};
+  // Layers of one kind share the angles.
+  if (angles_op_ != angles) {
+    constexpr auto kAngleBytes = static_cast<int64_t>(sizeof(float2));
+    angles.angles = reinterpret_cast<float2*>(Scratch(rows * pairs * kAngleBytes));
+    ops_list_.emplace_back(angles);
+    angles_op_ = angles;
+  }
+  return angles.angles;
+}
+
 void CudaOps::RopeAndWriteKv(const Tensor& qkv,
                              const HeadShape& heads,
                              const RopeArgs& args,
@@ -168,23 +186,14 @@ void CudaOps::RopeAndWriteKv(const Tensor& qkv,
                          ? 0
                          : static_cast<int32_t>(args.inverse_frequencies->size());
   const Tensor padded = Padded(qkv);
-  AnglesOp angles = {.inverse_frequencies = DataOf(args.inverse_frequencies),
-                     .pairs = pairs,
-                     .magnitude = args.magnitude,
-                     .angles = angles_op_ ? angles_op_->angles : nullptr};
-  // Layers of one kind share the angles.
-  if (pairs > 0 && angles_op_ != angles) {
-    constexpr auto kAngleBytes = static_cast<int64_t>(sizeof(float2));
-    angles.angles = reinterpret_cast<float2*>(Scratch(padded.rows * pairs * kAngleBytes));
-    ops_list_.emplace_back(angles);
-    angles_op_ = angles;
-  }
+  const float2* const angles =
+      pairs == 0 ? nullptr : Angles(*args.inverse_frequencies, args.magnitude, padded.rows);
   const KvLayerPlace place = kv_.PlaceOf(layer);
   ops_list_.emplace_back(RopeOp{.qkv = padded,
                                 .heads = heads,
                                 .pairing = args.pairing,
                                 .pairs = pairs,
-                                .angles = angles.angles,
+                                .angles = angles,
                                 .q_norm = DataOf(args.q_norm),
                                 .k_norm = DataOf(args.k_norm),
                                 .norm_epsilon = args.norm_epsilon,
@@ -192,6 +201,25 @@ void CudaOps::RopeAndWriteKv(const Tensor& qkv,
                                 .kv_scales = DataOf(args.kv_scales),
                                 .cache_group = place.group,
                                 .layer = place.index});
+}
+
+bool CudaOps::Accepts(const RecurrentShape& shape) {
+  const Status computes = CheckChoice(RecurrentRequest(shape, options_.deterministic), properties_);
+  if (!computes.ok()) error_ = computes;
+  return computes.ok();
+}
+
+int32_t CudaOps::StatePlace(int32_t layer, const RecurrentShape& shape) const {
+  const int64_t bytes = shape.state_numbers() * static_cast<int64_t>(sizeof(float));
+  const int32_t index = kv_.PlaceOf(layer).index;
+  const int64_t held = input_.state_blocks * kv_.state.block_bytes;
+  BATON_CHECK(kv_.state.layer_bytes == bytes && (index + 1) * bytes <= held,
+              "a state of {} bytes in layers of {}, in {} blocks of {}",
+              bytes,
+              kv_.state.layer_bytes,
+              input_.state_blocks,
+              kv_.state.block_bytes);
+  return index;
 }
 
 void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) {

@@ -10,21 +10,6 @@ namespace {
 // Longer contexts get the largest cluster size.
 constexpr int32_t kLargestClusterContext = 4096;
 
-Operands OperandsOf(DType kv) {
-  switch (kv) {
-    case DType::kBF16:
-      return Operands::kBf16;
-    case DType::kFp8:
-      return Operands::kFp8;
-    case DType::kF16:
-      return Operands::kF16;
-    case DType::kF32:
-      return Operands::kF32;
-    default:
-      return Operands::kMixed;
-  }
-}
-
 }  // namespace
 
 int32_t SplitsOfCluster(int32_t positions, int32_t positions_per_split, int32_t most) {

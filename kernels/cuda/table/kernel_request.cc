@@ -3,13 +3,17 @@
 namespace baton::cuda {
 
 std::string_view Name(KernelOp op) {
-  constexpr std::array<std::string_view, 7> kNames = {"GEMM",
-                                                      "attention of single rows",
-                                                      "attention of a few rows",
-                                                      "attention of prompt chunks",
-                                                      "scores of experts",
-                                                      "GEMMs of experts",
-                                                      "sampling"};
+  constexpr std::array<std::string_view, 11> kNames = {"GEMM",
+                                                       "attention of single rows",
+                                                       "attention of a few rows",
+                                                       "attention of prompt chunks",
+                                                       "attention to latents",
+                                                       "GEMMs of heads",
+                                                       "recurrent layers",
+                                                       "selective scans",
+                                                       "scores of experts",
+                                                       "GEMMs of experts",
+                                                       "sampling"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -17,6 +21,21 @@ std::string_view Name(Operands operands) {
   constexpr std::array<std::string_view, 7> kNames = {
       "bf16", "fp8", "fp8 with scales", "an fp8 weight by bf16", "f16", "f32", "mixed types"};
   return kNames[static_cast<size_t>(operands)];
+}
+
+Operands OperandsOf(DType kv) {
+  switch (kv) {
+    case DType::kBF16:
+      return Operands::kBf16;
+    case DType::kFp8:
+      return Operands::kFp8;
+    case DType::kF16:
+      return Operands::kF16;
+    case DType::kF32:
+      return Operands::kF32;
+    default:
+      return Operands::kMixed;
+  }
 }
 
 std::string_view Name(Fusion fusion) {
@@ -59,6 +78,10 @@ std::string_view Name(Property property) {
       "positions of a work tile",
       "2 · work tiles",
       "SMs",
+      "numbers of a latent",
+      "heads",
+      "rows of a state",
+      "inputs of a convolution",
       "pairs of rows and experts",
       "pairs from which wgmma pays",
       "unit of expert rows in bytes",

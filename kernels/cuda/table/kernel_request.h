@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/dtype.h"
+
 // What a caller of the kernel table asks for: an op, its types, the ops that should be fused into
 // it, and numbers that describe its shape and the step.
 namespace baton::cuda {
@@ -14,6 +16,10 @@ enum class KernelOp : uint8_t {
   kSingleRows,    // attention of sequences with one row in the step
   kFewRows,       // attention of sequences with a few rows
   kChunks,        // attention of prompt chunks
+  kLatents,       // attention to latents
+  kHeadGemms,     // the products of each head before and after it
+  kRecurrent,     // recurrent layers of all rules but that of the scan
+  kScan,          // RecurrentRule::kSelectiveScan
   kExpertScores,  // the router of a mixture of experts
   kExperts,       // the two GEMMs of the experts
   kSampling,
@@ -32,6 +38,8 @@ enum class Operands : uint8_t {
   kMixed,  // no kernel takes it
 };
 std::string_view Name(Operands operands);
+// Those of an op that reads a KV cache of type `kv`.
+Operands OperandsOf(DType kv);
 
 // A set of enumerators.
 using EnumSet = uint32_t;
@@ -86,6 +94,12 @@ enum class Property : uint8_t {
   kWorkTile,        // positions of a work tile of stream-K
   kTwiceWorkTiles,  // two times the tiles of rows and query heads of prompt chunks
   kSms,             // SMs of the device
+  // Latents. Their width is the head size.
+  kLatentRank,
+  kLatentHeads,
+  // Recurrent layers.
+  kStateRows,        // key_dim
+  kConvolvedInputs,  // RecurrentShape::kernel
   // Experts.
   kPairs,           // rows · experts of a row
   kWgmmaPairs,      // the pairs from which wgmma pays

@@ -7,6 +7,7 @@
 #include "kernels/cuda/table/experts_request.h"
 #include "kernels/cuda/table/gemm_request.h"
 #include "kernels/cuda/table/kernel_table.h"
+#include "kernels/cuda/table/latent_request.h"
 #include "kernels/cuda/table/sampling_request.h"
 #include "kernels/cuda/table/variant_check.h"
 
@@ -40,8 +41,14 @@ Status CheckModel(const ModelShape& shape, const DeviceProperties& device, bool 
                                 .sinks = needs(OpVariant::kAttentionSinks)};
   const GemmShape head = {.rows = 1, .n = shape.vocabulary, .k = shape.hidden};
   std::vector<KernelRequest> requests = {GemmRequest(head, deterministic),
-                                         FewRowsRequest(heads, KvOf(shape), deterministic),
                                          SamplingRequest(shape.vocabulary, deterministic)};
+  if (shape.latent.rank > 0) {
+    const DType kv = shape.fp8_kv ? DType::kFp8 : DType::kBF16;
+    requests.push_back(LatentRequest(shape.latent, kv, deterministic));
+    requests.push_back(HeadGemmRequest(shape.latent, deterministic));
+  } else {
+    requests.push_back(FewRowsRequest(heads, KvOf(shape), deterministic));
+  }
   if (shape.experts > 0) {
     const ExpertShape experts = {.experts = shape.experts,
                                  .experts_per_token = shape.experts_per_token,

@@ -9,17 +9,17 @@ namespace {
 
 bool Has(OpVariant variant) {
   switch (variant) {
-    case OpVariant::kLatentAttention:
     case OpVariant::kSparseAttention:
-    case OpVariant::kDeltaNet:
-    case OpVariant::kChannelDelta:
-    case OpVariant::kStateSpace:
-    case OpVariant::kSelectiveScan:
     case OpVariant::kUngatedExperts:
     case OpVariant::kWeightedInputs:
     case OpVariant::kChunkedAttention:
     case OpVariant::kQueryScaling:
       return false;
+    case OpVariant::kLatentAttention:
+    case OpVariant::kDeltaNet:
+    case OpVariant::kChannelDelta:
+    case OpVariant::kStateSpace:
+    case OpVariant::kSelectiveScan:
     case OpVariant::kScale:
     case OpVariant::kLayerNorm:
     case OpVariant::kActivation:

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "common/kernel_report/device_choice.h"
+#include "common/model/open_model.h"
 
 namespace baton {
 namespace {
@@ -59,6 +60,27 @@ TEST(KernelReportTest, HasEachOpOfTheGraphOnceAndAllRows) {
     const bool last = i + 1 == uses.size() || uses[i + 1].op != uses[i].op;
     EXPECT_TRUE(!last || uses[i].last_row == 1000) << uses[i].op;
   }
+}
+
+// The kernel that computes the first op whose description begins with `op`.
+std::string KernelOf(const std::vector<KernelUse>& uses, std::string_view op) {
+  const auto found =
+      std::ranges::find_if(uses, [&](const KernelUse& use) { return use.op.starts_with(op); });
+  return found == uses.end() ? "no such op" : found->kernel;
+}
+
+TEST(KernelReportTest, HasTheOpsOfLatentsAndOfStates) {
+  const auto report = [](const std::string& family) {
+    const auto spec = LoadModelSpec(std::string(BATON_TEST_DATA) + "/tiny/" + family);
+    return ReportKernels(*spec, Typical("sm_80"), {.max_rows = 4});
+  };
+  const auto latents = report("deepseek_v3");
+  EXPECT_EQ(KernelOf(latents, "attention to latents of 32 + 8, 4 heads"),
+            "attention/portable, latents");
+  EXPECT_EQ(KernelOf(latents, "GEMMs of 4 heads, 32 × 24 and 16 × 32"), "latent/head_gemm");
+  EXPECT_EQ(KernelOf(report("qwen3_next"), "recurrent layer of 4 heads, 16 × 16"),
+            "recurrent/update_states");
+  EXPECT_EQ(KernelOf(report("jamba"), "recurrent layer of "), "recurrent/scan");
 }
 
 TEST(KernelReportTest, SaysWhyAndWhatWasRefused) {

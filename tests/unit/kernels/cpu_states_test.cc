@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/state_chains.h"
 #include "kernels/cpu/state_memory.h"
+#include "kernels/state_chains.h"
 
 // The states of sequences on CPUs: which sequences of a step may be computed at the same time, what
 // a step may not state, and numbers in several blocks.

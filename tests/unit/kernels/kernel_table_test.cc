@@ -11,6 +11,8 @@
 #include "kernels/cuda/table/attention_request.h"
 #include "kernels/cuda/table/experts_request.h"
 #include "kernels/cuda/table/gemm_request.h"
+#include "kernels/cuda/table/latent_request.h"
+#include "kernels/cuda/table/recurrent_request.h"
 #include "kernels/cuda/table/variant_check.h"
 
 // What the kernel table chooses, as a user sees it: for shapes of models and cards of all
@@ -389,16 +391,61 @@ TEST(KernelTable, ChoosesKernelsThatHaveCapsSinksAndBiasesOfExperts) {
 
 TEST(VariantCheckTest, NamesWhatTheBackendLacks) {
   EXPECT_TRUE(CheckVariants({}).ok());
-  const OpVariant there[] = {OpVariant::kLayerNorm, OpVariant::kAttentionSinks};
+  const OpVariant there[] = {OpVariant::kLayerNorm,
+                             OpVariant::kAttentionSinks,
+                             OpVariant::kLatentAttention,
+                             OpVariant::kDeltaNet,
+                             OpVariant::kChannelDelta,
+                             OpVariant::kStateSpace,
+                             OpVariant::kSelectiveScan};
   EXPECT_TRUE(CheckVariants(there).ok());
   const OpVariant variants[] = {
-      OpVariant::kLatentAttention, OpVariant::kRouting, OpVariant::kDeltaNet};
+      OpVariant::kSparseAttention, OpVariant::kRouting, OpVariant::kQueryScaling};
   const Status status = CheckVariants(variants);
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_EQ(
       Message(status),
-      "the CUDA backend does not have what the model needs: multi-head latent attention; gated "
-      "delta nets; the CPU backend does (engine.device: cpu)");
+      "the CUDA backend does not have what the model needs: attention to selected tokens; queries "
+      "scaled by their position; the CPU backend does (engine.device: cpu)");
+}
+
+TEST(KernelTable, LatentsHaveTensorCoresWhereTheirSizesFit) {
+  const auto kernel = [](const LatentShape& shape, DType kv, int32_t architecture) {
+    const KernelRule* const rule = Choose(LatentRequest(shape, kv, false), Card(architecture));
+    return rule == nullptr ? "none" : std::string(RowOf(rule->kernel).name);
+  };
+  const LatentShape deepseek = {
+      .heads = 128, .rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
+  LatentShape small = deepseek;
+  small.rank = 256;
+  LatentShape narrow = deepseek;
+  narrow.rope_dim = 32;
+  LatentShape large = deepseek;
+  large.rank = 1024;
+  for (const int32_t architecture : {80, 86, 90, 120}) {
+    EXPECT_EQ(kernel(deepseek, DType::kBF16, architecture), "latent/tiled_latents");
+    EXPECT_EQ(kernel(deepseek, DType::kF16, architecture), "attention/portable, latents");
+    EXPECT_EQ(kernel(small, DType::kBF16, architecture), "attention/portable, latents");
+    EXPECT_EQ(kernel(narrow, DType::kBF16, architecture), "attention/portable, latents");
+    EXPECT_EQ(kernel(deepseek, DType::kFp8, architecture), "none");
+    EXPECT_EQ(kernel(large, DType::kBF16, architecture), "none");
+  }
+}
+
+TEST(KernelTable, StatesThatDoNotFitRegistersAreRefused) {
+  RecurrentShape shape = {
+      .key_heads = 16, .value_heads = 32, .key_dim = 256, .value_dim = 128, .kernel = 4};
+  const auto check = [&] { return CheckChoice(RecurrentRequest(shape, false), Card(80)); };
+  EXPECT_TRUE(check().ok());
+  shape.key_dim = 257;
+  EXPECT_EQ(Message(check()),
+            "no kernel computes the recurrent layers of f32 on sm_80; the nearest are "
+            "recurrent/update_states: rows of a state ≤ 256 is false (rows of a state 257)");
+  shape.rule = RecurrentRule::kSelectiveScan;
+  shape.key_dim = 65;
+  EXPECT_FALSE(check().ok());
+  shape.key_dim = 16;
+  EXPECT_TRUE(check().ok());
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-#include "kernels/cpu/state_chains.h"
+#include "kernels/state_chains.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-namespace baton::cpu {
+namespace baton {
 namespace {
 
 // Those of both states.
@@ -64,4 +64,4 @@ void StateChains::Build(const StepInput& input, int32_t arena_blocks) {
   }
 }
 
-}  // namespace baton::cpu
+}  // namespace baton

@@ -1,9 +1,8 @@
-#include "kernels/cpu/recurrent_columns.h"
+#include "kernels/recurrent_columns.h"
 
 #include "common/base/check.h"
-#include "kernels/cpu/cpu_ops.h"
 
-namespace baton::cpu {
+namespace baton {
 
 RecurrentColumns ColumnsOf(const RecurrentShape& shape) {
   const int64_t keys = shape.key_numbers();
@@ -59,4 +58,4 @@ void CheckRecurrentVectors(const RecurrentArgs& args) {
   check(args.norm, adds ? shape.value_numbers() : shape.value_dim, "a norm");
 }
 
-}  // namespace baton::cpu
+}  // namespace baton

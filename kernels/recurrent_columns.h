@@ -5,7 +5,7 @@
 #include "kernels/recurrent_ops.h"
 #include "kernels/tensor.h"
 
-namespace baton::cpu {
+namespace baton {
 
 // The columns of the inputs of RecurrentOps::RunRecurrent: where q, k, v and z of the first key
 // head begin, and how far those of the next key head are behind them.
@@ -25,4 +25,4 @@ RecurrentColumns ColumnsOf(const RecurrentShape& shape);
 void CheckColumns(const Tensor& x, int64_t cols, const char* what);
 void CheckRecurrentVectors(const RecurrentArgs& args);
 
-}  // namespace baton::cpu
+}  // namespace baton

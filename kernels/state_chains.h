@@ -7,7 +7,7 @@
 
 #include "kernels/step_input.h"
 
-namespace baton::cpu {
+namespace baton {
 
 // The blocks of the state that is read before the rows of a sequence, and of the one that is
 // written after them.
@@ -40,4 +40,4 @@ class StateChains {
   std::vector<int32_t> last_user_;  // by block; -1, as between calls: none
 };
 
-}  // namespace baton::cpu
+}  // namespace baton

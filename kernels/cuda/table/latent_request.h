@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/table/kernel_request.h"
+#include "kernels/dtype.h"
+#include "kernels/latent_ops.h"
+
+// The requests of multi-head latent attention to the kernel table.
+namespace baton::cuda {
+
+// The sizes of KernelId::kTiledLatents, those of DeepSeek-V2 and its successors.
+inline constexpr int32_t kTiledRank = 512;
+inline constexpr int32_t kTiledWidth = 576;
+// The largest latent of KernelId::kPortableLatents, and the most heads of KernelId::kHeadGemm.
+inline constexpr int32_t kMaxLatentNumbers = 512;
+inline constexpr int32_t kMostLatentHeads = 256;
+
+// Attention to latents in a cache of type `kv`.
+KernelRequest LatentRequest(const LatentShape& shape, DType kv, bool deterministic);
+// LatentOps::AbsorbQueries and ExpandValues.
+KernelRequest HeadGemmRequest(const LatentShape& shape, bool deterministic);
+
+}  // namespace baton::cuda

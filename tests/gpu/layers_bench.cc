@@ -1,0 +1,281 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/base/check.h"
+#include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/input/step_buffer.h"
+#include "kernels/cuda/input/step_layout.h"
+#include "kernels/cuda/latent/latent_attention.h"
+#include "kernels/cuda/latent/latent_kernels.h"
+#include "kernels/cuda/recurrent/recurrent_kernels.h"
+#include "tests/gpu/graph_timer.h"
+
+// Prints one JSON line for each measurement of a layer with latents (DeepSeek-V3) and of a gated
+// delta net (Qwen3-Next): microseconds, and how long its bytes take at the rate of a copy.
+namespace baton::cuda {
+namespace {
+
+using testing::Check;
+using testing::TimeGraph;
+
+constexpr int kRepeats = 11;
+constexpr int32_t kBlockTokens = 16;
+
+template <class T>
+T Take(StatusOr<T> value) {
+  Check(value.status());
+  return *std::move(value);
+}
+
+// Device memory with small random numbers, which are numbers in bf16 and in float32.
+class Numbers {
+ public:
+  explicit Numbers(size_t bytes) {
+    Check(memory_.Reserve(bytes));
+    std::mt19937 random(3);
+    std::vector<uint32_t> words(size_t{1} << 20);
+    for (uint32_t& word : words) word = (random() & 0x807f807fu) | 0x3d003d00u;
+    for (size_t done = 0; done < bytes; done += words.size() * 4) {
+      Check(cudaMemcpy(memory_.at() + done,
+                       words.data(),
+                       std::min(words.size() * 4, bytes - done),
+                       cudaMemcpyHostToDevice));
+    }
+  }
+  std::byte* at() const { return memory_.at(); }
+  Tensor Rows(DType dtype, int64_t rows, int64_t cols) const {
+    return {memory_.at(), dtype, rows, cols, cols};
+  }
+
+ private:
+  DeviceMemory memory_;
+};
+
+// Bytes per microsecond of a copy within the device, both directions counted.
+double CopyRate(cudaStream_t stream) {
+  constexpr size_t kBytes = size_t{1} << 30;
+  const Numbers from(kBytes);
+  const Numbers to(kBytes);
+  const double time = TimeGraph(stream, kRepeats, [&] {
+    Check(cudaMemcpyAsync(to.at(), from.at(), kBytes, cudaMemcpyDeviceToDevice, stream));
+  });
+  return 2.0 * static_cast<double>(kBytes) / time;
+}
+
+// A step of `rows` decoding sequences.
+struct Decode {
+  Decode(int32_t rows, int32_t context, int32_t state_blocks) {
+    const int32_t blocks = (context + 1 + kBlockTokens - 1) / kBlockTokens;
+    for (int32_t i = 0; i < rows; ++i) {
+      SequenceRows& sequence = sequences.emplace_back();
+      sequence.first_row = i;
+      sequence.row_count = 1;
+      sequence.context = context;
+      sequence.first_block = static_cast<int32_t>(tables.size());
+      for (int32_t j = 0; j < blocks; ++j) tables.push_back(i * blocks + j);
+      sequence.state_table = static_cast<int32_t>(tables.size());
+      for (int32_t j = 0; j < 2 * state_blocks; ++j) {
+        tables.push_back(i * state_blocks + j % state_blocks);
+      }
+      tokens.push_back(0);
+      positions.push_back(context);
+      logit_rows.push_back(i);
+    }
+    input = {tokens, positions, sequences, tables, logit_rows, state_blocks};
+  }
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions;
+  std::vector<SequenceRows> sequences;
+  std::vector<int32_t> tables;
+  std::vector<int32_t> logit_rows;
+  StepInput input;
+};
+
+class LayersBench {
+ public:
+  explicit LayersBench(CudaDevice& device) : device_(device) {
+    Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    fixed_ = Take(StepBuffer::Create(size_t{8} << 20));
+    lists_ = Take(StepBuffer::Create(size_t{32} << 20));
+    rate_ = CopyRate(stream_);
+    fmt::print("{{\"name\": \"copy\", \"gb_per_s\": {:.0f}}}\n", rate_ / 1e3);
+  }
+
+  void Latents(int32_t rows, int32_t context) {
+    const LatentShape shape = {
+        .heads = 128, .rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
+    const Decode step(rows, context - 1, 0);
+    KvView kv;
+    kv.dtype = DType::kBF16;
+    kv.kv_heads = kv.layers = 1;
+    kv.head_dim = shape.width();
+    kv.block_tokens = kBlockTokens;
+    kv.head_stride = kv.layer_stride = kv.block_stride = int64_t{2} * kBlockTokens * shape.width();
+    kv.blocks = static_cast<int32_t>(step.tables.size());
+    const Numbers cache(static_cast<size_t>(kv.blocks * kv.block_stride));
+    kv.base = cache.at();
+    StepLayout layout;
+    Upload(step, kv, layout);
+    const auto attention = Take(LatentAttention::Create(device_.properties(), false));
+    const LatentPlan plan = Take(attention->Plan({shape, 0.07f, 0, false}, layout, kv, *fixed_));
+    Check(fixed_->Upload(stream_));
+    const auto columns = [&](int64_t of_head) { return shape.heads * of_head; };
+    const Numbers memory(static_cast<size_t>(2 * rows * columns(1024)));
+    const auto tensor = [&](int64_t of_head) {
+      return memory.Rows(DType::kBF16, rows, columns(of_head));
+    };
+    const Numbers outputs(static_cast<size_t>(2 * rows * columns(1024)));
+    const auto out = [&](int64_t of_head) {
+      return outputs.Rows(DType::kBF16, rows, columns(of_head));
+    };
+    const Numbers weights(size_t{2} * 128 * 512 * 128);
+    auto heads = std::make_shared<HeadPointers>();
+    for (int i = 0; i < 128; ++i) {
+      heads->push_back(reinterpret_cast<const __nv_bfloat16*>(weights.at()) + i * 512 * 128);
+    }
+    const Numbers angles(static_cast<size_t>(rows) * 32 * sizeof(float2));
+    const HeadGemmOp absorb = {
+        .x = tensor(shape.query_dim()),
+        .x_head = shape.query_dim(),
+        .out = out(shape.width()),
+        .out_head = shape.width(),
+        .n = shape.rank,
+        .k = shape.nope_dim,
+        .weights = heads,
+        .rope_dim = shape.rope_dim,
+        .angles = {.at = reinterpret_cast<const float2*>(angles.at()), .pairs = 32}};
+    const HeadGemmOp expand = {.x = tensor(shape.rank),
+                               .x_head = shape.rank,
+                               .out = out(shape.value_dim),
+                               .out_head = shape.value_dim,
+                               .n = shape.value_dim,
+                               .k = shape.rank,
+                               .weights = heads};
+    const double weight_bytes = 2.0 * 128 * 512 * 128;
+    const std::string size = fmt::format("{}x{}", rows, context);
+    Print("latents/absorb/" + size, weight_bytes, [&] { Check(LaunchHeadGemm(absorb, stream_)); });
+    const double cached = 2.0 * rows * context * shape.width();
+    Print("latents/attend/" + size, cached, [&] {
+      Check(attention->Launch(plan, kv, 0, tensor(shape.width()), out(shape.rank), stream_));
+    });
+    Print("latents/expand/" + size, weight_bytes, [&] { Check(LaunchHeadGemm(expand, stream_)); });
+  }
+
+  void DeltaNet(int32_t rows) {
+    constexpr int32_t kLayers = 8;  // so that a state is not in a cache
+    const RecurrentShape shape = {
+        .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .kernel = 4};
+    KvView kv;
+    kv.dtype = DType::kBF16;
+    kv.kv_heads = 1;
+    kv.layers = kLayers;
+    kv.head_dim = 8;
+    kv.block_tokens = kBlockTokens;
+    kv.state.layer_bytes = shape.state_numbers() * 4;
+    kv.state.block_bytes = kv.block_stride = int64_t{1} << 20;
+    const auto state_blocks = static_cast<int32_t>(
+        (kLayers * kv.state.layer_bytes + kv.block_stride - 1) / kv.block_stride);
+    const Decode step(rows, 1000, state_blocks);
+    kv.blocks = std::max(rows * state_blocks, rows * 63);
+    const Numbers states(static_cast<size_t>(int64_t{rows} * state_blocks * kv.block_stride));
+    kv.base = states.at();
+    StepLayout layout;
+    Upload(step, kv, layout);
+    Check(fixed_->Upload(stream_));
+    const Numbers vectors(size_t{1} << 20);
+    const Numbers inputs(static_cast<size_t>(2 * rows * shape.input_columns()));
+    const Numbers gates(static_cast<size_t>(2 * rows * shape.gate_columns()));
+    const int64_t channels = int64_t{shape.key_heads} * shape.channels();
+    const Numbers convolved(static_cast<size_t>(4 * rows * channels));
+    const Numbers outputs(static_cast<size_t>(4 * rows * shape.value_numbers()));
+    const Numbers results(static_cast<size_t>(2 * rows * shape.value_numbers()));
+    const auto* const vector = reinterpret_cast<const float*>(vectors.at());
+    RecurrentLayer layer = {.shape = shape,
+                            .convolution = vector,
+                            .decay = vector,
+                            .time_bias = vector,
+                            .norm = vector,
+                            .norm_epsilon = 1e-6f};
+    const Tensor x = inputs.Rows(DType::kBF16, rows, shape.input_columns());
+    const Tensor as_floats = convolved.Rows(DType::kF32, rows, channels);
+    const Tensor out = outputs.Rows(DType::kF32, rows, shape.value_numbers());
+    const auto run = [&](int32_t index, bool convolve, bool update, bool finish) {
+      layer.layer = index;
+      if (convolve) Check(LaunchConvolve({x, layer, as_floats}, layout.states, kv, stream_));
+      const Tensor of_gates = gates.Rows(DType::kBF16, rows, shape.gate_columns());
+      if (update) {
+        Check(LaunchUpdateStates({as_floats, x, of_gates, layer, out}, layout.states, kv, stream_));
+      }
+      const Tensor result = results.Rows(DType::kBF16, rows, shape.value_numbers());
+      if (finish) Check(LaunchFinishRows({out, as_floats, x, layer, result}, stream_));
+    };
+    const auto layers = [&](bool convolve, bool update, bool finish) {
+      return [&run, convolve, update, finish] {
+        for (int32_t i = 0; i < kLayers; ++i) run(i, convolve, update, finish);
+      };
+    };
+    const double bytes =
+        2.0 * rows * shape.key_heads * static_cast<double>(shape.matrix_numbers()) * 4;
+    const std::string size = fmt::format("{}", rows);
+    Print("delta_net/" + size, bytes, layers(true, true, true), kLayers);
+    Print("delta_net/convolve/" + size, 0, layers(true, false, false), kLayers);
+    Print("delta_net/update/" + size, bytes, layers(false, true, false), kLayers);
+    Print("delta_net/finish/" + size, 0, layers(false, false, true), kLayers);
+  }
+
+ private:
+  void Upload(const Decode& step, const KvView& kv, StepLayout& layout) {
+    fixed_->Clear();
+    lists_->Clear();
+    Check(layout.Build(step.input, kv, static_cast<int32_t>(step.tokens.size()), *fixed_, *lists_));
+    BATON_CHECK(Take(lists_->Fits()), "the tables of {} rows do not fit", step.tokens.size());
+    Check(lists_->Upload(stream_));
+  }
+
+  void Print(const std::string& name,
+             double bytes,
+             const std::function<void()>& body,
+             int32_t layers = 1) const {
+    const double time = TimeGraph(stream_, kRepeats, body) / layers;
+    fmt::print(
+        "{{\"name\": \"{}\", \"us\": {:.2f}, \"bound_us\": {:.2f}}}\n", name, time, bytes / rate_);
+    std::fflush(stdout);
+  }
+
+  CudaDevice& device_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<StepBuffer> fixed_;
+  std::unique_ptr<StepBuffer> lists_;
+  double rate_ = 1;
+};
+
+void Run() {
+  const auto device = Take(CudaDevice::Open(0));
+  Check(device->MakeCurrent());
+  LayersBench bench(*device);
+  bench.Latents(1, 8192);
+  bench.Latents(16, 8192);
+  bench.Latents(64, 8192);
+  bench.Latents(64, 32768);
+  for (const int32_t rows : {1, 64, 256}) bench.DeltaNet(rows);
+}
+
+}  // namespace
+}  // namespace baton::cuda
+
+int main() {
+  baton::cuda::Run();
+  return 0;
+}
