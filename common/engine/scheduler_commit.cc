@@ -95,7 +95,7 @@ void Scheduler::CommitPooled(Sequence& sequence,
   ActiveRequest& active = *sequence.request;
   sequence.computed += row.count;
   totals_.prompt_tokens += row.count;
-  const auto rows = static_cast<size_t>(row.scored + row.samples);
+  const size_t rows = static_cast<size_t>(row.scored) + static_cast<size_t>(row.samples);
   for (size_t i = 0; i < rows; ++i) {
     Pool(active.request.pooling,
          states.subspan(i * states.size() / rows, states.size() / rows),
