@@ -79,7 +79,9 @@ std::unique_ptr<File> GgufOf(DType dtype) {
   file->bytes = writer.Finish();
   auto gguf = GgufFile::Parse("test.gguf", file->bytes);
   BATON_CHECK(gguf.ok(), "{}", Message(gguf.status()));
-  file->weights = std::make_unique<FileWeights>(*std::move(gguf), NamingScheme::kGguf);
+  Naming naming = NamingScheme::kGguf;
+  naming.experts = kExperts;
+  file->weights = std::make_unique<FileWeights>(*std::move(gguf), naming);
   return file;
 }
 
