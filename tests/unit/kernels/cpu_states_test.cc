@@ -98,6 +98,7 @@ TEST(CpuStatesTest, AStepNamesWhatIsWrongWithItsStates) {
                        .positions = positions,
                        .sequences = {&step.rows, 1},
                        .block_tables = step.tables,
+                       .logit_rows = {},
                        .state_blocks = step.state_blocks};
     KvView kv;
     kv.base = arena.data();
