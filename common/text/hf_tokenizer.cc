@@ -1,6 +1,7 @@
 #include "common/text/hf_tokenizer.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string>
 #include <utility>
 
@@ -277,7 +278,9 @@ std::optional<TokenId> NamedToken(const json& config, const char* name, const To
 
 Status ReadAddedTokensDecoder(const json& config, size_t first_id, TokenizerSpec& spec) {
   for (const auto& [key, token] : MemberOf(config, "added_tokens_decoder").items()) {
-    const json id = json::parse(key, nullptr, /*allow_exceptions=*/false);
+    int64_t id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size()) id = -1;
     BATON_RETURN_IF_ERROR(ReadAddedToken(token, id, spec.pieces.size() + 65536, spec));
     if (std::cmp_less(spec.added.back().id, first_id)) {
       return InvalidArgument("tokenizer_config.json: '{}' has id {}; added tokens begin at {}",

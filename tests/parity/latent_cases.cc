@@ -34,8 +34,8 @@ std::vector<Case> LatentCases() {
            CheckLatents(ops, tolerance, dtype, kOddLatents);
          }});
   }
-  // The sizes of DeepSeek's latents, for which a GPU has kernels of their own. By heads, one tile
-  // or several, of which some are not full.
+  // The sizes of DeepSeek's latents, for which a GPU has kernels of their own. The heads fill one
+  // tile or several, and not all of the last one.
   for (const int32_t heads : {5, 19, 40}) {
     const LatentShape shape = {
         .heads = heads, .rank = 512, .nope_dim = 8, .rope_dim = 64, .value_dim = 8};

@@ -479,11 +479,9 @@ cudaError_t Attention::LaunchKernels(const AttentionPlan& plan, const AttentionL
   }
   const bool fp8 = call.kv.dtype == DType::kFp8;
   if (plan.chunks.work_tiles > 0) {
-    if (plan.rows_alone) {
-      then(fp8 ? LaunchFp8ChunkRowsAlone : LaunchChunkRowsAlone, plan.chunks);
-    } else {
-      then(fp8 ? LaunchFp8ChunkAttention : LaunchChunkAttention, plan.chunks);
-    }
+    const auto rows_alone = fp8 ? LaunchFp8ChunkRowsAlone : LaunchChunkRowsAlone;
+    const auto tiles = fp8 ? LaunchFp8ChunkAttention : LaunchChunkAttention;
+    then(plan.rows_alone ? rows_alone : tiles, plan.chunks);
     if (plan.chunks.combine.rows > 0) then(LaunchCombineSplits, plan.chunks.combine);
   }
   if (plan.cluster.rows > 0) then(LaunchClusterAttention, plan.cluster);

@@ -31,7 +31,7 @@ struct Arguments {
   int k;
   int rope_dim;
   LatentAngles angles;
-  const __nv_bfloat16* weights[kMostLatentHeads];
+  const __nv_bfloat16* weights[kMaxLatentHeads];
 };
 
 __device__ __forceinline__ void RotateRows(const Arguments& a, int head, int first_row, int rows) {
@@ -136,7 +136,7 @@ cudaError_t LaunchTiles(const Arguments& a, int heads, cudaStream_t stream) {
 
 cudaError_t LaunchHeadGemm(const HeadGemmOp& op, cudaStream_t stream) {
   const auto heads = static_cast<int>(op.weights->size());
-  if (heads > kMostLatentHeads) return cudaErrorNotSupported;
+  if (heads > kMaxLatentHeads) return cudaErrorNotSupported;
   Arguments a = {.x = reinterpret_cast<const __nv_bfloat16*>(op.x.data),
                  .x_stride = op.x.stride,
                  .x_head = op.x_head,

@@ -43,7 +43,7 @@ class ListedRecurrentOps final : public RecurrentOps {
 
  private:
   RecurrentLayer LayerOf(const RecurrentArgs& args) const;
-  // Scratch memory for `cols` float32 numbers of each of `rows` rows.
+  // Scratch memory for `cols` float32 elements of each of `rows` rows.
   Tensor Floats(int64_t rows, int64_t cols) const;
 
   const Step step_;

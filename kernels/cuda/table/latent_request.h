@@ -14,7 +14,7 @@ inline constexpr int32_t kTiledRank = 512;
 inline constexpr int32_t kTiledWidth = 576;
 // The largest latent of KernelId::kPortableLatents, and the most heads of KernelId::kHeadGemm.
 inline constexpr int32_t kMaxLatentNumbers = 512;
-inline constexpr int32_t kMostLatentHeads = 256;
+inline constexpr int32_t kMaxLatentHeads = 256;
 
 // Attention to latents in a cache of type `kv`.
 KernelRequest LatentRequest(const LatentShape& shape, DType kv, bool deterministic);
