@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/attention/logits.cuh"
 #include "kernels/cuda/attention/lse_accumulator.cuh"
 #include "kernels/cuda/latent/latent_kernels.h"
 #include "kernels/cuda/primitives/async_copy.cuh"
