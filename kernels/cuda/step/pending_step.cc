@@ -49,11 +49,11 @@ void PendingStep::Clear() {
   sampled = {};
 }
 
-Status PendingStep::PrepareCopy(const Tensor& x, std::span<const std::span<float>> rows) {
+Status PendingStep::PrepareCopy(const Tensor& x, std::span<const std::span<float>> to) {
   copied_type_ = x.dtype;
   copied_cols_ = static_cast<size_t>(x.cols);
-  copies_.assign(rows.begin(), rows.end());
-  return copied_.Reserve(rows.size() * RowBytes(x.dtype, copied_cols_));
+  copies_.assign(to.begin(), to.end());
+  return copied_.Reserve(to.size() * RowBytes(x.dtype, copied_cols_));
 }
 
 void PendingStep::TakeCopies() const {

@@ -53,8 +53,8 @@ class PendingStep final {
   // The time from the step's start to its end; valid after Await.
   Duration DeviceTime() const;
 
-  // Makes room for a copy of `x`, whose row i goes to rows[i]. Errors: ResourceExhausted.
-  Status PrepareCopy(const Tensor& x, std::span<const std::span<float>> rows);
+  // Makes room for a copy of `x`, whose row i goes to to[i]. Errors: ResourceExhausted.
+  Status PrepareCopy(const Tensor& x, std::span<const std::span<float>> to);
   std::byte* copied() const { return copied_.data(); }
   // Widens the copied rows to their destinations; after Await.
   void TakeCopies() const;
