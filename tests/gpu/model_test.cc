@@ -54,6 +54,9 @@ constexpr double kQuantizedPerplexity = 1.035;
 // The tiny models have random weights: all tokens are about equally likely (a mean negative
 // log-likelihood of 7), so that rounding errors show in full.
 constexpr Bounds kTiny = {.margin = 0.15, .steps_for_each_difference = 10, .nll = 2e-2};
+// A state has the rounding errors of all tokens before: after a prompt of 200 tokens, qwen3_5_text
+// chose another token in spite of a margin of 0.151.
+constexpr Bounds kTinyStates = {.margin = 0.2, .steps_for_each_difference = 10, .nll = 2e-2};
 // Rounding may choose other experts where two scores are nearly equal, which changes the likelihood
 // of a token by 0.3, and with random weights sometimes any logit by 2. A short prompt does not
 // average that out: mixtral's prompt of 9 tokens has such a choice, with a difference of 0.03
@@ -149,8 +152,11 @@ class GpuTinyModel : public GpuModel, public testing::WithParamInterface<const c
 TEST_P(GpuTinyModel, AgreesWithTransformers) {
   const std::string folder = std::string(BATON_TEST_DATA) + "/tiny/" + GetParam();
   const auto runner = Open(folder, folder);
-  const bool experts = LoadModelSpec(folder)->moe.experts > 0;
-  CheckGreedy(*runner, folder + "/golden.json", experts ? kTinyExperts : kTiny);
+  const auto spec = LoadModelSpec(folder);
+  const Bounds& bounds = spec->moe.experts > 0      ? kTinyExperts
+                         : spec->state_layers() > 0 ? kTinyStates
+                                                    : kTiny;
+  CheckGreedy(*runner, folder + "/golden.json", bounds);
 }
 
 // Families whose ops the backend does not have yet.

@@ -171,7 +171,7 @@ TEST_F(ModelCheckTest, NamesAQuantizationThatIsNotRead) {
 
 // GPUs refuse what the kernel table lacks; the CPU runs the model.
 TEST_F(ModelCheckTest, TellsWhyADeviceDoesNotRunAModel) {
-  const ModelCheck check = CheckModelFiles(Data("tiny/mamba2"), "");
+  const ModelCheck check = CheckModelFiles(Data("tiny/nemotron_h"), "");
   EXPECT_THAT(On(check, "cpu").refused, IsEmpty());
   EXPECT_THAT(On(check, "sm_90").refused, HasSubstr("the CUDA backend does not have"));
   EXPECT_GT(check.state_bytes, 0u);

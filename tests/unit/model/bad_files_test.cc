@@ -33,10 +33,12 @@ std::string Tiny() {
   return std::string(BATON_TEST_DATA) + "/tiny";
 }
 
-// The folders of tests/data/tiny that have `file`.
+// The folders of tests/data/tiny that have `file`, but for those of sentence-transformers, which
+// the list of modules makes other checkpoints.
 std::vector<std::string> FoldersWith(const std::string& file) {
   std::vector<std::string> folders;
   for (const auto& entry : fs::directory_iterator(Tiny())) {
+    if (fs::exists(entry.path() / "modules.json")) continue;
     if (fs::exists(entry.path() / file)) folders.push_back(entry.path().filename().string());
   }
   std::ranges::sort(folders);
