@@ -92,7 +92,7 @@ TEST_F(ModelCheckTest, TellsWhatAModelNeedsAndWhereItRuns) {
   EXPECT_EQ(check.tensors, "11 bf16");
   EXPECT_EQ(check.parameters, 1024 * 256 + 3 * 256 + 5 * 256 * 256 + 2 * 128 * 256);
   EXPECT_EQ(check.weight_bytes, 2 * static_cast<size_t>(check.parameters));
-  EXPECT_EQ(check.kv_bytes_per_token, size_t{2 * 2 * 2 * 64});
+  EXPECT_EQ(check.kv_bytes_per_token, size_t{2} * 2 * 2 * 64);
   EXPECT_THAT(check.tensor_parallel, ElementsAre(1, 2, 4));
   EXPECT_EQ(check.max_stages, 1);
   EXPECT_EQ(check.tool_calls, "hermes");

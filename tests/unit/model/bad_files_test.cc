@@ -82,9 +82,9 @@ class BadConfig : public testing::TestWithParam<std::string> {
 
  private:
   // Errors about several members that do not fit together name sizes in words.
-  static bool Names(const std::string& error, std::string member) {
+  static bool Names(const std::string& error, const std::string& member) {
     if (error.find(member) != std::string::npos) return true;
-    static const std::multimap<std::string, std::string> kWords = {
+    static const std::multimap<std::string, std::string> words = {
         {"architectures", "architecture"},
         {"rms_norm_eps", "norm epsilon"},
         {"layer_norm_eps", "norm epsilon"},
@@ -108,7 +108,7 @@ class BadConfig : public testing::TestWithParam<std::string> {
         {"linear_attn_config", "layer_types"},
         {"num_local_experts", "num_experts"},
     };
-    const auto [begin, end] = kWords.equal_range(member);
+    const auto [begin, end] = words.equal_range(member);
     return std::any_of(
         begin, end, [&](const auto& word) { return error.find(word.second) != std::string::npos; });
   }
