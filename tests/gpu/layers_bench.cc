@@ -93,7 +93,12 @@ struct Decode {
       positions.push_back(context);
       logit_rows.push_back(i);
     }
-    input = {tokens, positions, sequences, tables, logit_rows, state_blocks};
+    input = {.tokens = tokens,
+             .positions = positions,
+             .sequences = sequences,
+             .block_tables = tables,
+             .logit_rows = logit_rows,
+             .state_blocks = state_blocks};
   }
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions;
