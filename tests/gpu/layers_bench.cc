@@ -137,18 +137,19 @@ class LayersBench {
     const LatentPlan plan = Take(attention->Plan({shape, 0.07f, 0, false}, layout, kv, *fixed_));
     Check(fixed_->Upload(stream_));
     const auto columns = [&](int64_t of_head) { return shape.heads * of_head; };
-    const Numbers memory(static_cast<size_t>(2 * rows * columns(1024)));
+    const Numbers memory(static_cast<size_t>(int64_t{2} * rows * columns(1024)));
     const auto tensor = [&](int64_t of_head) {
       return memory.Rows(DType::kBF16, rows, columns(of_head));
     };
-    const Numbers outputs(static_cast<size_t>(2 * rows * columns(1024)));
+    const Numbers outputs(static_cast<size_t>(int64_t{2} * rows * columns(1024)));
     const auto out = [&](int64_t of_head) {
       return outputs.Rows(DType::kBF16, rows, columns(of_head));
     };
     const Numbers weights(size_t{2} * 128 * 512 * 128);
     auto heads = std::make_shared<HeadPointers>();
     for (int i = 0; i < 128; ++i) {
-      heads->push_back(reinterpret_cast<const __nv_bfloat16*>(weights.at()) + i * 512 * 128);
+      heads->push_back(reinterpret_cast<const __nv_bfloat16*>(weights.at()) +
+                       int64_t{i} * 512 * 128);
     }
     const Numbers angles(static_cast<size_t>(rows) * 32 * sizeof(float2));
     const HeadGemmOp absorb = {
@@ -200,12 +201,12 @@ class LayersBench {
     Upload(step, kv, layout);
     Check(fixed_->Upload(stream_));
     const Numbers vectors(size_t{1} << 20);
-    const Numbers inputs(static_cast<size_t>(2 * rows * shape.input_columns()));
-    const Numbers gates(static_cast<size_t>(2 * rows * shape.gate_columns()));
+    const Numbers inputs(static_cast<size_t>(int64_t{2} * rows * shape.input_columns()));
+    const Numbers gates(static_cast<size_t>(int64_t{2} * rows * shape.gate_columns()));
     const int64_t channels = int64_t{shape.key_heads} * shape.channels();
-    const Numbers convolved(static_cast<size_t>(4 * rows * channels));
-    const Numbers outputs(static_cast<size_t>(4 * rows * shape.value_numbers()));
-    const Numbers results(static_cast<size_t>(2 * rows * shape.value_numbers()));
+    const Numbers convolved(static_cast<size_t>(int64_t{4} * rows * channels));
+    const Numbers outputs(static_cast<size_t>(int64_t{4} * rows * shape.value_numbers()));
+    const Numbers results(static_cast<size_t>(int64_t{2} * rows * shape.value_numbers()));
     const auto* const vector = reinterpret_cast<const float*>(vectors.at());
     RecurrentLayer layer = {.shape = shape,
                             .convolution = vector,
