@@ -37,7 +37,7 @@ void FindMissingFiles(const std::string& directory, ModelCheck& check) {
   const auto has = [&](std::string_view name) {
     return fs::exists(fs::path(directory) / name, ignored);
   };
-  if (has("tokenizer.json")) return;
+  if (fs::exists(TokenizerFileIn(directory), ignored)) return;
   check.problems.push_back(fmt::format(
       "{} has no tokenizer.json{}",
       directory,

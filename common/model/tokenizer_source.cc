@@ -75,22 +75,16 @@ StatusOr<std::optional<std::string>> ReadOptional(const std::string& path, size_
   return std::optional<std::string>(std::move(text));
 }
 
-// tokenizer.json, or tiktoken.model where that is the only one.
+constexpr std::string_view kTiktokenFile = "/tiktoken.model";
+
 StatusOr<TokenizerSpec> SpecFromDirectory(const std::string& directory) {
-  std::string path = directory + "/tokenizer.json";
+  const std::string path = TokenizerFileIn(directory);
   BATON_ASSIGN_OR_RETURN(const auto config,
                          ReadOptional(directory + "/tokenizer_config.json", kMaxTokenizerBytes));
-  BATON_ASSIGN_OR_RETURN(auto ranks,
-                         ReadOptional(directory + "/tiktoken.model", kMaxTokenizerBytes));
-  BATON_ASSIGN_OR_RETURN(const auto json, ReadOptional(path, kMaxTokenizerBytes));
-  if (!json && ranks) {
-    path = directory + "/tiktoken.model";
-    auto spec = TokenizerSpecFromTiktoken(*ranks, config.value_or("{}"));
-    if (!spec.ok()) return Annotate(spec.status(), path);
-    return spec;
-  }
   BATON_ASSIGN_OR_RETURN(const std::string tokenizer, ReadFile(path, kMaxTokenizerBytes));
-  auto spec = TokenizerSpecFromJson(tokenizer, config.value_or(""));
+  auto spec = path.ends_with(kTiktokenFile)
+                  ? TokenizerSpecFromTiktoken(tokenizer, config.value_or("{}"))
+                  : TokenizerSpecFromJson(tokenizer, config.value_or(""));
   if (!spec.ok()) return Annotate(spec.status(), path);
   return spec;
 }
@@ -141,6 +135,15 @@ StatusOr<ChatTemplateSource> TemplateFromDirectory(const std::string& directory)
 }
 
 }  // namespace
+
+std::string TokenizerFileIn(const std::string& directory) {
+  std::error_code ignored;
+  std::string json = directory + "/tokenizer.json";
+  std::string ranks = directory + std::string(kTiktokenFile);
+  const bool only_ranks =
+      !std::filesystem::exists(json, ignored) && std::filesystem::exists(ranks, ignored);
+  return only_ranks ? ranks : json;
+}
 
 StatusOr<TokenizerSpec> LoadTokenizerSpec(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const ModelLocation location, LocateModel(path));

@@ -8,8 +8,12 @@
 
 namespace baton {
 
+// The path of the tokenizer of a Hugging Face directory: tokenizer.json, or tiktoken.model where
+// that is the only one.
+std::string TokenizerFileIn(const std::string& directory);
+
 // Reads the tokenizer of the model at `path` (see LocateModel) without reading weights: from GGUF
-// metadata, or from tokenizer.json and tokenizer_config.json. The end tokens are those of the
+// metadata, or from TokenizerFileIn and tokenizer_config.json. The end tokens are those of the
 // tokenizer, followed by those of the model's configuration. Errors name file and key.
 StatusOr<TokenizerSpec> LoadTokenizerSpec(const std::string& path);
 

@@ -129,6 +129,9 @@ TEST_F(ModelCheckTest, NamesMissingFiles) {
   EXPECT_THAT(Check().problems, ElementsAre(HasSubstr("has no tokenizer.json")));
   folder_.Write("tokenizer.model", "x");
   EXPECT_THAT(Check().problems, ElementsAre(HasSubstr("tokenizer.model is not read")));
+  // What a worker reads is no missing file.
+  folder_.Write("tiktoken.model", "YQ== 0\n");
+  EXPECT_THAT(Check().problems, ElementsAre(HasSubstr("it must be TikTokenTokenizer")));
   std::filesystem::remove(folder_.path() + "/model.safetensors");
   const ModelCheck none = CheckModelFiles(folder_.path(), "");
   EXPECT_THAT(none.problems, SizeIs(2));
