@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/base/mapped_file.h"
+#include "tests/support/fnv1a.h"
 #include "tests/support/temporary_folder.h"
 
 namespace baton {
@@ -16,13 +17,6 @@ namespace {
 
 constexpr size_t kMaxBytes = size_t{16} << 20;
 constexpr std::string_view kTiny = BATON_TEST_DATA "/tiny/";
-
-// FNV-1a, 64 bits, as make_recipes.py computes it.
-std::string HashOf(const std::string& bytes) {
-  uint64_t value = 0xcbf29ce484222325;
-  for (const char byte : bytes) value = (value ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
-  return fmt::format("{:016x}", value);
-}
 
 }  // namespace
 
@@ -44,8 +38,9 @@ std::string TinyGgufBytes(const std::string& name) {
                       : source.substr(static_cast<size_t>(from), size);
     if (from < 0) written_out += size;
   }
-  BATON_CHECK(
-      HashOf(bytes) == recipe["fnv1a"], "{}.recipe does not fit its model.safetensors", name);
+  BATON_CHECK(fmt::format("{:016x}", Fnv1a(bytes)) == recipe["fnv1a"],
+              "{}.recipe does not fit its model.safetensors",
+              name);
   return bytes;
 }
 

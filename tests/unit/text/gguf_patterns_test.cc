@@ -1,6 +1,7 @@
 #include "common/text/gguf_patterns.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -9,6 +10,7 @@
 #include "common/text/hf_tokenizer.h"
 #include "common/text/tokenizer.h"
 #include "common/text/utf8.h"
+#include "tests/support/fnv1a.h"
 #include "tests/unit/text/smollm2.h"
 
 namespace baton {
@@ -19,13 +21,9 @@ using ::testing::HasSubstr;
 
 // As `fnv` of make_pattern_goldens.py.
 std::string HashOf(const std::vector<TokenId>& tokens) {
-  uint64_t value = 0xcbf29ce484222325;
-  for (const TokenId token : tokens) {
-    for (int byte = 0; byte < 4; ++byte) {
-      value = (value ^ (static_cast<uint32_t>(token) >> (8 * byte) & 0xff)) * 0x100000001b3;
-    }
-  }
-  return fmt::format("{:08x}", value & 0xffffffff);
+  const std::string_view bytes(reinterpret_cast<const char*>(tokens.data()),
+                               tokens.size() * sizeof(TokenId));
+  return fmt::format("{:08x}", Fnv1a(bytes) & 0xffffffff);
 }
 
 // All characters of `ranges`, in blocks of 640 as words of 5.
