@@ -18,6 +18,7 @@
 #include "common/model/open_model.h"
 #include "common/text/gguf_tokenizer.h"
 #include "common/text/hf_tokenizer.h"
+#include "common/text/tekken_tokenizer.h"
 #include "common/text/tiktoken_tokenizer.h"
 
 namespace baton {
@@ -75,16 +76,38 @@ StatusOr<std::optional<std::string>> ReadOptional(const std::string& path, size_
   return std::optional<std::string>(std::move(text));
 }
 
-constexpr std::string_view kTiktokenFile = "/tiktoken.model";
+// Reads a tokenizer's file and the text of tokenizer_config.json, which is empty where that is
+// missing.
+using SpecReader = StatusOr<TokenizerSpec> (*)(std::string_view file, std::string_view config);
+
+struct TokenizerFile {
+  std::string_view name;
+  SpecReader read;
+};
+
+// The first one in a directory is read.
+constexpr TokenizerFile kTokenizerFiles[] = {
+    {"tokenizer.json", &TokenizerSpecFromJson},
+    {"tekken.json",
+     [](std::string_view file, std::string_view) { return TokenizerSpecFromTekken(file); }},
+    {"tiktoken.model", &TokenizerSpecFromTiktoken},
+};
+
+const TokenizerFile& FileIn(const std::string& directory) {
+  std::error_code ignored;
+  for (const TokenizerFile& file : kTokenizerFiles) {
+    if (std::filesystem::exists(fmt::format("{}/{}", directory, file.name), ignored)) return file;
+  }
+  return kTokenizerFiles[0];
+}
 
 StatusOr<TokenizerSpec> SpecFromDirectory(const std::string& directory) {
-  const std::string path = TokenizerFileIn(directory);
+  const TokenizerFile& file = FileIn(directory);
+  const std::string path = fmt::format("{}/{}", directory, file.name);
   BATON_ASSIGN_OR_RETURN(const auto config,
                          ReadOptional(directory + "/tokenizer_config.json", kMaxTokenizerBytes));
   BATON_ASSIGN_OR_RETURN(const std::string tokenizer, ReadFile(path, kMaxTokenizerBytes));
-  auto spec = path.ends_with(kTiktokenFile)
-                  ? TokenizerSpecFromTiktoken(tokenizer, config.value_or("{}"))
-                  : TokenizerSpecFromJson(tokenizer, config.value_or(""));
+  auto spec = file.read(tokenizer, config.value_or(""));
   if (!spec.ok()) return Annotate(spec.status(), path);
   return spec;
 }
@@ -137,12 +160,7 @@ StatusOr<ChatTemplateSource> TemplateFromDirectory(const std::string& directory)
 }  // namespace
 
 std::string TokenizerFileIn(const std::string& directory) {
-  std::error_code ignored;
-  std::string json = directory + "/tokenizer.json";
-  std::string ranks = directory + std::string(kTiktokenFile);
-  const bool only_ranks =
-      !std::filesystem::exists(json, ignored) && std::filesystem::exists(ranks, ignored);
-  return only_ranks ? ranks : json;
+  return fmt::format("{}/{}", directory, FileIn(directory).name);
 }
 
 StatusOr<TokenizerSpec> LoadTokenizerSpec(const std::string& path) {

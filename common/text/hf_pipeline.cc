@@ -42,18 +42,6 @@ std::string QuoteForRegex(std::string_view text) {
   return quoted;
 }
 
-// The scanner for `regex`, if it is a published pattern. GPT-2's pattern exists in two spellings.
-std::optional<PatternKind> KnownPattern(std::string_view regex) {
-  for (const PatternKind kind :
-       {PatternKind::kGpt2, PatternKind::kLlama3, PatternKind::kQwen2, PatternKind::kTekken}) {
-    if (regex == PublishedPattern(kind)) return kind;
-  }
-  constexpr std::string_view kGpt2Grouped =
-      R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-  if (regex == kGpt2Grouped) return PatternKind::kGpt2;
-  return std::nullopt;
-}
-
 SplitStep PatternStep(PatternKind kind) {
   return {.kind = SplitStep::Kind::kPattern, .pattern = kind, .regex = ""};
 }

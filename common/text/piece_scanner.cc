@@ -180,6 +180,17 @@ std::string_view PublishedPattern(PatternKind kind) {
   return "";
 }
 
+std::optional<PatternKind> KnownPattern(std::string_view regex) {
+  for (const PatternKind kind :
+       {PatternKind::kGpt2, PatternKind::kLlama3, PatternKind::kQwen2, PatternKind::kTekken}) {
+    if (regex == PublishedPattern(kind)) return kind;
+  }
+  constexpr std::string_view kGpt2Grouped =
+      R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+  if (regex == kGpt2Grouped) return PatternKind::kGpt2;
+  return std::nullopt;
+}
+
 void PieceScanner::Split(std::string_view text,
                          size_t begin,
                          size_t end,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace baton {
 // scanner gives the same pieces. For SmolLM the expression applies after each \p{N} has become a
 // piece of its own.
 std::string_view PublishedPattern(PatternKind kind);
+// The kind whose scanner gives the pieces of `regex`; nullopt when there is none. GPT-2's pattern
+// is published in two spellings.
+std::optional<PatternKind> KnownPattern(std::string_view regex);
 
 // A hand-written scanner that splits text by one of the published patterns in one pass, without
 // backtracking. It takes a tenth of the time of a regular expression engine. Immutable, so

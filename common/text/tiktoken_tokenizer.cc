@@ -10,7 +10,7 @@
 #include "common/base/json.h"
 #include "common/text/gguf_patterns.h"
 #include "common/text/hf_json.h"
-#include "common/text/piece_table.h"
+#include "common/text/ranked_merges.h"
 
 namespace baton {
 namespace {
@@ -18,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxTokens = size_t{1} << 22;
-constexpr size_t kLongestToken = 4096;  // bytes; bounds the number of cuts to try
 
 // Ids behind the tokens of the file that TikTokenTokenizer keeps for special tokens.
 constexpr size_t kReservedTokens = 256;
@@ -35,8 +34,8 @@ StatusOr<std::string> ReadLine(std::string_view line, size_t rank) {
       bytes.empty()) {
     return BadLine(rank, "must be a token in base64, a space and a rank");
   }
-  if (bytes.size() > kLongestToken) {
-    return BadLine(rank, fmt::format("has a token of more than {} bytes", kLongestToken));
+  if (bytes.size() > kMaxRankedTokenBytes) {
+    return BadLine(rank, fmt::format("has a token of more than {} bytes", kMaxRankedTokenBytes));
   }
   const std::string_view number = line.substr(space + 1);
   size_t value = 0;
@@ -64,24 +63,6 @@ Status ReadPieces(std::string_view ranks, TokenizerSpec& spec) {
   return OkStatus();
 }
 
-// Two neighbours may be joined when their bytes together are a token, the token of the lowest rank
-// first: a merge for each cut of a token into two.
-void MergesFromRanks(TokenizerSpec& spec) {
-  PieceTable table(spec.pieces.size());
-  for (size_t i = 0; i < spec.pieces.size(); ++i) {
-    table.Insert(spec.pieces[i].bytes, static_cast<TokenId>(i));
-  }
-  for (size_t i = 0; i < spec.pieces.size(); ++i) {
-    const std::string_view bytes = spec.pieces[i].bytes;
-    for (size_t cut = 1; cut < bytes.size(); ++cut) {
-      const TokenId left = table.Find(bytes.substr(0, cut));
-      const TokenId right = left < 0 ? left : table.Find(bytes.substr(cut));
-      if (right < 0) continue;
-      spec.merges.push_back({left, right, static_cast<TokenId>(i), static_cast<uint32_t>(i)});
-    }
-  }
-}
-
 // Special tokens have the ids behind the others. Those that the config does not name are reserved.
 Status ReadSpecialTokens(const json& config, TokenizerSpec& spec) {
   const size_t first = spec.pieces.size();
@@ -101,7 +82,10 @@ Status ReadSpecialTokens(const json& config, TokenizerSpec& spec) {
 
 StatusOr<TokenizerSpec> TokenizerSpecFromTiktoken(std::string_view ranks,
                                                   std::string_view tokenizer_config) {
-  BATON_ASSIGN_OR_RETURN(const json config, ParseJson("tokenizer_config.json", tokenizer_config));
+  json config;
+  if (!tokenizer_config.empty()) {
+    BATON_ASSIGN_OR_RETURN(config, ParseJson("tokenizer_config.json", tokenizer_config));
+  }
   const std::string type = TextMember(config, "tokenizer_class");
   if (type != "TikTokenTokenizer") {
     return absl::UnimplementedError(
@@ -114,7 +98,7 @@ StatusOr<TokenizerSpec> TokenizerSpecFromTiktoken(std::string_view ranks,
   spec.splits = std::move(pattern.splits);
   spec.ignore_merges = true;
   BATON_RETURN_IF_ERROR(ReadPieces(ranks, spec));
-  MergesFromRanks(spec);
+  AddRankedMerges(0, spec);
   BATON_RETURN_IF_ERROR(ReadSpecialTokens(config, spec));
   NameTokens(config, spec);
   return spec;

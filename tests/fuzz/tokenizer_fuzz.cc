@@ -9,6 +9,7 @@
 #include "common/text/hf_tokenizer.h"
 #include "common/text/metaspace.h"
 #include "common/text/stop_matcher.h"
+#include "common/text/tekken_tokenizer.h"
 #include "common/text/tiktoken_tokenizer.h"
 #include "common/text/tokenizer.h"
 #include "common/text/utf8.h"
@@ -156,6 +157,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (data[0] == '#') {
     CheckFile(TokenizerSpecFromTiktoken(text, R"({"tokenizer_class":"TikTokenTokenizer"})"), text);
+    return 0;
+  }
+  if (data[0] == '%') {
+    CheckFile(TokenizerSpecFromTekken(text), text);
     return 0;
   }
   const auto& tokenizers = Tokenizers();

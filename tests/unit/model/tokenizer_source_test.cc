@@ -91,6 +91,20 @@ TEST_F(TokenizerSource, ReadsATiktokenFileWhereThereIsNoTokenizerJson) {
   EXPECT_EQ(found->merges.size(), 1u);
 }
 
+TEST_F(TokenizerSource, ReadsATekkenFileBeforeATiktokenFile) {
+  WriteConfig();
+  Write("tiktoken.model", "YQ== 0\n");
+  Write("tekken.json",
+        R"({"config":{"pattern":".","default_vocab_size":3,)"
+        R"("default_num_special_tokens":2},"vocab":)"
+        R"([{"rank":0,"token_bytes":"YQ=="}]})");
+  const auto found = LoadTokenizerSpec(folder_.path());
+  ASSERT_TRUE(found.ok()) << Message(found.status());
+  EXPECT_EQ(found->pieces.size(), 3u);
+  Write("tekken.json", "{");
+  EXPECT_THAT(Message(LoadTokenizerSpec(folder_.path()).status()), HasSubstr("/tekken.json: "));
+}
+
 TEST_F(TokenizerSource, NamesTheFileThatIsWrong) {
   WriteConfig();
   EXPECT_THAT(Message(LoadTokenizerSpec(folder_.path()).status()), HasSubstr("tokenizer.json"));

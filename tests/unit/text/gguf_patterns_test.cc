@@ -10,21 +10,14 @@
 #include "common/text/hf_tokenizer.h"
 #include "common/text/tokenizer.h"
 #include "common/text/utf8.h"
-#include "tests/support/fnv1a.h"
 #include "tests/unit/text/smollm2.h"
+#include "tests/unit/text/token_hash.h"
 
 namespace baton {
 namespace {
 
 using nlohmann::ordered_json;
 using ::testing::HasSubstr;
-
-// As `fnv` of make_pattern_goldens.py.
-std::string HashOf(const std::vector<TokenId>& tokens) {
-  const std::string_view bytes(reinterpret_cast<const char*>(tokens.data()),
-                               tokens.size() * sizeof(TokenId));
-  return fmt::format("{:08x}", Fnv1a(bytes) & 0xffffffff);
-}
 
 // All characters of `ranges`, in blocks of 640 as words of 5.
 std::vector<std::string> BlocksOf(const ordered_json& ranges) {
