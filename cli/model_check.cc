@@ -34,14 +34,9 @@ void AddProblem(const Status& status, ModelCheck& check) {
 // The files that a Hugging Face directory lacks, whatever its configuration says.
 void FindMissingFiles(const std::string& directory, ModelCheck& check) {
   std::error_code ignored;
-  const auto has = [&](std::string_view name) {
-    return fs::exists(fs::path(directory) / name, ignored);
-  };
   if (fs::exists(TokenizerFileIn(directory), ignored)) return;
   check.problems.push_back(fmt::format(
-      "{} has no tokenizer.json{}",
-      directory,
-      has("tokenizer.model") ? "; tokenizer.model is not read: convert it to tokenizer.json" : ""));
+      "{} has no tokenizer.json, nor a tekken.json, tiktoken.model or tokenizer.model", directory));
 }
 
 void ReadTensors(const OpenedModel& model, ModelCheck& check) {

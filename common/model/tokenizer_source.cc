@@ -18,6 +18,7 @@
 #include "common/model/open_model.h"
 #include "common/text/gguf_tokenizer.h"
 #include "common/text/hf_tokenizer.h"
+#include "common/text/sentencepiece_tokenizer.h"
 #include "common/text/tekken_tokenizer.h"
 #include "common/text/tiktoken_tokenizer.h"
 
@@ -91,6 +92,7 @@ constexpr TokenizerFile kTokenizerFiles[] = {
     {"tekken.json",
      [](std::string_view file, std::string_view) { return TokenizerSpecFromTekken(file); }},
     {"tiktoken.model", &TokenizerSpecFromTiktoken},
+    {"tokenizer.model", &TokenizerSpecFromSentencePiece},
 };
 
 const TokenizerFile& FileIn(const std::string& directory) {

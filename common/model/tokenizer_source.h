@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// The path of the tokenizer of a Hugging Face directory: the first of tokenizer.json, tekken.json
-// and tiktoken.model that is there, else that of tokenizer.json.
+// The path of the tokenizer of a Hugging Face directory: the first of tokenizer.json, tekken.json,
+// tiktoken.model and tokenizer.model that is there, else that of tokenizer.json.
 std::string TokenizerFileIn(const std::string& directory);
 
 // Reads the tokenizer of the model at `path` (see LocateModel) without reading weights: from GGUF

@@ -1,6 +1,8 @@
+#include <memory>
 #include <optional>
 #include <utility>
 
+#include <absl/strings/escaping.h>
 #include <nlohmann/json.hpp>
 
 #include "common/text/hf_json.h"
@@ -134,6 +136,32 @@ Status ReadPreTokenizerStep(const json& component, TokenizerSpec& spec) {
   return Unsupported("a pre-tokenizer", type, "ByteLevel, Digits, Metaspace, Sequence and Split");
 }
 
+Status ReadReplace(const json& component, TokenizerSpec& spec) {
+  using Kind = NormalizerStep::Kind;
+  // The one expression that converters of SentencePiece's files write.
+  constexpr std::string_view kManySpaces = " {2,}";
+  BATON_ASSIGN_OR_RETURN(const Pattern pattern, ReadPattern("a Replace normalizer", component));
+  if (pattern.regex && pattern.text != kManySpaces) {
+    return Unsupported("a Replace normalizer's Regex", pattern.text, "' {2,}'");
+  }
+  spec.normalizer.push_back({.kind = pattern.regex ? Kind::kJoinSpaces : Kind::kReplace,
+                             .from = pattern.text,
+                             .to = TextMember(component, "content")});
+  return OkStatus();
+}
+
+Status ReadCharsmap(const json& component, TokenizerSpec& spec) {
+  std::string bytes;
+  if (!absl::Base64Unescape(TextMember(component, "precompiled_charsmap"), &bytes)) {
+    return InvalidArgument("tokenizer.json: precompiled_charsmap must be a text in base64");
+  }
+  auto map = Charsmap::Parse(bytes);
+  if (!map.ok()) return Annotate(map.status(), "tokenizer.json");
+  spec.normalizer.push_back({.kind = NormalizerStep::Kind::kCharsmapByGrapheme,
+                             .charsmap = std::make_shared<const Charsmap>(*std::move(map))});
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ReadNormalizer(const json& component, TokenizerSpec& spec) {
@@ -161,14 +189,16 @@ Status ReadNormalizer(const json& component, TokenizerSpec& spec) {
         {.kind = Kind::kPrepend, .from = "", .to = TextMember(component, "prepend")});
     return OkStatus();
   }
-  if (type == "Replace") {
-    BATON_ASSIGN_OR_RETURN(const Pattern pattern, ReadPattern("a Replace normalizer", component));
-    if (pattern.regex) return Unsupported("a Replace normalizer's pattern", "Regex", "String");
-    spec.normalizer.push_back(
-        {.kind = Kind::kReplace, .from = pattern.text, .to = TextMember(component, "content")});
+  if (type == "Replace") return ReadReplace(component, spec);
+  if (type == "Strip") {
+    if (BoolMember(component, "strip_left", true)) spec.normalizer.push_back({Kind::kStripLeft});
+    if (BoolMember(component, "strip_right", true)) spec.normalizer.push_back({Kind::kStripRight});
     return OkStatus();
   }
-  return Unsupported("a normalizer", type, "NFC, NFD, NFKC, NFKD, Prepend, Replace and Sequence");
+  if (type == "Precompiled") return ReadCharsmap(component, spec);
+  return Unsupported("a normalizer",
+                     type,
+                     "NFC, NFD, NFKC, NFKD, Precompiled, Prepend, Replace, Sequence and Strip");
 }
 
 Status ReadPreTokenizer(const json& component, TokenizerSpec& spec) {

@@ -150,14 +150,12 @@ bool UsesByteLevel(const json& component, const char* parts) {
   return false;
 }
 
-Status ReadModel(const json& root, TokenizerSpec& spec, Ids& ids) {
-  const json& model = MemberOf(root, "model");
-  // Old files do not state the type; they are read as BPE, which needs merges.
-  if (TextMember(model, "type", "BPE") != "BPE") {
-    return absl::UnimplementedError(
-        fmt::format("tokenizer.json: model of type '{}' is not supported; it must be BPE",
-                    TextMember(model, "type")));
-  }
+void SetUnknown(TokenId id, TokenizerSpec& spec) {
+  spec.unknown = id;
+  spec.pieces[static_cast<size_t>(id)].kind = PieceKind::kUnknown;
+}
+
+Status ReadBpe(const json& root, const json& model, TokenizerSpec& spec, Ids& ids) {
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!TextMember(model, affix).empty()) {
       return absl::UnimplementedError(fmt::format(
@@ -173,11 +171,50 @@ Status ReadModel(const json& root, TokenizerSpec& spec, Ids& ids) {
   BATON_ASSIGN_OR_RETURN(ids, ReadVocabulary(model, spec));
   BATON_RETURN_IF_ERROR(ReadMerges(model, ids, spec));
   const std::string unknown = TextMember(model, "unk_token");
-  if (const auto it = ids.find(unknown); it != ids.end()) {
-    spec.unknown = it->second;
-    spec.pieces[static_cast<size_t>(it->second)].kind = PieceKind::kUnknown;
-  }
+  if (const auto it = ids.find(unknown); it != ids.end()) SetUnknown(it->second, spec);
   return OkStatus();
+}
+
+// The vocabulary is a list of [piece, score].
+Status ReadUnigram(const json& model, TokenizerSpec& spec, Ids& ids) {
+  spec.model = TokenModel::kUnigram;
+  spec.alphabet = BpeAlphabet::kCharacters;
+  spec.fuse_unknown = true;
+  spec.byte_fallback = BoolMember(model, "byte_fallback", false);
+  const json& vocabulary = MemberOf(model, "vocab");
+  if (!vocabulary.is_array() || vocabulary.empty() || vocabulary.size() > kLargestId) {
+    return InvalidArgument("tokenizer.json: model.vocab must be a list of 1 to {} pieces",
+                           kLargestId);
+  }
+  for (size_t i = 0; i < vocabulary.size(); ++i) {
+    const json& entry = vocabulary[i];
+    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number()) {
+      return InvalidArgument("tokenizer.json: model.vocab[{}] must be a piece and its score", i);
+    }
+    auto text = entry[0].get<std::string>();
+    spec.pieces.push_back(MakePiece(text, spec));
+    spec.scores.push_back(entry[1].get<double>());
+    ids.emplace(std::move(text), static_cast<TokenId>(i));
+  }
+  const json& unknown = MemberOf(model, "unk_id");
+  if (unknown.is_null()) return OkStatus();
+  BATON_ASSIGN_OR_RETURN(const TokenId id, ReadId("unk_id", unknown));
+  if (std::cmp_greater_equal(id, spec.pieces.size())) {
+    return InvalidArgument(
+        "tokenizer.json: model.unk_id is {}; it must be less than {}", id, spec.pieces.size());
+  }
+  SetUnknown(id, spec);
+  return OkStatus();
+}
+
+Status ReadModel(const json& root, TokenizerSpec& spec, Ids& ids) {
+  const json& model = MemberOf(root, "model");
+  // Old files do not state the type; they are read as BPE, which needs merges.
+  const std::string type = TextMember(model, "type", "BPE");
+  if (type == "BPE") return ReadBpe(root, model, spec, ids);
+  if (type == "Unigram") return ReadUnigram(model, spec, ids);
+  return absl::UnimplementedError(fmt::format(
+      "tokenizer.json: model of type '{}' is not supported; it must be BPE or Unigram", type));
 }
 
 // An entry of `added_tokens` or `added_tokens_decoder`. `most` bounds the id, so that a small file
@@ -311,6 +348,7 @@ StatusOr<TokenizerSpec> TokenizerSpecFromJson(std::string_view tokenizer_json,
   Ids ids;
   BATON_RETURN_IF_ERROR(ReadModel(root, spec, ids));
   BATON_RETURN_IF_ERROR(ReadAddedTokens(root, spec, ids));
+  if (spec.model == TokenModel::kUnigram) spec.scores.resize(spec.pieces.size());
   BATON_RETURN_IF_ERROR(ReadNormalizer(MemberOf(root, "normalizer"), spec));
   BATON_RETURN_IF_ERROR(ReadPreTokenizer(MemberOf(root, "pre_tokenizer"), spec));
   BATON_RETURN_IF_ERROR(ReadDecoder(MemberOf(root, "decoder"), spec));

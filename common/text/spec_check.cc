@@ -1,5 +1,7 @@
 #include "common/text/spec_check.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <span>
 #include <string_view>
@@ -20,6 +22,10 @@ Status CheckIds(std::string_view what, std::span<const TokenId> ids, size_t voca
   return OkStatus();
 }
 
+bool IsFinite(double score) {
+  return std::isfinite(score);
+}
+
 }  // namespace
 
 Status CheckTokenizerSpec(const TokenizerSpec& spec) {
@@ -28,6 +34,13 @@ Status CheckTokenizerSpec(const TokenizerSpec& spec) {
     return InvalidArgument("the tokenizer's vocabulary has {} pieces; it must have 1 to {}",
                            count,
                            kLargestVocabulary);
+  }
+  const bool unigram = spec.model == TokenModel::kUnigram;
+  if (unigram && (spec.scores.size() != count || !std::ranges::all_of(spec.scores, IsFinite))) {
+    return InvalidArgument(
+        "the tokenizer has {} scores for {} pieces; each piece needs one, a number that is finite",
+        spec.scores.size(),
+        count);
   }
   for (const Merge& merge : spec.merges) {
     const TokenId ids[] = {merge.left, merge.right, merge.result};

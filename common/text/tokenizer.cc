@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include <absl/container/flat_hash_map.h>
 
@@ -13,6 +14,7 @@
 #include "common/text/normalizer.h"
 #include "common/text/pre_tokenizer.h"
 #include "common/text/spec_check.h"
+#include "common/text/unigram_encoder.h"
 #include "common/text/utf8.h"
 
 namespace baton {
@@ -25,7 +27,9 @@ std::vector<AddedToken> SelectAdded(const TokenizerSpec& spec, bool normalized) 
   }
   if (normalized) {
     const Normalizer normalizer(spec.normalizer);
-    for (AddedToken& token : selected) token.text = normalizer.Apply(token.text);
+    for (AddedToken& token : selected) {
+      if (!token.literal) token.text = normalizer.Apply(token.text);
+    }
   }
   return selected;
 }
@@ -33,6 +37,9 @@ std::vector<AddedToken> SelectAdded(const TokenizerSpec& spec, bool normalized) 
 // Whether no merge joins a character other than '▁' with a '▁' after it, so that text may be cut
 // between the two without changing its tokens.
 bool MetaspaceStartsPieces(const TokenizerSpec& spec) {
+  // The sums of a unigram model begin at the beginning of the text, which decides between ways of
+  // nearly equal sums.
+  if (spec.model == TokenModel::kUnigram) return false;
   if (spec.alphabet != BpeAlphabet::kCharacters) return false;
   for (const Merge& merge : spec.merges) {
     const std::string_view left = spec.pieces[static_cast<size_t>(merge.left)].bytes;
@@ -66,6 +73,13 @@ size_t Shrinking(const NormalizerStep& step) {
     case NormalizerStep::Kind::kNfkc:
     case NormalizerStep::Kind::kNfkd:
       return 4;  // a character of four bytes may become an ASCII letter
+    case NormalizerStep::Kind::kJoinSpaces:
+    case NormalizerStep::Kind::kTrimSpaces:
+    case NormalizerStep::Kind::kStripLeft:
+    case NormalizerStep::Kind::kStripRight:
+    case NormalizerStep::Kind::kCharsmap:
+    case NormalizerStep::Kind::kCharsmapByGrapheme:
+      return 0;
   }
   return 0;
 }
@@ -103,6 +117,11 @@ std::vector<TextRange> Clip(std::span<const TextRange> ranges, TextRange section
   return clipped;
 }
 
+std::variant<BpeEncoder, UnigramEncoder> MakeEncoder(const TokenizerSpec& spec) {
+  if (spec.model == TokenModel::kUnigram) return UnigramEncoder(spec);
+  return BpeEncoder(spec);
+}
+
 }  // namespace
 
 struct Tokenizer::State {
@@ -114,7 +133,7 @@ struct Tokenizer::State {
             spec.added, [](const AddedToken& t) { return t.special && t.normalized; })),
         normalizer(spec.normalizer),
         pre_tokenizer(std::move(splitter)),
-        encoder(spec),
+        encoder(MakeEncoder(spec)),
         cut_at_metaspace(MetaspaceStartsPieces(spec)),
         max_token_bytes(MaxTokenBytes(spec)) {
     for (const AddedToken& token : spec.added) {
@@ -159,7 +178,7 @@ struct Tokenizer::State {
   bool special_normalized;  // at least one of normalized_added is a special token
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  BpeEncoder encoder;
+  std::variant<BpeEncoder, UnigramEncoder> encoder;
   bool cut_at_metaspace;
   size_t max_token_bytes;
   std::vector<bool> special = std::vector<bool>(spec.pieces.size());
@@ -192,6 +211,14 @@ void Tokenizer::State::EncodeSection(std::string_view text, TextRange section, J
     if (!trusted.empty() && special_normalized) moved = MoveTrust(text, trusted);
     text = normalized = normalizer.Apply(text);
     trust.ranges = moved;
+  }
+  if (spec.prefix_space == PrefixSpace::kSection && !text.empty()) {
+    if (normalizer.empty()) moved = trusted;
+    for (TextRange& range : moved) {
+      range = {range.begin + kMetaspace.size(), range.end + kMetaspace.size()};
+    }
+    trust.ranges = moved;
+    text = normalized = std::string(kMetaspace).append(text);
   }
   size_t done = 0;
   for (const AddedTokenFinder::Match& match : normalized_added.Find(text, trust)) {
@@ -247,17 +274,21 @@ void Tokenizer::State::EncodePlain(std::string_view text, bool first, Job& job) 
 }
 
 void Tokenizer::State::EncodePiece(std::string_view piece, Job& job) const {
+  const auto encode = [&](std::string_view part) {
+    const auto with = [&](const auto& one) { one.Encode(part, job.tokens, job.limits.cancelled); };
+    std::visit(with, encoder);
+  };
   size_t begin = 0;
   if (cut_at_metaspace) {
     size_t at = piece.find(kMetaspace, 1);
     for (; at != std::string_view::npos; at = piece.find(kMetaspace, at + 1)) {
       if (piece.substr(0, at).ends_with(kMetaspace)) continue;
       if (job.Ended()) return;
-      encoder.Encode(piece.substr(begin, at - begin), job.tokens, job.limits.cancelled);
+      encode(piece.substr(begin, at - begin));
       begin = at;
     }
   }
-  encoder.Encode(piece.substr(begin), job.tokens, job.limits.cancelled);
+  encode(piece.substr(begin));
 }
 
 StatusOr<Tokenizer> Tokenizer::Create(TokenizerSpec spec) {

@@ -1,16 +1,23 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/text/charsmap.h"
 
 namespace baton {
 
 // All data that determines how a model's text becomes tokens. TokenizerSpecFromGguf
 // (gguf_tokenizer.h) and TokenizerSpecFromJson (hf_tokenizer.h) make it; Tokenizer uses it.
+
+enum class TokenModel : uint8_t {
+  kBpe,     // joins neighbours by `merges`
+  kUnigram  // the pieces of the highest sum of `scores` (Kudo 2018)
+};
 
 // How text becomes the initial symbols, which merges then join.
 enum class BpeAlphabet : uint8_t {
@@ -46,13 +53,28 @@ struct AddedToken {
   bool rstrip = false;       // removes white space to its right
   bool single_word = false;  // found only where no word character is next to it
   bool normalized = false;   // its normalised text is searched in the normalised text
+  bool literal = false;      // with `normalized`: its text itself is searched there
 };
 
 struct NormalizerStep {
-  enum class Kind : uint8_t { kNfc, kNfd, kNfkc, kNfkd, kReplace, kPrepend };
+  enum class Kind : uint8_t {
+    kNfc,
+    kNfd,
+    kNfkc,
+    kNfkd,
+    kReplace,
+    kPrepend,
+    kJoinSpaces,          // two or more spaces become `to`
+    kTrimSpaces,          // spaces at the beginning and the end are removed, and '▁' at the end
+    kStripLeft,           // white space at the beginning is removed
+    kStripRight,          // white space at the end is removed
+    kCharsmap,            // as SentencePiece applies `charsmap`
+    kCharsmapByGrapheme,  // as Hugging Face's library does
+  };
   Kind kind = Kind::kNfc;
-  std::string from;  // kReplace
-  std::string to;    // kReplace, kPrepend
+  std::string from = {};  // kReplace
+  std::string to = {};    // kReplace, kPrepend, kJoinSpaces
+  std::shared_ptr<const Charsmap> charsmap = nullptr;
 };
 
 // The published split patterns that have a hand-written scanner (piece_scanner.h).
@@ -71,17 +93,21 @@ struct SplitStep {
   std::string regex;
 };
 
-// Whether a space is put before text that does not begin with one.
+// Where a space is put before text that is not empty.
 enum class PrefixSpace : uint8_t {
   kNone,
-  kFirst,
-  kAlways
-};  // kFirst: at the start of the input only
+  kFirst,   // at the start of the input, before text that does not begin with one
+  kAlways,  // before each text between added tokens that does not begin with one
+  kSection  // a '▁' before each normalised text between added tokens that are searched before that
+};
 
 struct TokenizerSpec {
+  TokenModel model = TokenModel::kBpe;
   BpeAlphabet alphabet = BpeAlphabet::kBytes;
   std::vector<Piece> pieces;  // index = token id
   std::vector<Merge> merges;
+  std::vector<double> scores;  // kUnigram: of each piece, the logarithm of its probability
+  bool float_sums = false;     // kUnigram: scores are added up in float32
   std::vector<AddedToken> added;
   std::vector<NormalizerStep> normalizer;
   PrefixSpace prefix_space = PrefixSpace::kNone;

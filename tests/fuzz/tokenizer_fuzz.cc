@@ -8,6 +8,7 @@
 #include "common/text/gguf_tokenizer.h"
 #include "common/text/hf_tokenizer.h"
 #include "common/text/metaspace.h"
+#include "common/text/sentencepiece_tokenizer.h"
 #include "common/text/stop_matcher.h"
 #include "common/text/tekken_tokenizer.h"
 #include "common/text/tiktoken_tokenizer.h"
@@ -161,6 +162,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (data[0] == '%') {
     CheckFile(TokenizerSpecFromTekken(text), text);
+    return 0;
+  }
+  if (data[0] == '&') {
+    CheckFile(TokenizerSpecFromSentencePiece(text, ""), text);
     return 0;
   }
   const auto& tokenizers = Tokenizers();

@@ -128,7 +128,7 @@ TEST_F(ModelCheckTest, NamesMissingFiles) {
   std::filesystem::remove(folder_.path() + "/tokenizer.json");
   EXPECT_THAT(Check().problems, ElementsAre(HasSubstr("has no tokenizer.json")));
   folder_.Write("tokenizer.model", "x");
-  EXPECT_THAT(Check().problems, ElementsAre(HasSubstr("tokenizer.model is not read")));
+  EXPECT_THAT(Check().problems, ElementsAre(HasSubstr("no model of SentencePiece")));
   // What a worker reads is no missing file.
   folder_.Write("tiktoken.model", "YQ== 0\n");
   EXPECT_THAT(Check().problems, ElementsAre(HasSubstr("it must be TikTokenTokenizer")));

@@ -105,6 +105,16 @@ TEST_F(TokenizerSource, ReadsATekkenFileBeforeATiktokenFile) {
   EXPECT_THAT(Message(LoadTokenizerSpec(folder_.path()).status()), HasSubstr("/tekken.json: "));
 }
 
+TEST_F(TokenizerSource, ReadsAFileOfSentencePieceWhereThereIsNoOther) {
+  WriteConfig();
+  // Two pieces (field 1), "<unk>" and "a", and a BPE model (field 3 of field 2).
+  Write("tokenizer.model", "\x0a\x09\x0a\x05<unk>\x18\x02\x0a\x03\x0a\x01\x61\x12\x02\x18\x02");
+  EXPECT_THAT(Message(LoadTokenizerSpec(folder_.path()).status()),
+              HasSubstr("/tokenizer.model: tokenizer.model: trainer_spec.eos_id is 2"));
+  Write("tokenizer.json", "{");
+  EXPECT_THAT(Message(LoadTokenizerSpec(folder_.path()).status()), HasSubstr("tokenizer.json: "));
+}
+
 TEST_F(TokenizerSource, NamesTheFileThatIsWrong) {
   WriteConfig();
   EXPECT_THAT(Message(LoadTokenizerSpec(folder_.path()).status()), HasSubstr("tokenizer.json"));

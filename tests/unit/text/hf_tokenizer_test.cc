@@ -174,7 +174,7 @@ TEST(HfTokenizer, BadFilesAreErrorsThatNameTheField) {
     return std::string(Message(Load(broken).status()));
   };
   using J = ordered_json;
-  EXPECT_THAT(message([](J& j) { j["model"]["type"] = "Unigram"; }), HasSubstr("'Unigram'"));
+  EXPECT_THAT(message([](J& j) { j["model"]["type"] = "WordPiece"; }), HasSubstr("'WordPiece'"));
   EXPECT_THAT(message([](J& j) { j["model"]["vocab"] = 3; }), HasSubstr("model.vocab"));
   EXPECT_THAT(message([](J& j) { j["model"]["vocab"]["x"] = -5; }),
               HasSubstr("the id of 'x' is -5"));
