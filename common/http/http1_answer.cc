@@ -45,7 +45,7 @@ void Http1Answer::Send(std::optional<HttpAnswerHead> head, std::string bytes, bo
     if (!bytes.empty()) text += fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
     if (last) text += "0\r\n\r\n";
   }
-  session_.AddUnsent(text.size());
+  session_.unsent().Add(text.size());
   connection_->Post(
       [connection = connection_,
        session = &session_,
@@ -55,7 +55,7 @@ void Http1Answer::Send(std::optional<HttpAnswerHead> head, std::string bytes, bo
 }
 
 bool Http1Answer::HasRoom(size_t bytes) const {
-  return session_.unsent_bytes() + bytes <= connection_->options().max_unsent_bytes;
+  return session_.unsent().count() + bytes <= connection_->options().max_unsent_bytes;
 }
 
 void Http1Answer::Abort(HttpAbort) {

@@ -194,7 +194,7 @@ bool Http1Session::keeps_alive() const {
 
 void Http1Session::Continue() {
   std::string interim = "HTTP/1.1 100 Continue\r\n\r\n";
-  AddUnsent(interim.size());
+  unsent_.Add(interim.size());
   Send(std::move(interim), /*last=*/false, /*keep_alive=*/true);
 }
 
@@ -261,7 +261,7 @@ void Http1Session::OnWriteBegins() {
 }
 
 void Http1Session::OnWritten(size_t bytes, bool all) {
-  unsent_bytes_ -= bytes;
+  unsent_.Remove(bytes);
   if (!all) return;
   if (phase_ == Phase::kAnswer) connection_.Disarm();
   if (!answer_complete_) return;

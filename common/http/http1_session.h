@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,8 +39,7 @@ class Http1Session final : public HttpSession {
   // Sends bytes of the answer after the bytes that are queued. `last`: these bytes end the answer.
   void Send(std::string bytes, bool last, bool keep_alive);
   // Bytes that are queued and not yet accepted by the system. Any thread may call these two.
-  size_t unsent_bytes() const { return unsent_bytes_; }
-  void AddUnsent(size_t bytes) { unsent_bytes_ += bytes; }
+  UnsentBytes& unsent() { return unsent_; }
 
  private:
   enum class Phase { kHead, kBody, kAnswer };
@@ -87,7 +85,7 @@ class Http1Session final : public HttpSession {
   uint64_t exchange_number_ = 0;
   bool answer_complete_ = false;
   bool keep_alive_ = false;
-  std::atomic<size_t> unsent_bytes_{0};
+  UnsentBytes unsent_{shared().unsent_bytes};
 };
 
 }  // namespace baton

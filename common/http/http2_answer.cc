@@ -9,14 +9,14 @@ namespace baton {
 Http2Answer::Http2Answer(std::shared_ptr<HttpConnection> connection,
                          Http2Session& session,
                          int32_t stream,
-                         std::shared_ptr<std::atomic<size_t>> unsent)
+                         std::shared_ptr<UnsentBytes> unsent)
     : connection_(std::move(connection)),
       session_(session),
       stream_(stream),
       unsent_(std::move(unsent)) {}
 
 void Http2Answer::Send(std::optional<HttpAnswerHead> head, std::string bytes, bool last) {
-  *unsent_ += bytes.size();
+  unsent_->Add(bytes.size());
   connection_->Post([connection = connection_,
                      session = &session_,
                      stream = stream_,
@@ -26,7 +26,7 @@ void Http2Answer::Send(std::optional<HttpAnswerHead> head, std::string bytes, bo
 }
 
 bool Http2Answer::HasRoom(size_t bytes) const {
-  return *unsent_ + bytes <= connection_->options().max_unsent_bytes;
+  return unsent_->count() + bytes <= connection_->options().max_unsent_bytes;
 }
 
 void Http2Answer::Abort(HttpAbort why) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -8,6 +7,7 @@
 
 #include "common/http/http_answer_writer.h"
 #include "common/http/http_connection.h"
+#include "common/http/http_limits.h"
 
 namespace baton {
 
@@ -20,7 +20,7 @@ class Http2Answer final : public HttpAnswerWriter {
   Http2Answer(std::shared_ptr<HttpConnection> connection,
               Http2Session& session,
               int32_t stream,
-              std::shared_ptr<std::atomic<size_t>> unsent);
+              std::shared_ptr<UnsentBytes> unsent);
 
   void Send(std::optional<HttpAnswerHead> head, std::string bytes, bool last) override;
   bool HasRoom(size_t bytes) const override;
@@ -31,7 +31,7 @@ class Http2Answer final : public HttpAnswerWriter {
   const std::shared_ptr<HttpConnection> connection_;
   Http2Session& session_;
   const int32_t stream_;
-  const std::shared_ptr<std::atomic<size_t>> unsent_;
+  const std::shared_ptr<UnsentBytes> unsent_;
 };
 
 }  // namespace baton

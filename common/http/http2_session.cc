@@ -72,7 +72,7 @@ Http2Stream* Http2Session::Find(int32_t id) {
 
 void Http2Session::OnRequestBegins(int32_t id) {
   idle_deadline_ = kNever;
-  auto stream = std::make_unique<Http2Stream>();
+  auto stream = std::make_unique<Http2Stream>(shared().unsent_bytes);
   stream->body_share = ByteBudget::Share(bodies_);
   stream->deadline = SteadyClock().Now() + shared().options.header_timeout;
   Await(stream->deadline);

@@ -26,7 +26,7 @@ size_t Http2Stream::Take(std::span<uint8_t> into, bool& ends, Time now, Duration
     taken_of_front = 0;
     deadline = output.empty() ? kNever : now + write_timeout;
   }
-  *unsent -= taken;
+  unsent->Remove(taken);
   ends = output_ends && output.empty();
   return taken;
 }

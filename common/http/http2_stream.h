@@ -23,6 +23,10 @@ class ConnectionExchange;
 struct Http2Stream {
   enum class Phase { kHead, kBody, kAnswer };
 
+  // `unsent_sum`: HttpShared::unsent_bytes.
+  explicit Http2Stream(std::atomic<size_t>& unsent_sum)
+      : unsent(std::make_shared<UnsentBytes>(unsent_sum)) {}
+
   // Appends bytes of the answer. `last`: the answer ends with them.
   void Append(std::string bytes, bool last, Time now, Duration write_timeout);
   // Copies the next bytes of the answer, and sets `ends` when it ends with them.
@@ -46,7 +50,7 @@ struct Http2Stream {
   size_t taken_of_front = 0;  // bytes of the first element of output that are sent
   bool output_ends = false;
   // Bytes in output, and those on the way to it from another thread.
-  std::shared_ptr<std::atomic<size_t>> unsent = std::make_shared<std::atomic<size_t>>(0);
+  const std::shared_ptr<UnsentBytes> unsent;
   // When the header or the body must be complete, or the first element of output taken.
   Time deadline = kNever;
 };

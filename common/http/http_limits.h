@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -100,6 +101,30 @@ class ByteBudget final {
   ByteBudget* const whole_;
   mutable std::mutex mutex_;
   size_t used_ = 0;  // guarded by mutex_
+};
+
+// The bytes of one answer that wait to be sent, which count in a sum over all answers, too. The
+// destructor takes those that were never sent off the sum. Thread-safe. The sum must outlive it.
+class UnsentBytes final {
+ public:
+  explicit UnsentBytes(std::atomic<size_t>& sum) : sum_(sum) {}
+  UnsentBytes(const UnsentBytes&) = delete;
+  UnsentBytes& operator=(const UnsentBytes&) = delete;
+  ~UnsentBytes() { sum_ -= bytes_; }
+
+  size_t count() const { return bytes_; }
+  void Add(size_t bytes) {
+    bytes_ += bytes;
+    sum_ += bytes;
+  }
+  void Remove(size_t bytes) {
+    bytes_ -= bytes;
+    sum_ -= bytes;
+  }
+
+ private:
+  std::atomic<size_t>& sum_;
+  std::atomic<size_t> bytes_{0};
 };
 
 }  // namespace baton

@@ -53,9 +53,11 @@ struct HttpServerOptions {
   int max_connections_per_address = 4096;
   int reserved_connections = 64;  // over these limits; when all are in use, the oldest is closed
   size_t max_header_bytes = size_t{64} << 10;
-  size_t max_body_bytes = size_t{8} << 20;             // a chunked body counts with its framing
-  size_t max_waiting_body_bytes = size_t{256} << 20;   // of all requests without an answer yet
-  size_t max_unsent_bytes = size_t{4} << 20;           // of one answer; a slower client loses it
+  size_t max_body_bytes = size_t{8} << 20;            // a chunked body counts with its framing
+  size_t max_waiting_body_bytes = size_t{256} << 20;  // of all requests without an answer yet
+  size_t max_unsent_bytes = size_t{4} << 20;          // of a stream; a slower client loses it
+  // Of all answers. While clients have not read as much, other requests are answered with 503.
+  size_t max_unsent_bytes_in_all = size_t{512} << 20;
   Duration header_timeout = std::chrono::seconds(10);  // for a request's header
   Duration body_timeout = std::chrono::seconds(60);    // for a request's body
   Duration idle_timeout = std::chrono::seconds(60);    // between requests

@@ -49,6 +49,13 @@ HttpAdmission AdmitRequest(HttpShared& shared,
   if (shared.starting && !is_probe && admission.refusal.status == 0) {
     admission.refusal = {503, "this process is starting; /readyz tells when it is ready"};
   }
+  if (shared.unsent_bytes > shared.options.max_unsent_bytes_in_all && !is_probe &&
+      admission.refusal.status == 0) {
+    admission.refusal = {503,
+                         fmt::format("answers that their clients have not read yet have reached "
+                                     "the limit of {} bytes",
+                                     shared.options.max_unsent_bytes_in_all)};
+  }
   admission.proven = admission.refusal.status == 0 && !open_to_all && !is_probe;
   return admission;
 }

@@ -27,6 +27,7 @@ struct HttpShared {
   HttpProbe probe;
   ConnectionSlots slots;
   ByteBudget waiting_bodies;
+  std::atomic<size_t> unsent_bytes{0};  // of all answers
   HttpRoutes routes;
   boost::asio::io_context io{1};
   boost::asio::thread_pool handlers;

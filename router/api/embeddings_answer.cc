@@ -49,19 +49,20 @@ std::vector<float> EmbeddingOf(std::span<const float> pooled, const EmbeddingFor
 
 std::string EmbeddingsAnswer::Body(const std::vector<ApiChoice>& choices,
                                    const GenerationEnd& end) {
-  std::string data;
+  std::string body = R"({"object":"list","data":[)";
   for (size_t i = 0; i < choices.size(); ++i) {
-    fmt::format_to(std::back_inserter(data),
+    fmt::format_to(std::back_inserter(body),
                    R"({}{{"object":"embedding","index":{},"embedding":)",
                    i == 0 ? "" : ",",
                    i);
-    Append(EmbeddingOf(choices[i].pooled, form_), form_.base64, data);
-    data += '}';
+    Append(EmbeddingOf(choices[i].pooled, form_), form_.base64, body);
+    body += '}';
   }
   const nlohmann::ordered_json usage = {{"prompt_tokens", end.prompt_tokens},
                                         {"total_tokens", end.prompt_tokens}};
-  return fmt::format(
-      R"({{"object":"list","data":[{}],"model":{},"usage":{}}})", data, Dump(model_), Dump(usage));
+  fmt::format_to(
+      std::back_inserter(body), R"(],"model":{},"usage":{}}})", Dump(model_), Dump(usage));
+  return body;
 }
 
 std::string EmbeddingsAnswer::Error(const Status& status) {

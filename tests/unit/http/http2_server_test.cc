@@ -1,7 +1,9 @@
+#include <chrono>
 #include <future>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -168,6 +170,28 @@ TEST_F(Http2ServerTest, OnlyTheStreamThatNobodyReadsIsDropped) {
   EXPECT_LE(written, 17);
   EXPECT_EQ(client.Await(flood).reset, http2::kEnhanceYourCalm);
   EXPECT_EQ(client.Await(client.Get("/hello?still")).body, "hello still");
+}
+
+TEST_F(Http2ServerTest, AnAnswerThatNobodyReadsCountsInTheSumOfAll) {
+  HttpServerOptions options;
+  options.max_unsent_bytes_in_all = 1 << 20;
+  StartServer(options);
+  server_->AddRoute("GET", "/large", [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->Reply(200, "text/plain", std::string(2 << 20, 'x'));
+  });
+  Http2Client client(address(), {.window = 1000, .allows_more = false});
+  const int32_t large = client.Get("/large");
+  const auto wait_for = [&](int status) {
+    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (client.Await(client.Get("/hello")).status != status) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+  };
+  ASSERT_TRUE(wait_for(503));
+  client.Reset(large);
+  EXPECT_TRUE(wait_for(200)) << "an answer that is reset frees its bytes";
 }
 
 TEST_F(Http2ServerTest, TellsWhenTheClientResetsARequestOrGoesAway) {

@@ -1,7 +1,10 @@
 #include "common/http/http_server.h"
 
 #include <future>
+#include <memory>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -184,6 +187,35 @@ TEST_F(HttpServerTest, AStreamThatNobodyReadsIsDropped) {
   int written = 0;
   while (written < 10000 && exchange->Write(chunk)) ++written;
   EXPECT_LT(written, 10000);
+}
+
+TEST_F(HttpServerTest, AnswersThatNobodyReadsBoundTheMemoryOfAll) {
+  HttpServerOptions options;
+  options.max_unsent_bytes_in_all = 24 << 20;
+  StartServer(options);
+  server_->AddRoute("GET", "/large", [](const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->Reply(200, "text/plain", std::string(20 << 20, 'x'));
+  });
+  std::vector<std::unique_ptr<RawConnection>> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.push_back(std::make_unique<RawConnection>(address()));
+    ASSERT_TRUE(readers.back()->Send("GET /large HTTP/1.1\r\nHost: t\r\n\r\n"));
+  }
+  const auto wait_for = [&](int status) {
+    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (HttpGet(address(), "/hello").status != status) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+  };
+  ASSERT_TRUE(wait_for(503));
+  const auto answer = HttpGet(address(), "/hello");
+  EXPECT_THAT(answer.body, HasSubstr("have not read yet have reached the limit of 25165824 bytes"));
+  EXPECT_THAT(answer.head, HasSubstr("Retry-After: 1"));
+  EXPECT_EQ(HttpGet(address(), "/healthz").status, 200);
+  readers.clear();
+  EXPECT_TRUE(wait_for(200)) << "answers that are lost free their bytes";
 }
 
 TEST_F(HttpServerTest, AHandlerThatForgetsToAnswerGives500) {
