@@ -11,14 +11,14 @@
 #include "common/text/gguf_tokenizer.h"
 #include "common/text/hf_json.h"
 #include "common/text/metaspace.h"
-#include "proto/sentencepiece.pb.h"
+#include "common/text/sentencepiece.pb.h"
 
 namespace baton {
 namespace {
 
 using nlohmann::json;
-using Model = proto::sentencepiece::Model;
-using Trainer = proto::sentencepiece::Trainer;
+using Model = sentencepiece::Model;
+using Trainer = sentencepiece::Trainer;
 
 Status Unsupported(std::string_view field, std::string_view value, std::string_view right) {
   return absl::UnimplementedError(fmt::format(
@@ -75,7 +75,7 @@ GgufTokenizerFields FieldsOf(const Model& model, const json& config) {
   return fields;
 }
 
-Status SetNormalizer(const proto::sentencepiece::Normalizer& normalizer, TokenizerSpec& spec) {
+Status SetNormalizer(const sentencepiece::Normalizer& normalizer, TokenizerSpec& spec) {
   using Kind = NormalizerStep::Kind;
   spec.normalizer.clear();
   if (!normalizer.precompiled_charsmap().empty()) {

@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// Reads a `tokenizer.model`, the file of SentencePiece (proto/sentencepiece.proto; BPE and unigram
+// Reads a `tokenizer.model`, the file of SentencePiece (sentencepiece.proto; BPE and unigram
 // models), and the `tokenizer_config.json` beside it, which names further special tokens (empty
 // text when there is none). Errors: InvalidArgument or Unimplemented that name the field, its
 // value, and what would be right.

@@ -125,7 +125,8 @@ def check_includes(path, lines, targets):
         problem = None if path.startswith("cmake/") else targets.problem(path, target)
         if problem:
             complain(path, number, problem)
-        if quote == '"' and not os.path.exists(target) and not GENERATED.match(target):
+        source = target.replace(".pb.h", ".proto")
+        if quote == '"' and not os.path.exists(source):
             complain(path, number, f"{target} does not exist; an include path starts at the repository's root")
 
 

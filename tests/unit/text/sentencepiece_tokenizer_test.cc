@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/hf_tokenizer.h"
+#include "common/text/sentencepiece.pb.h"
 #include "common/text/tokenizer.h"
-#include "proto/sentencepiece.pb.h"
 #include "tests/unit/text/smollm2.h"
 #include "tests/unit/text/token_hash.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 using ::testing::HasSubstr;
-using Model = proto::sentencepiece::Model;
+using Model = sentencepiece::Model;
 
 std::string FileOf(const ordered_json& golden) {
   std::string file;
@@ -135,7 +135,7 @@ TEST_F(SentencePiece, WhatWouldChangeTokensIsRefusedByName) {
     change(model);
     return ErrorOf(model.SerializeAsString());
   };
-  using proto::sentencepiece::Trainer;
+  using sentencepiece::Trainer;
   EXPECT_THAT(error([](Model& m) { m.mutable_trainer_spec()->set_model_type(Trainer::WORD); }),
               HasSubstr("trainer_spec.model_type is 3, which is not supported; it must be 1"));
   EXPECT_THAT(

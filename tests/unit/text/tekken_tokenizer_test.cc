@@ -45,7 +45,8 @@ TEST_P(TekkenGoldens, TokensAreThoseOfMistralCommon) {
     EXPECT_EQ(tokenizer->Find(special[i]), static_cast<TokenId>(i));
     EXPECT_EQ(tokenizer->Encode(special[i], {.parse_special = true}),
               std::vector{static_cast<TokenId>(i)});
-    EXPECT_GT(tokenizer->Encode(special[i], {}).size(), 1u) << "text of users is no special token";
+    EXPECT_GT(tokenizer->Encode(special[i], {}).size(), 1u)
+        << "the text of users is not a special token";
   }
   EXPECT_EQ(tokenizer->vocab_size(), golden["config"]["default_vocab_size"]);
   EXPECT_EQ(spec->bos, 1);
