@@ -125,7 +125,7 @@ def check_includes(path, lines, targets):
         problem = None if path.startswith("cmake/") else targets.problem(path, target)
         if problem:
             complain(path, number, problem)
-        source = target.replace(".pb.h", ".proto")
+        source = re.sub(r"(\.grpc)?\.pb\.h$", ".proto", target)
         if quote == '"' and not os.path.exists(source):
             complain(path, number, f"{target} does not exist; an include path starts at the repository's root")
 
