@@ -166,7 +166,8 @@ class ReportBuilder {
                                      .gate_up = gate_up.dtype(),
                                      .down = down.dtype(),
                                      .bias = !args.gate_up_bias.empty(),
-                                     .clamped_gate = args.gate.limit > 0};
+                                     .clamped_gate = args.gate.limit > 0,
+                                     .ungated = args.gate.ungated};
     AddOp(fmt::format("scores of {} experts", shape.experts), "bf16", [this](int64_t rows) {
       return OneForm(cuda::ExpertScoresRequest(rows, Deterministic()));
     });

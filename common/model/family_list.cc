@@ -234,6 +234,7 @@ constexpr FamilyEntry kEntries[] = {
      .blocks = "as qwen3_5_text, with the experts of qwen3_next",
      .golden = "qwen3_5_moe_text"},
     {.family = kNemotronH,
+     .gpu = kRuns,
      .models = "Nemotron-H, Nemotron Nano 2 and 3",
      .blocks = "a layer is Mamba 2, attention without rope, a network of max(up x, 0)², or such "
                "experts with the router of dots1",

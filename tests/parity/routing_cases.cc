@@ -36,6 +36,7 @@ std::vector<OpVariant> VariantsOf(const Routing& routing) {
   std::vector<OpVariant> variants;
   if (routing.added) variants.push_back(OpVariant::kExpertBias);
   if (routing.gate.limit > 0) variants.push_back(OpVariant::kClampedGate);
+  if (routing.gate.ungated) variants.push_back(OpVariant::kUngatedExperts);
   if (routing.args.weighted_inputs || routing.args.score == RouterScore::kSigmoidOfLogits) {
     variants.push_back(OpVariant::kWeightedInputs);
   }
@@ -44,6 +45,7 @@ std::vector<OpVariant> VariantsOf(const Routing& routing) {
 }
 
 double Gated(double gate, double up, const ExpertGate& form) {
+  if (form.ungated) return std::pow(std::max(up, 0.0), 2);
   if (form.limit == 0) return gate * up / (1 + std::exp(-gate));
   const double g = std::min<double>(gate, form.limit);
   const double u = std::clamp<double>(up, -form.limit, form.limit);
@@ -112,14 +114,16 @@ struct Biases {
   std::unique_ptr<Vector> router_vector;
   std::vector<std::unique_ptr<Vector>> gate_up_vectors, down_vectors;
 
-  Biases(Ops& ops, bool are_there) {
+  // `gated`: whether the experts have gates.
+  Biases(Ops& ops, bool are_there, bool gated) {
     if (!are_there) return;
     router = RandomFloats(kExperts, 240);
     router_vector = *ops.LoadVector(router);
     for (uint64_t e = 0; e < kExperts; ++e) {
       gate_up.push_back(RandomFloats(2 * kWidth, 241 + e));
       down.push_back(RandomFloats(kHidden, 261 + e));
-      gate_up_vectors.push_back(*ops.LoadVector(gate_up[e]));
+      const std::span<const float> all = gate_up.back();
+      gate_up_vectors.push_back(*ops.LoadVector(gated ? all : all.subspan(kWidth)));
       down_vectors.push_back(*ops.LoadVector(down[e]));
     }
   }
@@ -156,7 +160,9 @@ void CheckRouting(Ops& ops, const Tolerance& tolerance, Routing routing) {
     gates.push_back(HeldBy(ops, RandomWeights(DType::kF32, kWidth, kHidden, 171 + e)));
     ups.push_back(HeldBy(ops, RandomWeights(DType::kF32, kWidth, kHidden, 191 + e)));
     downs.push_back(HeldBy(ops, RandomWeights(DType::kF32, kHidden, kWidth, 211 + e)));
-    gate_up.push_back(*ops.LoadGateUp(gates[e].matrix(), ups[e].matrix()));
+    const HostMatrix only_up = ups[e].matrix();
+    gate_up.push_back(routing.gate.ungated ? *ops.LoadMatrix({&only_up, 1})
+                                           : *ops.LoadGateUp(gates[e].matrix(), only_up));
     const HostMatrix matrix = downs[e].matrix();
     down.push_back(*ops.LoadMatrix({&matrix, 1}));
   }
@@ -166,7 +172,7 @@ void CheckRouting(Ops& ops, const Tolerance& tolerance, Routing routing) {
   for (float& value : bias) value = value * 0.05f - 3.0f;
   const auto vector = *ops.LoadVector(bias);
   if (routing.biased) routing.args.selection_bias = vector.get();
-  const Biases biases(ops, routing.added);
+  const Biases biases(ops, routing.added, !routing.gate.ungated);
   constexpr int64_t kRows = 40;
   const auto given = RandomActivations(ops, kRows * kHidden, 232);
   const DeviceTensor x(ops, kRows, kHidden, given);
@@ -234,6 +240,8 @@ std::vector<Case> RoutingCases() {
       {"Biases", {.added = true}},
       {"ClampedGate", {.gate = {.limit = 0.5f, .alpha = 1.7f}}},
       {"ClampedGateAndBiases", {.added = true, .gate = {.limit = 1.5f, .alpha = 1.7f}}},
+      {"Ungated", {.args = {.score = kSigmoid}, .biased = true, .gate = {.ungated = true}}},
+      {"UngatedWithBiases", {.added = true, .gate = {.ungated = true}}},
   };
   std::vector<Case> cases;
   for (const auto& [name, routing] : all) {

@@ -180,6 +180,7 @@ Status CheckShapes(const ExpertArgs& args, int64_t first) {
   }
   const int64_t hidden = args.router->cols();
   const int64_t width = args.down[0]->cols();
+  const int64_t rows = args.gate.ungated ? width : 2 * width;  // of gate and up
   const auto held = static_cast<int64_t>(args.gate_up.size());
   const bool whole = args.rank_ends.empty() ? held == experts : first + held <= experts;
   if (!whole || args.down.size() != args.gate_up.size() || hidden % 8 != 0 || width % 8 != 0) {
@@ -196,7 +197,7 @@ Status CheckShapes(const ExpertArgs& args, int64_t first) {
   for (size_t e = 0; e < args.gate_up.size(); ++e) {
     const Matrix& gate_up = *args.gate_up[e];
     const Matrix& down = *args.down[e];
-    if (gate_up.rows() != 2 * width || gate_up.cols() != hidden || down.rows() != hidden ||
+    if (gate_up.rows() != rows || gate_up.cols() != hidden || down.rows() != hidden ||
         down.cols() != width) {
       return InvalidArgument("expert {} has matrices {}x{} and {}x{}; they must be {}x{} and {}x{}",
                              e,
@@ -204,7 +205,7 @@ Status CheckShapes(const ExpertArgs& args, int64_t first) {
                              gate_up.cols(),
                              down.rows(),
                              down.cols(),
-                             2 * width,
+                             rows,
                              hidden,
                              hidden,
                              width);
@@ -328,7 +329,8 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
                       .gate_up = Cast(args.gate_up[0]).dtype(),
                       .down = Cast(args.down[0]).dtype(),
                       .bias = !args.gate_up_bias.empty() || !args.down_bias.empty(),
-                      .clamped_gate = args.gate.limit > 0},
+                      .clamped_gate = args.gate.limit > 0,
+                      .ungated = args.gate.ungated},
                      kMaxRows,
                      options_.deterministic);
   const bool wgmma = Runs(KernelId::kWgmmaExperts, request, device_) ||

@@ -48,8 +48,9 @@ struct PreparedRouting {
 // the same kernels with the same arguments.
 struct PreparedExperts {
   const __nv_bfloat16* router = nullptr;  // [experts][hidden]
-  const void* const* gate_up = nullptr;   // device array, per expert [2·width][hidden]
-  const void* const* down = nullptr;      // device array, per expert [hidden][width]
+  // Device array, per expert [2·width][hidden], or [width][hidden] of experts without a gate.
+  const void* const* gate_up = nullptr;
+  const void* const* down = nullptr;  // device array, per expert [hidden][width]
   // Device arrays, per expert a scale for each row of the matrix; null when it is in bf16.
   const float* const* gate_up_scales = nullptr;
   const float* const* down_scales = nullptr;

@@ -17,7 +17,16 @@ namespace {
 constexpr int kVectors = kSwizzledRowVectors;
 constexpr int kVectorBytes = kSwizzledRowBytes / kVectors;
 
-enum class ExpertGemm { kScores, kGateUp, kDown };
+enum class ExpertGemm {
+  kScores,
+  kGateUp,
+  kUp,  // of experts without a gate
+  kDown
+};
+// Whether the rows of x are those of slots in `slot_rows`.
+constexpr bool Gathers(ExpertGemm gemm) {
+  return gemm == ExpertGemm::kGateUp || gemm == ExpertGemm::kUp;
+}
 
 struct ExpertGemmArgs {
   const __nv_bfloat16* x = nullptr;
@@ -26,13 +35,13 @@ struct ExpertGemmArgs {
   int32_t inputs = 0;  // a multiple of 8
   int32_t outputs = 0;
   const __nv_bfloat16* weight = nullptr;  // kScores only
-  const void* const* weights = nullptr;   // kGateUp, kDown: one matrix per expert
+  const void* const* weights = nullptr;   // but kScores: one matrix per expert
   const float* const* scales = nullptr;   // per expert those of its rows; null for bf16
   const float* const* biases = nullptr;   // the same; null: none
   ExpertGate gate = {};                   // kGateUp
   const ExpertTile* tiles = nullptr;
   const int32_t* tile_count = nullptr;
-  const int32_t* slot_rows = nullptr;  // kGateUp: the row of x for a slot
+  const int32_t* slot_rows = nullptr;  // kGateUp, kUp: the row of x for a slot
   int32_t* counts = nullptr;           // kScores: set to zero, as next_items
   int32_t* next_items = nullptr;
   void* out = nullptr;  // kScores: f32, else bf16; [row or slot][outputs]
@@ -111,7 +120,7 @@ struct Source {
       const int32_t at = row + i * T::kRowStep;
       x_present[i] = at < tile.rows;
       int64_t from = tile.first_slot + (x_present[i] ? at : 0);
-      if (kGemm == ExpertGemm::kGateUp) from = args.slot_rows[from];
+      if (Gathers(kGemm)) from = args.slot_rows[from];
       x[i] = args.x + from * args.x_stride + vector * kXVectorNumbers;
     }
     const auto* matrix = static_cast<const Number*>(
@@ -228,6 +237,10 @@ __device__ __forceinline__ void StorePair(const ExpertGemmArgs& args,
   } else if constexpr (kGemm == ExpertGemm::kGateUp) {
     static_cast<__nv_bfloat16*>(args.out)[to] = __float2bfloat16(Gated(args.gate, first, second));
   } else {
+    if constexpr (kGemm == ExpertGemm::kUp) {
+      first = SquaredRelu(first);
+      second = SquaredRelu(second);
+    }
     auto* pair = reinterpret_cast<__nv_bfloat162*>(static_cast<__nv_bfloat16*>(args.out) + to);
     *pair = __floats2bfloat162_rn(first, second);
   }
@@ -290,9 +303,9 @@ template <class T, ExpertGemm kGemm>
 __global__ void __launch_bounds__(T::kThreads) MultiplyTiles(const ExpertGemmArgs args) {
   extern __shared__ __align__(128) unsigned char memory[];
   // Weights can be loaded before the previous kernel has finished, once the tiles are known. The
-  // kernel before the GEMM of gate and up finds the tiles. That GEMM lets the GEMM of down start
-  // only when the tiles are complete.
-  constexpr bool kEarlyWeights = kGemm != ExpertGemm::kGateUp;
+  // kernel before the GEMM of gate and up, or of up, finds the tiles. That GEMM lets the GEMM of
+  // down start only when the tiles are complete.
+  constexpr bool kEarlyWeights = !Gathers(kGemm);
   if constexpr (!kEarlyWeights) WaitForPredecessor();
   ReleaseSuccessor();
   ExpertTile tile;
@@ -439,6 +452,9 @@ cudaError_t LaunchGateUp(const Tensor& x,
   args.gate = experts.gate;
   args.slot_rows = scratch.slot_rows;
   args.out = scratch.inner;
+  if (args.gate.ungated) {
+    return LaunchGrouped<ExpertGemm::kUp>(args, x.rows, experts, scratch, stream);
+  }
   return LaunchGrouped<ExpertGemm::kGateUp>(args, x.rows, experts, scratch, stream);
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/cuda/primitives/warp_reduce.cuh"
 #include "kernels/cuda/rows/family_kernels.h"
 #include "kernels/cuda/rows/row_threads.h"
+#include "kernels/cuda/rows/silu.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -81,9 +82,7 @@ struct Activating {
       if constexpr (kActivation == Activation::kGelu) value = Gelu(scaled);
       if constexpr (kActivation == Activation::kGeluTanh) value = GeluTanh(scaled);
       if constexpr (kActivation == Activation::kSilu) value = scaled / (1.0f + expf(-scaled));
-      if constexpr (kActivation == Activation::kSquaredRelu) {
-        value = fmaxf(scaled, 0.0f) * fmaxf(scaled, 0.0f);
-      }
+      if constexpr (kActivation == Activation::kSquaredRelu) value = SquaredRelu(scaled);
     }
   }
 };

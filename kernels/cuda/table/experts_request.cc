@@ -11,6 +11,7 @@ KernelRequest ExpertsRequest(const ExpertShape& shape, int64_t rows, bool determ
   request.operands = fp8 ? Operands::kFp8 : Operands::kBf16;
   if (shape.bias) request.fusions |= SetOf(Fusion::kExpertBias);
   if (shape.clamped_gate) request.fusions |= SetOf(Fusion::kClampedGate);
+  if (shape.ungated) request.fusions |= SetOf(Fusion::kUngated);
   request.deterministic = deterministic;
   const auto row_bytes = [](DType dtype, int64_t cols) {
     return cols * (dtype == DType::kFp8 ? 1 : 2);

@@ -26,6 +26,7 @@ struct ExpertShape {
   DType down = DType::kBF16;
   bool bias = false;
   bool clamped_gate = false;
+  bool ungated = false;
 };
 
 KernelRequest ExpertsRequest(const ExpertShape& shape, int64_t rows, bool deterministic);

@@ -47,7 +47,8 @@ std::string_view Name(Fusion fusion) {
                                                              "a cap of logits",
                                                              "sinks",
                                                              "biases of experts",
-                                                             "a clamped gate"};
+                                                             "a clamped gate",
+                                                             "experts without a gate"};
   return kNames[static_cast<size_t>(fusion)];
 }
 

@@ -60,8 +60,9 @@ enum class Fusion : uint8_t {
   kSinks,        // AttentionArgs::sinks
   kExpertBias,   // ExpertArgs::gate_up_bias and down_bias
   kClampedGate,  // ExpertArgs::gate with a limit
+  kUngated,      // ExpertGate::ungated
 };
-inline constexpr size_t kFusions = static_cast<size_t>(Fusion::kClampedGate) + 1;
+inline constexpr size_t kFusions = static_cast<size_t>(Fusion::kUngated) + 1;
 std::string_view Name(Fusion fusion);
 
 // The numbers on which a choice may depend.

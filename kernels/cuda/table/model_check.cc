@@ -55,7 +55,8 @@ Status CheckModel(const ModelShape& shape, const DeviceProperties& device, bool 
                                  .hidden = shape.hidden,
                                  .width = shape.expert_width,
                                  .bias = needs(OpVariant::kExpertBias),
-                                 .clamped_gate = needs(OpVariant::kClampedGate)};
+                                 .clamped_gate = needs(OpVariant::kClampedGate),
+                                 .ungated = needs(OpVariant::kUngatedExperts)};
     requests.push_back(ExpertScoresRequest(1, deterministic));
     requests.push_back(ExpertsRequest(experts, 1, deterministic));
   }

@@ -10,7 +10,6 @@ namespace {
 bool Has(OpVariant variant) {
   switch (variant) {
     case OpVariant::kSparseAttention:
-    case OpVariant::kUngatedExperts:
     case OpVariant::kWeightedInputs:
     case OpVariant::kChunkedAttention:
     case OpVariant::kQueryScaling:
@@ -37,6 +36,7 @@ bool Has(OpVariant variant) {
     case OpVariant::kSoftCap:
     case OpVariant::kExpertBias:
     case OpVariant::kClampedGate:
+    case OpVariant::kUngatedExperts:
       break;
   }
   return true;
