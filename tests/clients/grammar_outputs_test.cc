@@ -256,24 +256,28 @@ void CheckCalls(int count, bool special) {
   check.Check(count);
 }
 
-TEST(GrammarOutputs, ARandomThousandIsValid) {
-  CheckValues(1000);
+TEST(GrammarOutputs, RandomOutputsAreValid) {
+  CheckValues(400);
 }
 
 TEST(GrammarOutputs, ArgumentsOfForcedCallsAreValid) {
-  CheckCalls(1000, /*special=*/false);
+  CheckCalls(250, /*special=*/false);
 }
 
 TEST(GrammarOutputs, ArgumentsOfCallsMarkedBySpecialTokensAreValid) {
-  CheckCalls(2000, /*special=*/true);
+  CheckCalls(400, /*special=*/true);
+}
+
+TEST(GrammarOutputs, DISABLED_TenThousandAreValid) {
+  CheckValues(10'000);
 }
 
 TEST(GrammarOutputs, DISABLED_ArgumentsOfTenThousandForcedCallsAreValid) {
   CheckCalls(10'000, /*special=*/false);
 }
 
-TEST(GrammarOutputs, DISABLED_TenThousandAreValid) {
-  CheckValues(10'000);
+TEST(GrammarOutputs, DISABLED_ArgumentsOfTenThousandCallsMarkedBySpecialTokensAreValid) {
+  CheckCalls(10'000, /*special=*/true);
 }
 
 }  // namespace
