@@ -60,7 +60,11 @@ StatusOr<std::unique_ptr<DecoderExecutor>> DecoderExecutor::Create(Decoder& deco
   std::unique_ptr<DecoderExecutor> executor(new DecoderExecutor(decoder, options));
   const ArenaSpec spec = {.options = options.kv,
                           .shard = decoder.plan().kv_shard,
-                          .warm_up = [&](const KvView& kv) { return executor->WarmUpPrompts(kv); },
+                          .warm_up =
+                              [&](const KvView& kv) {
+                                executor->CountStateBlocks(options.kv);
+                                return executor->WarmUpPrompts(kv);
+                              },
                           .agree_on_blocks = options.agree_on_blocks};
   BATON_ASSIGN_OR_RETURN(executor->arena_,
                          OpenArena(spec, executor->traits_, decoder.ops().device()));
@@ -172,13 +176,18 @@ Status DecoderExecutor::End() {
   return ops.AwaitStep();
 }
 
+void DecoderExecutor::CountStateBlocks(const KvOptions& options) {
+  const KvLayout layout = LayoutFor(options, traits_);
+  state_blocks_ = StateBlocks(layout, {&decoder_.plan().kv_shard, 1});
+}
+
 Status DecoderExecutor::RunAlike(const KvView& kv,
                                  int32_t sequences,
                                  int32_t context,
                                  int32_t rows) {
   const int32_t blocks = (context + rows + kv.block_tokens - 1) / kv.block_tokens;
   const std::vector<TokenId> tokens(static_cast<size_t>(sequences) * rows, 0);
-  const std::vector<int32_t> tables(static_cast<size_t>(sequences) * blocks * kv.groups, 0);
+  std::vector<int32_t> tables(static_cast<size_t>(sequences) * blocks * kv.groups, 0);
   std::vector<int32_t> positions;
   std::vector<SequenceRows> parts;
   std::vector<int32_t> logit_rows;
@@ -186,7 +195,15 @@ Status DecoderExecutor::RunAlike(const KvView& kv,
   const int32_t sampled_rows = decoder_.plan().place.leader() ? sequences : 0;
   const std::vector<SamplingRow> sampling(sampled_rows, SamplingRow{&greedy, 0, {}, {}, {}});
   for (int32_t i = 0; i < sequences; ++i) {
-    parts.push_back({i * rows, rows, context, i * blocks * kv.groups, blocks});
+    parts.push_back({.first_row = i * rows,
+                     .row_count = rows,
+                     .context = context,
+                     .first_block = i * blocks * kv.groups,
+                     .table_blocks = blocks,
+                     .state_table = static_cast<int32_t>(tables.size())});
+    for (int32_t j = 0; j < 2 * state_blocks_; ++j) {
+      tables.push_back((i * state_blocks_ + j % state_blocks_) % kv.blocks);
+    }
     for (int32_t row = 0; row < rows; ++row) positions.push_back(context + row);
     logit_rows.push_back((i + 1) * rows - 1);
   }
@@ -195,7 +212,8 @@ Status DecoderExecutor::RunAlike(const KvView& kv,
                                .positions = positions,
                                .sequences = parts,
                                .block_tables = tables,
-                               .logit_rows = logit_rows},
+                               .logit_rows = logit_rows,
+                               .state_blocks = state_blocks_},
                               kv,
                               sampling,
                               sampled,

@@ -86,8 +86,10 @@ class DecoderExecutor final : public Executor {
   // The same for steps that only decode, in the arena.
   Status WarmUpDecodes();
   WarmUpSizes SizesToWarmUp() const;
+  void CountStateBlocks(const KvOptions& options);
   // Runs one step of `sequences` equal sequences: each computes `rows` tokens after `context`
-  // tokens, and every entry of its block table is block 0.
+  // tokens, and every entry of its block table is block 0. Their states have blocks of their own as
+  // far as there are enough, because sequences that share one are computed one after the other.
   Status RunAlike(const KvView& kv, int32_t sequences, int32_t context, int32_t rows);
 
   // A step whose logits the last stage has not sent yet, or are not received.
@@ -103,6 +105,7 @@ class DecoderExecutor final : public Executor {
   StepWatch* const watch_;
   const ModelTraits traits_;
   const int32_t stages_;
+  int32_t state_blocks_ = 0;  // of a state on this rank
   OwnedArena arena_;
   std::deque<Issued> issued_;             // oldest first; empty with one stage
   StepResults later_;                     // of the newest step

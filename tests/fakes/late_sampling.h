@@ -1,103 +1,26 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 
-#include "kernels/ops.h"
+#include "tests/fakes/forwarding_ops.h"
 
 namespace baton {
 
 // Ops that sample as late as they may, as a GPU does on the first stage of a pipeline: in the
 // AwaitStep of the step. For the steps of an executor that samples after IssueStep.
-class LateSampling final : public Ops {
+class LateSampling final : public ForwardingOps {
  public:
-  explicit LateSampling(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {}
+  using ForwardingOps::ForwardingOps;
 
-  Device& device() override { return ops_->device(); }
-  DType activation_dtype() const override { return ops_->activation_dtype(); }
-  KvNeeds kv_needs() const override { return ops_->kv_needs(); }
-  Status CheckModel(const ModelShape& shape) const override { return ops_->CheckModel(shape); }
-  Exchange* exchange() override { return ops_->exchange(); }
-  FamilyOps* family_ops() override { return ops_->family_ops(); }
-  StatusOr<std::unique_ptr<Matrix>> LoadMatrix(std::span<const HostMatrix> parts) override {
-    return ops_->LoadMatrix(parts);
-  }
-  StatusOr<std::unique_ptr<Matrix>> LoadGateUp(const HostMatrix& gate,
-                                               const HostMatrix& up) override {
-    return ops_->LoadGateUp(gate, up);
-  }
-  StatusOr<std::unique_ptr<Vector>> LoadVector(std::span<const float> values) override {
-    return ops_->LoadVector(values);
-  }
-
-  StatusOr<PlacedValues> PlaceValues(std::span<const ValueUse> values) override {
-    return ops_->PlaceValues(values);
-  }
-
-  Status BeginStep(const StepInput& input, const KvView& kv) override {
-    return ops_->BeginStep(input, kv);
-  }
-  Status IssueStep() override { return ops_->IssueStep(); }
   Status AwaitStep() override {
-    if (late_.has_value()) ops_->Sample(late_->logits, late_->rows, late_->out);
+    if (late_.has_value()) ForwardingOps::Sample(late_->logits, late_->rows, late_->out);
     late_.reset();
-    if (late_rows_.has_value()) ops_->CopyRows(late_rows_->first, late_rows_->second);
+    if (late_rows_.has_value()) ForwardingOps::CopyRows(late_rows_->first, late_rows_->second);
     late_rows_.reset();
-    return ops_->AwaitStep();
-  }
-  void NotifyWhenDone(std::function<void()> notify) override {
-    ops_->NotifyWhenDone(std::move(notify));
-  }
-  Status CopyBlocks(const KvView& kv, std::span<const BlockCopy> copies) override {
-    return ops_->CopyBlocks(kv, copies);
-  }
-
-  void Embed(const Matrix& table, int32_t first_token, const Tensor& residual) override {
-    ops_->Embed(table, first_token, residual);
-  }
-  void RmsNorm(const Tensor& residual,
-               const Vector& weight,
-               float epsilon,
-               const Tensor& out) override {
-    ops_->RmsNorm(residual, weight, epsilon, out);
-  }
-  void Add(const Tensor& residual, const Tensor& delta) override { ops_->Add(residual, delta); }
-  void AddRmsNorm(const Tensor& residual,
-                  const Tensor& delta,
-                  const Vector& weight,
-                  float epsilon,
-                  const Tensor& out) override {
-    ops_->AddRmsNorm(residual, delta, weight, epsilon, out);
-  }
-  void MatMul(const Tensor& x,
-              const Matrix& weight,
-              const Vector* bias,
-              const Tensor& out) override {
-    ops_->MatMul(x, weight, bias, out);
-  }
-  void MatMulSiluMul(const Tensor& x,
-                     const Matrix& gate_up,
-                     const Vector* bias,
-                     const Tensor& out) override {
-    ops_->MatMulSiluMul(x, gate_up, bias, out);
-  }
-  void Experts(const Tensor& x, const ExpertArgs& args, const Tensor& out) override {
-    ops_->Experts(x, args, out);
-  }
-  void RopeAndWriteKv(const Tensor& qkv,
-                      const HeadShape& heads,
-                      const RopeArgs& args,
-                      int32_t layer) override {
-    ops_->RopeAndWriteKv(qkv, heads, args, layer);
-  }
-  void Attention(const Tensor& qkv, const AttentionArgs& args, const Tensor& out) override {
-    ops_->Attention(qkv, args, out);
-  }
-  void GatherLogitRows(const Tensor& x, const Tensor& out) override {
-    ops_->GatherLogitRows(x, out);
+    return ForwardingOps::AwaitStep();
   }
   void Sample(const Tensor& logits,
               std::span<const SamplingRow> rows,
@@ -115,7 +38,6 @@ class LateSampling final : public Ops {
     std::span<SampledToken> out;
   };
 
-  const std::unique_ptr<Ops> ops_;
   std::optional<Late> late_;  // of the oldest step under way
   std::optional<std::pair<Tensor, std::span<const std::span<float>>>> late_rows_;
 };

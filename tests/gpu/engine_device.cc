@@ -32,8 +32,7 @@ class GpuEngineDevice final : public EngineDevice {
 StatusOr<std::unique_ptr<EngineDevice>> EngineDevice::Open() {
   BATON_ASSIGN_OR_RETURN(auto device, cuda::CudaDevice::Open(0));
   BATON_ASSIGN_OR_RETURN(
-      auto ops,
-      MakeCudaOps(*device, cuda::TestedOptions({.deterministic = true, .graphs = true})));
+      auto ops, MakeCudaOps(*device, cuda::TestedOptions({.deterministic = true, .graphs = true})));
   return std::make_unique<GpuEngineDevice>(std::move(device), std::move(ops));
 }
 

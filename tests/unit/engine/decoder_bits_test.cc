@@ -72,14 +72,14 @@ TEST_P(DecoderEngineTest, PreemptionDoesNotChangeABit) {
     HarnessOptions options = Options();
     options.kv.blocks = 14;
     const auto executor = Open({.kv = options.kv});
-    const auto most_tokens = [&] {
+    const auto max_tokens = [&] {
       return KvRoom(executor->kv_layout(),
                     options.kv.blocks,
                     options.max_step_tokens,
                     StateBlocks(*executor))
           .max_tokens();
     };
-    while (most_tokens() <= 80) ++options.kv.blocks;
+    while (max_tokens() <= 80) ++options.kv.blocks;
     options.prefix_cache = prefix_cache;
     EngineHarness harness(options, Open({.kv = options.kv}));
     for (const Request& request : requests_) harness.Submit(request);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/fakes/forwarding_ops.h"
 #include "tests/fakes/layer_checker.h"
 #include "tests/unit/engine/decoder_engine_fixture.h"
 #include "tests/unit/engine/handoff_driver.h"
@@ -136,6 +137,26 @@ TEST_P(DecoderEngineTest, BlocksThatTheBackendCannotTakeAreRefusedAtStart) {
   }
   options.block_tokens = 32;
   EXPECT_TRUE(DecoderExecutor::Create(*decoder_, {.kv = options}).ok());
+}
+
+// Ops with steps that run before the engine serves, as on a GPU.
+class OpsToWarmUp final : public ForwardingOps {
+ public:
+  using ForwardingOps::ForwardingOps;
+  WarmUpSizes SizesToWarmUp(int32_t, int32_t) const override { return {{1, 16, 40}, {1, 3, 12}}; }
+};
+
+TEST_P(DecoderEngineTest, TheWarmUpRunsStepsOfTheModel) {
+  CpuDevice device;
+  OpsToWarmUp ops(MakeCpuOps(device, {.threads = 1}).value());
+  const auto model = OpenModel(path_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto decoder = Decoder::Load(model->spec, *model->weights, ops, {640, 64});
+  ASSERT_TRUE(decoder.ok()) << decoder.status();
+  EngineHarness harness(Options(), Open({.kv = Options().kv}, decoder->get()));
+  for (const Request& request : requests_) harness.Submit(request);
+  ASSERT_TRUE(harness.RunUntilIdle());
+  ExpectAllSame(harness);
 }
 
 TEST_P(DecoderEngineTest, StepsAreMeasuredByTheClock) {
