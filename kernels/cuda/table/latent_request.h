@@ -12,12 +12,17 @@ namespace baton::cuda {
 // The sizes of KernelId::kTiledLatents, those of DeepSeek-V2 and its successors.
 inline constexpr int32_t kTiledRank = 512;
 inline constexpr int32_t kTiledWidth = 576;
+// The tokens that KernelId::kHopperLatents loads at once. A block has a multiple of them.
+inline constexpr int32_t kHopperLatentGroup = 8;
 // The largest latent of KernelId::kPortableLatents, and the most heads of KernelId::kHeadGemm.
 inline constexpr int32_t kMaxLatentNumbers = 512;
 inline constexpr int32_t kMaxLatentHeads = 256;
 
-// Attention to latents in a cache of type `kv`.
-KernelRequest LatentRequest(const LatentShape& shape, DType kv, bool deterministic);
+// Attention to latents in a cache of type `kv` with blocks of `block_tokens` tokens.
+KernelRequest LatentRequest(const LatentShape& shape,
+                            DType kv,
+                            int32_t block_tokens,
+                            bool deterministic);
 // LatentOps::AbsorbQueries and ExpandValues.
 KernelRequest HeadGemmRequest(const LatentShape& shape, bool deterministic);
 
