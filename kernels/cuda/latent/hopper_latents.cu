@@ -230,8 +230,7 @@ class Scores {
 // A warp group that adds its kValues numbers of the values of all tiles.
 class Values {
  public:
-  __device__ __forceinline__ Values(const Context& c, int group)
-      : c_(c), first_(group * kValues) {}
+  __device__ __forceinline__ Values(const Context& c, int group) : c_(c), first_(group * kValues) {}
 
   template <int kCluster>
   __device__ __forceinline__ void Run() {
@@ -250,15 +249,15 @@ class Values {
       for (int step = 0; step < kTokens / 16; ++step) {
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
-          WgmmaMultiplyRows<kPart>(
-              values_[part],
-              weights + step * kStep,
-              latents + (step * (2 * kTokenGroupBytes >> 4) +
-                         part * (kPart / kSpanNumbers * kPieceBytes >> 4)));
+          WgmmaMultiplyRows<kPart>(values_[part],
+                                   weights + step * kStep,
+                                   latents + (step * (2 * kTokenGroupBytes >> 4) +
+                                              part * (kPart / kSpanNumbers * kPieceBytes >> 4)));
         }
       }
       WgmmaCommit();
       WgmmaWait<0>();
+      __syncwarp();
       if (c_.lane < kCluster) {
         const uint32_t empty = SharedAddress(&c_.shared.latents_empty[cursor.slot]);
         ArriveRemote(MapToRank(empty, c_.lane));

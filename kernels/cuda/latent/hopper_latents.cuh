@@ -120,12 +120,11 @@ __device__ __forceinline__ void LoadLatents(const Context& c, const CUtensorMap*
     __syncwarp();
     if (c.lane < kShare) {
       const int position = first + tile * kTokens;
-      TmaLoadPaged<kCluster>(
-          SharedAddress(&c.shared.stages[cursor.slot][group * kTokenGroupBytes]),
-          map,
-          position % c.a.block_tokens,
-          block,
-          full);
+      TmaLoadPaged<kCluster>(SharedAddress(&c.shared.stages[cursor.slot][group * kTokenGroupBytes]),
+                             map,
+                             position % c.a.block_tokens,
+                             block,
+                             full);
     }
     block = block_of(tile + 1);
     cursor.Advance(1, kStages);

@@ -59,7 +59,11 @@ PortableLimits LatentAttention::LimitsOf(const LatentPlan& plan,
   if (hopper) {
     // The thread blocks of all heads of a row run at the same time.
     const int32_t blocks = CeilDiv(plan.work.shape.heads, kHopperLatentHeads);
-    limits.split = ChooseLatentSplit(sequences, std::max(device_.sm_count / blocks, 1));
+    std::vector<LatentRows> rows;
+    for (const AttentionSequence& sequence : sequences) {
+      rows.push_back({sequence.rows, sequence.length});
+    }
+    limits.split = ChooseLatentSplit(rows, std::max(device_.sm_count / blocks, 1));
     return limits;
   }
   int64_t positions = 0;

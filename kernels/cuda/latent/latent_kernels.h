@@ -43,9 +43,8 @@ cudaError_t LaunchTiledLatents(const PortableWork& work,
                                const AttentionLaunch& call);
 
 // The kernel for Hopper (KernelId::kHopperLatents). Work tiles begin at multiples of
-// kHopperLatentGroup positions, and so do blocks.
-inline constexpr int32_t kHopperLatentTokens = 48;  // latents in a tile
-inline constexpr int32_t kHopperLatentHeads = 64;   // heads of a thread block
+// kHopperLatentGroup positions.
+inline constexpr int32_t kHopperLatentHeads = 64;  // heads of a thread block
 
 cudaError_t PrepareHopperLatents();
 cudaError_t LaunchHopperLatents(const PortableWork& work, const AttentionLaunch& call);

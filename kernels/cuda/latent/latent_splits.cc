@@ -5,8 +5,8 @@
 #include <queue>
 #include <vector>
 
-#include "kernels/cuda/latent/latent_kernels.h"
 #include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/table/latent_request.h"
 
 namespace baton::cuda {
 namespace {
@@ -16,13 +16,9 @@ constexpr double kWorkTileCost = 4;    // to start a work tile and to store its 
 constexpr double kCombineCost = 4;     // to combine at all
 constexpr double kPartialCost = 0.05;  // to store and read the partial results of a split
 constexpr int32_t kMinTiles = 4;       // of a split
-constexpr int32_t kMaxRounds = 8;
+constexpr int32_t kMaxRounds = 4;
 
-int32_t TilesOf(int32_t positions) {
-  return CeilDiv(positions, kHopperLatentTokens);
-}
-
-// Rows that see about the same number of positions.
+// As LatentRows, in tiles of latents.
 struct Rows {
   int32_t count = 0;
   int32_t tiles = 0;
@@ -41,8 +37,9 @@ double TimeOf(const std::vector<Rows>& all, int32_t split, int32_t slots) {
   for (const Rows& rows : all) {
     const int32_t splits = CeilDiv(rows.tiles, split);
     const int32_t last = rows.tiles - (splits - 1) * split;
-    work_tiles.insert(work_tiles.end(), static_cast<size_t>(rows.count * (splits - 1)), split);
-    work_tiles.insert(work_tiles.end(), static_cast<size_t>(rows.count), last);
+    const auto count = static_cast<size_t>(rows.count);
+    work_tiles.insert(work_tiles.end(), count * static_cast<size_t>(splits - 1), split);
+    work_tiles.insert(work_tiles.end(), count, last);
     if (splits > 1) combine += kPartialCost * rows.count * splits;
   }
   std::ranges::sort(work_tiles, std::greater());
@@ -60,21 +57,24 @@ double TimeOf(const std::vector<Rows>& all, int32_t split, int32_t slots) {
 
 }  // namespace
 
-int32_t ChooseLatentSplit(std::span<const AttentionSequence> sequences, int32_t slots) {
+int32_t ChooseLatentSplit(std::span<const LatentRows> rows, int32_t slots) {
   std::vector<Rows> all;
   int32_t longest = kMinTiles;
-  int64_t rows = 0;
-  for (const AttentionSequence& sequence : sequences) {
-    all.push_back({sequence.rows, TilesOf(sequence.length)});
+  int64_t count = 0;
+  double total = 0;  // tiles
+  for (const LatentRows& some : rows) {
+    all.push_back({some.count, CeilDiv(some.positions, kHopperLatentTokens)});
     longest = std::max(longest, all.back().tiles);
-    rows += sequence.rows;
+    count += some.count;
+    total += static_cast<double>(some.count) * all.back().tiles;
   }
   int32_t best = longest;
   // With more rows, slots that have no work at the end are no great part of all.
-  if (rows > int64_t{kMaxRounds} * slots) return best * kHopperLatentTokens;
+  if (count > int64_t{kMaxRounds} * slots) return best * kHopperLatentTokens;
   double best_time = TimeOf(all, longest, slots);
   for (int32_t rounds = 1; rounds <= kMaxRounds; ++rounds) {
-    // The shortest split with which all work tiles run in so many rounds.
+    if (total / slots + rounds * kWorkTileCost >= best_time) break;  // more rounds take longer
+    // The shortest split with which all work tiles run in this number of rounds.
     int32_t low = kMinTiles;
     int32_t high = longest;
     while (low < high) {

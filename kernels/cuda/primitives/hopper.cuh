@@ -152,11 +152,8 @@ __device__ __forceinline__ void TmaLoadMixedMulticast(uint32_t to,
 // the same address in the shared memory of each of kBlocks blocks of a cluster, 1 or 2. In each
 // block, the bytes count towards that block's own barrier.
 template <int kBlocks>
-__device__ __forceinline__ void TmaLoadPaged(uint32_t to,
-                                             const CUtensorMap* map,
-                                             int32_t y,
-                                             int32_t w,
-                                             uint32_t barrier) {
+__device__ __forceinline__ void TmaLoadPaged(
+    uint32_t to, const CUtensorMap* map, int32_t y, int32_t w, uint32_t barrier) {
   if constexpr (kBlocks == 1) {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"

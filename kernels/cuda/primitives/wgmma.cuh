@@ -21,22 +21,22 @@ namespace baton::cuda {
 template <int kColumns, class Number>
 struct WgmmaShape;
 
-#define BATON_WGMMA_SHAPE(columns)                                                          \
-  template <>                                                                               \
-  struct WgmmaShape<columns, __nv_bfloat16> {                                               \
-    using Instruction =                                                                     \
-        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_SS<cute::SM90::GMMA::Major::K,  \
-                                                               cute::SM90::GMMA::Major::K>; \
-    using HeldInstruction =                                                                 \
-        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_RS<cute::SM90::GMMA::Major::K,  \
-                                                               cute::SM90::GMMA::Major::K>; \
-    using RowsInstruction =                                                                 \
-        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_SS<cute::SM90::GMMA::Major::K,  \
+#define BATON_WGMMA_SHAPE(columns)                                                           \
+  template <>                                                                                \
+  struct WgmmaShape<columns, __nv_bfloat16> {                                                \
+    using Instruction =                                                                      \
+        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_SS<cute::SM90::GMMA::Major::K,   \
+                                                               cute::SM90::GMMA::Major::K>;  \
+    using HeldInstruction =                                                                  \
+        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_RS<cute::SM90::GMMA::Major::K,   \
+                                                               cute::SM90::GMMA::Major::K>;  \
+    using RowsInstruction =                                                                  \
+        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_SS<cute::SM90::GMMA::Major::K,   \
                                                                cute::SM90::GMMA::Major::MN>; \
-  };                                                                                        \
-  template <>                                                                               \
-  struct WgmmaShape<columns, __nv_fp8_e4m3> {                                               \
-    using Instruction = cute::SM90::GMMA::MMA_64x##columns##x32_F32E4M3E4M3_SS_TN<>;        \
+  };                                                                                         \
+  template <>                                                                                \
+  struct WgmmaShape<columns, __nv_fp8_e4m3> {                                                \
+    using Instruction = cute::SM90::GMMA::MMA_64x##columns##x32_F32E4M3E4M3_SS_TN<>;         \
   };
 BATON_WGMMA_SHAPE(8)
 BATON_WGMMA_SHAPE(16)

@@ -12,7 +12,9 @@ namespace baton::cuda {
 // The sizes of KernelId::kTiledLatents, those of DeepSeek-V2 and its successors.
 inline constexpr int32_t kTiledRank = 512;
 inline constexpr int32_t kTiledWidth = 576;
-// The tokens that KernelId::kHopperLatents loads at once. A block has a multiple of them.
+// KernelId::kHopperLatents: the latents of a tile, and of these the ones that are loaded at once. A
+// block has a multiple of the latter.
+inline constexpr int32_t kHopperLatentTokens = 48;
 inline constexpr int32_t kHopperLatentGroup = 8;
 // The largest latent of KernelId::kPortableLatents, and the most heads of KernelId::kHeadGemm.
 inline constexpr int32_t kMaxLatentNumbers = 512;

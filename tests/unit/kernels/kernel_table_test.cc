@@ -410,14 +410,12 @@ TEST(VariantCheckTest, NamesWhatTheBackendLacks) {
 }
 
 TEST(KernelTable, LatentsHaveTensorCoresWhereTheirSizesFit) {
-  const auto kernel = [](const LatentShape& shape,
-                         DType kv,
-                         int32_t architecture,
-                         int32_t block_tokens = 16) {
-    const KernelRule* const rule =
-        Choose(LatentRequest(shape, kv, block_tokens, false), Card(architecture));
-    return rule == nullptr ? "none" : std::string(RowOf(rule->kernel).name);
-  };
+  const auto kernel =
+      [](const LatentShape& shape, DType kv, int32_t architecture, int32_t block_tokens = 16) {
+        const KernelRule* const rule =
+            Choose(LatentRequest(shape, kv, block_tokens, false), Card(architecture));
+        return rule == nullptr ? "none" : std::string(RowOf(rule->kernel).name);
+      };
   const LatentShape deepseek = {
       .heads = 128, .rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
   LatentShape small = deepseek;
