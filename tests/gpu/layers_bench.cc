@@ -160,8 +160,9 @@ class LayersBench {
     kv.blocks = static_cast<int32_t>(step.tables.size());
     const Numbers cache(static_cast<size_t>(kv.blocks * kv.block_stride));
     kv.base = cache.at();
+    const StepInput input = step.input();
     StepLayout layout;
-    Upload(step, kv, layout);
+    Upload(input, kv, layout);
     const int32_t width = shape.width();
     const LatentWork work = {shape, 0.07f, 0, false};
     const auto attention = Take(LatentAttention::Create(device_.properties(), false));
@@ -238,8 +239,9 @@ class LayersBench {
     kv.blocks = std::max(rows * state_blocks, rows * 63);
     const Numbers states(static_cast<size_t>(int64_t{rows} * state_blocks * kv.block_stride));
     kv.base = states.at();
+    const StepInput input = step.input();
     StepLayout layout;
-    Upload(step, kv, layout);
+    Upload(input, kv, layout);
     Check(fixed_->Upload(stream_));
     const Numbers vectors(size_t{1} << 20);
     const Numbers inputs(static_cast<size_t>(int64_t{2} * rows * shape.input_columns()));
@@ -285,11 +287,13 @@ class LayersBench {
  private:
   bool Wanted(const std::string& name) const { return name.find(filter_) != std::string::npos; }
 
-  void Upload(const Step& step, const KvView& kv, StepLayout& layout) {
+  // `layout` keeps a pointer to `input`.
+  void Upload(const StepInput& input, const KvView& kv, StepLayout& layout) {
     fixed_->Clear();
     lists_->Clear();
-    Check(layout.Build(step.input(), kv, step.rows(), *fixed_, *lists_));
-    BATON_CHECK(Take(lists_->Fits()), "the tables of {} rows do not fit", step.tokens.size());
+    const auto rows = static_cast<int32_t>(input.tokens.size());
+    Check(layout.Build(input, kv, rows, *fixed_, *lists_));
+    BATON_CHECK(Take(lists_->Fits()), "the tables of {} rows do not fit", rows);
     Check(lists_->Upload(stream_));
   }
 
