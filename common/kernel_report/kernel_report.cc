@@ -133,7 +133,8 @@ class ReportBuilder {
               "attention to latents of {} + {}, {} heads", shape.rank, shape.rope_dim, shape.heads),
           fmt::format("KV in {}", Name(options_.kv)),
           [this, shape](int64_t) {
-            return OneForm(cuda::LatentRequest(shape, options_.kv, Deterministic()));
+            return OneForm(
+                cuda::LatentRequest(shape, options_.kv, options_.block_tokens, Deterministic()));
           });
     AddOp(
         fmt::format("GEMMs of {} heads, {} × {} and {} × {}",

@@ -16,17 +16,19 @@
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/input/step_buffer.h"
 #include "kernels/cuda/latent/latent_attention.h"
+#include "kernels/cuda/table/kernel_table.h"
 #include "tests/gpu/test_device.h"
 
-// Compares the kernel of latents with tensor cores, in tiles of all sizes that fit this GPU, with
-// the portable kernel, whose results the parity suite checks.
+// Compares the kernels of latents with tensor cores, that for Hopper and the other one in tiles of
+// all sizes that fit this GPU, with the portable kernel, whose results the parity suite checks.
 namespace baton::cuda {
 namespace {
 
 constexpr int32_t kBlockTokens = 16;
 constexpr int32_t kRank = 512;
 constexpr int32_t kWidth = 576;
-// Which of the two kernels, and which tile, the table chooses by the shared memory of a block.
+// Without the kernel for Hopper, the shared memory of a block decides which kernel and which tile
+// the table chooses.
 constexpr int32_t kPortableBytes = 64 << 10;
 constexpr int32_t kOneStageBytes = 99 << 10;
 constexpr int32_t kA100Bytes = 163 << 10;
@@ -125,10 +127,30 @@ class LatentsTest : public ::testing::Test {
     input_ = {tokens_, positions_, sequences_, tables_, logit_rows_};
   }
 
-  // The results of all rows of the step, on a GPU whose blocks have so much shared memory.
-  std::vector<float> Attend(int32_t shared_bytes, bool deterministic, LatentTile* tile = nullptr) {
+  // This GPU if it had no kernels for Hopper, and so much shared memory.
+  DeviceProperties Without(int32_t shared_bytes) const {
     DeviceProperties device = device_->properties();
+    device.portable = true;
     device.block_shared_bytes = shared_bytes;
+    return device;
+  }
+  // GPUs for which the table chooses tensor cores, and whose kernels run on this one.
+  std::vector<DeviceProperties> WithTensorCores() const {
+    std::vector<DeviceProperties> devices;
+    const int32_t present = device_->properties().block_shared_bytes;
+    for (const int32_t bytes : {kOneStageBytes, kA100Bytes, present}) {
+      if (bytes <= present) devices.push_back(Without(bytes));
+    }
+    if (MayRun(KernelFamily::kHopper, device_->properties())) {
+      devices.push_back(device_->properties());
+    }
+    return devices;
+  }
+
+  // The results of all rows of the step on `device`. `used`, if any, gets the plan.
+  std::vector<float> Attend(const DeviceProperties& device,
+                            bool deterministic,
+                            LatentPlan* used = nullptr) {
     auto attention = *LatentAttention::Create(device, deterministic);
     fixed_->Clear();
     lists_->Clear();
@@ -139,7 +161,7 @@ class LatentsTest : public ::testing::Test {
     const auto plan = attention->Plan(work, step, kv_, *fixed_);
     EXPECT_TRUE(plan.ok()) << plan.status();
     EXPECT_TRUE(*fixed_->Fits() && *lists_->Fits());
-    if (tile != nullptr) *tile = plan->tile;
+    if (used != nullptr) *used = *plan;
     Check(fixed_->Upload(stream_));
     Check(lists_->Upload(stream_));
     const int64_t columns = int64_t{heads_} * kRank;
@@ -165,7 +187,28 @@ class LatentsTest : public ::testing::Test {
     }
   }
 
-  int32_t shared_bytes() const { return device_->properties().block_shared_bytes; }
+  // Compares all kernels with tensor cores with the portable one.
+  void ExpectAgreement() {
+    LatentPlan portable;
+    const auto want = Attend(Without(kPortableBytes), false, &portable);
+    ASSERT_EQ(portable.kernel, KernelId::kPortableLatents);
+    for (const DeviceProperties& device : WithTensorCores()) {
+      for (const bool deterministic : {false, true}) {
+        LatentPlan plan;
+        const auto got = Attend(device, deterministic, &plan);
+        SCOPED_TRACE(fmt::format("{}, {} heads in tiles of {} with {} stages, {} splits",
+                                 RowOf(plan.kernel).name,
+                                 heads_,
+                                 plan.tile.heads,
+                                 plan.tile.stages,
+                                 plan.tiles.work_tiles));
+        ASSERT_EQ(plan.kernel,
+                  device.portable ? KernelId::kTiledLatents : KernelId::kHopperLatents);
+        ExpectNear(got, want);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
 
   std::unique_ptr<CudaDevice> device_;
   cudaStream_t stream_ = nullptr;
@@ -193,37 +236,49 @@ TEST_F(LatentsTest, TilesAgreeWithThePortableKernel) {
   for (const Lengths& lengths : steps) {
     for (const int32_t heads : {16, 24, 128}) {
       Begin(lengths, heads);
-      LatentTile none;
-      const auto want = Attend(kPortableBytes, false, &none);
-      ASSERT_EQ(none.heads, 0);
-      for (const int32_t bytes : {kOneStageBytes, kA100Bytes, shared_bytes()}) {
-        if (bytes > shared_bytes()) continue;
-        for (const bool deterministic : {false, true}) {
-          LatentTile tile;
-          const auto got = Attend(bytes, deterministic, &tile);
-          SCOPED_TRACE(fmt::format(
-              "{} heads in tiles of {} with {} stages", heads, tile.heads, tile.stages));
-          ASSERT_GT(tile.heads, 0);
-          ExpectNear(got, want);
-          if (HasFatalFailure()) return;
-        }
-      }
+      ExpectAgreement();
+      if (HasFatalFailure()) return;
     }
+  }
+}
+
+// Rows that see a position less than a whole number of groups, of tiles or of splits, as many, and
+// one more.
+TEST_F(LatentsTest, AllLengthsAtBordersAgree) {
+  Lengths lengths;
+  for (const int32_t border : {1, 8, 16, 48, 64, 96, 144, 192, 256, 1008, 1024, 2016, 2048}) {
+    for (int32_t length = border - 1; length <= border + 1; ++length) {
+      if (length > 0) lengths.emplace_back(length - 1, 1);
+    }
+  }
+  for (const int32_t heads : {8, 40, 64, 100, 128, 192, 256}) {
+    Begin(lengths, heads);
+    ExpectAgreement();
+    if (HasFatalFailure()) return;
+  }
+}
+
+// One long context, which is split for all SMs.
+TEST_F(LatentsTest, AContextOfManySplitsAgrees) {
+  for (const int32_t context : {4095, 9000}) {
+    Begin({{context, 1}}, 128);
+    ExpectAgreement();
+    if (HasFatalFailure()) return;
   }
 }
 
 TEST_F(LatentsTest, ARecordedStepHasTheSameResults) {
   const Lengths lengths = {{1023, 1}, {80, 1}, {2500, 1}};
   Begin(lengths, 32, 4);
-  const auto want = Attend(kPortableBytes, false);
-  ExpectNear(Attend(shared_bytes(), false), want);
-  ExpectNear(Attend(shared_bytes(), true), want);
+  ExpectAgreement();
+  Begin(lengths, 128, 4);
+  ExpectAgreement();
 }
 
 // In deterministic mode the other rows of a step change no bit of a row.
 TEST_F(LatentsTest, DeterministicRowsDependOnNoOtherRows) {
   Begin({{2100, 1}, {90, 1}, {1500, 30}}, 128);
-  const auto all = Attend(shared_bytes(), true);
+  const auto all = Attend(device_->properties(), true);
   const auto rows = sequences_;
   const auto columns = static_cast<size_t>(int64_t{heads_} * kRank);
   // The first sequence alone: the same cache and the same queries.
@@ -233,7 +288,7 @@ TEST_F(LatentsTest, DeterministicRowsDependOnNoOtherRows) {
   logit_rows_.resize(1);
   rows_ = 1;
   input_ = {tokens_, positions_, sequences_, tables_, logit_rows_};
-  const auto alone = Attend(shared_bytes(), true);
+  const auto alone = Attend(device_->properties(), true);
   EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin()));
   EXPECT_EQ(alone.size(), columns);
 }

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -23,7 +24,9 @@
 #include "tests/gpu/graph_timer.h"
 
 // Prints one JSON line for each measurement of a layer with latents (DeepSeek-V3) and of a gated
-// delta net (Qwen3-Next): microseconds, and how long its bytes take at the rate of a copy.
+// delta net (Qwen3-Next): microseconds, and how long its bytes take at the rate of a copy. The
+// argument is a part of the names of what is measured, as "latents/64x8192" or "delta_net"; without
+// it, all is.
 namespace baton::cuda {
 namespace {
 
@@ -74,43 +77,68 @@ double CopyRate(cudaStream_t stream) {
   return 2.0 * static_cast<double>(kBytes) / time;
 }
 
-// A step of `rows` decoding sequences.
-struct Decode {
-  Decode(int32_t rows, int32_t context, int32_t state_blocks) {
-    const int32_t blocks = (context + 1 + kBlockTokens - 1) / kBlockTokens;
-    for (int32_t i = 0; i < rows; ++i) {
-      SequenceRows& sequence = sequences.emplace_back();
-      sequence.first_row = i;
-      sequence.row_count = 1;
-      sequence.context = context;
-      sequence.first_block = static_cast<int32_t>(tables.size());
-      for (int32_t j = 0; j < blocks; ++j) tables.push_back(i * blocks + j);
-      sequence.state_table = static_cast<int32_t>(tables.size());
-      for (int32_t j = 0; j < 2 * state_blocks; ++j) {
-        tables.push_back(i * state_blocks + j % state_blocks);
-      }
-      tokens.push_back(0);
-      positions.push_back(context);
-      logit_rows.push_back(i);
-    }
-    input = {.tokens = tokens,
-             .positions = positions,
-             .sequences = sequences,
-             .block_tables = tables,
-             .logit_rows = logit_rows,
-             .state_blocks = state_blocks};
+// A step of decoding sequences, or of one prompt chunk.
+struct Step {
+  // `rows` sequences with one row each, which see `context` positions before theirs.
+  static Step Decode(int32_t rows, int32_t context, int32_t state_blocks) {
+    Step step;
+    step.state_blocks = state_blocks;
+    for (int32_t i = 0; i < rows; ++i) step.Add(1, context);
+    return step;
   }
+  static Step Chunk(int32_t rows, int32_t context) {
+    Step step;
+    step.Add(rows, context);
+    return step;
+  }
+
+  StepInput input() const {
+    return {.tokens = tokens,
+            .positions = positions,
+            .sequences = sequences,
+            .block_tables = tables,
+            .logit_rows = logit_rows,
+            .state_blocks = state_blocks};
+  }
+  // Positions that all rows see.
+  int64_t seen() const {
+    return std::accumulate(positions.begin(), positions.end(), int64_t{0}) + rows();
+  }
+  int32_t rows() const { return static_cast<int32_t>(positions.size()); }
+
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions;
   std::vector<SequenceRows> sequences;
   std::vector<int32_t> tables;
   std::vector<int32_t> logit_rows;
-  StepInput input;
+  int32_t state_blocks = 0;
+
+ private:
+  void Add(int32_t rows, int32_t context) {
+    const auto which = static_cast<int32_t>(sequences.size());
+    const int32_t blocks = (context + rows + kBlockTokens - 1) / kBlockTokens;
+    SequenceRows& sequence = sequences.emplace_back();
+    sequence.first_row = static_cast<int32_t>(tokens.size());
+    sequence.row_count = rows;
+    sequence.context = context;
+    sequence.first_block = static_cast<int32_t>(tables.size());
+    for (int32_t j = 0; j < blocks; ++j) tables.push_back(which * blocks + j);
+    sequence.state_table = static_cast<int32_t>(tables.size());
+    for (int32_t j = 0; j < 2 * state_blocks; ++j) {
+      tables.push_back(which * state_blocks + j % state_blocks);
+    }
+    for (int32_t i = 0; i < rows; ++i) {
+      tokens.push_back(0);
+      positions.push_back(context + i);
+      logit_rows.push_back(static_cast<int32_t>(logit_rows.size()));
+    }
+  }
 };
 
 class LayersBench {
  public:
-  explicit LayersBench(CudaDevice& device) : device_(device) {
+  LayersBench(CudaDevice& device, std::string filter)
+      : device_(device), filter_(std::move(filter)) {
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     fixed_ = Take(StepBuffer::Create(size_t{8} << 20));
     lists_ = Take(StepBuffer::Create(size_t{32} << 20));
@@ -118,10 +146,11 @@ class LayersBench {
     fmt::print("{{\"name\": \"copy\", \"gb_per_s\": {:.0f}}}\n", rate_ / 1e3);
   }
 
-  void Latents(int32_t rows, int32_t context) {
+  void Latents(const std::string& size, const Step& step) {
+    if (!Wanted("latents/" + size)) return;
     const LatentShape shape = {
         .heads = 128, .rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
-    const Decode step(rows, context - 1, 0);
+    const int32_t rows = step.rows();
     KvView kv;
     kv.dtype = DType::kBF16;
     kv.kv_heads = kv.layers = 1;
@@ -131,10 +160,17 @@ class LayersBench {
     kv.blocks = static_cast<int32_t>(step.tables.size());
     const Numbers cache(static_cast<size_t>(kv.blocks * kv.block_stride));
     kv.base = cache.at();
+    const StepInput input = step.input();
     StepLayout layout;
-    Upload(step, kv, layout);
+    Upload(input, kv, layout);
+    const int32_t width = shape.width();
+    const LatentWork work = {shape, 0.07f, 0, false};
     const auto attention = Take(LatentAttention::Create(device_.properties(), false));
-    const LatentPlan plan = Take(attention->Plan({shape, 0.07f, 0, false}, layout, kv, *fixed_));
+    const LatentPlan plan = Take(attention->Plan(work, layout, kv, *fixed_));
+    DeviceProperties portable = device_.properties();
+    portable.portable = true;
+    const auto with_mma = Take(LatentAttention::Create(portable, false));
+    const LatentPlan mma_plan = Take(with_mma->Plan(work, layout, kv, *fixed_));
     Check(fixed_->Upload(stream_));
     const auto columns = [&](int64_t of_head) { return shape.heads * of_head; };
     const Numbers memory(static_cast<size_t>(int64_t{2} * rows * columns(1024)));
@@ -170,16 +206,22 @@ class LayersBench {
                                .k = shape.rank,
                                .weights = heads};
     const double weight_bytes = 2.0 * 128 * 512 * 128;
-    const std::string size = fmt::format("{}x{}", rows, context);
     Print("latents/absorb/" + size, weight_bytes, [&] { Check(LaunchHeadGemm(absorb, stream_)); });
-    const double cached = 2.0 * rows * context * shape.width();
+    // All rows of a chunk see the same latents.
+    const double cached = 2.0 * static_cast<double>(step.tables.size()) * kBlockTokens * width;
     Print("latents/attend/" + size, cached, [&] {
-      Check(attention->Launch(plan, kv, 0, tensor(shape.width()), out(shape.rank), stream_));
+      Check(attention->Launch(plan, kv, 0, tensor(width), out(shape.rank), stream_));
     });
+    Print("latents/attend_mma/" + size, cached, [&] {
+      Check(with_mma->Launch(mma_plan, kv, 0, tensor(width), out(shape.rank), stream_));
+    });
+    const double products = 2.0 * static_cast<double>(step.seen()) * columns(width + shape.rank);
+    fmt::print("{{\"name\": \"latents/products/{}\", \"tera\": {:.3f}}}\n", size, products * 1e-12);
     Print("latents/expand/" + size, weight_bytes, [&] { Check(LaunchHeadGemm(expand, stream_)); });
   }
 
   void DeltaNet(int32_t rows) {
+    if (!Wanted(fmt::format("delta_net/{}", rows))) return;
     constexpr int32_t kLayers = 8;  // so that a state is not in a cache
     const RecurrentShape shape = {
         .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .kernel = 4};
@@ -193,12 +235,13 @@ class LayersBench {
     kv.state.block_bytes = kv.block_stride = int64_t{1} << 20;
     const auto state_blocks = static_cast<int32_t>(
         (kLayers * kv.state.layer_bytes + kv.block_stride - 1) / kv.block_stride);
-    const Decode step(rows, 1000, state_blocks);
+    const Step step = Step::Decode(rows, 1000, state_blocks);
     kv.blocks = std::max(rows * state_blocks, rows * 63);
     const Numbers states(static_cast<size_t>(int64_t{rows} * state_blocks * kv.block_stride));
     kv.base = states.at();
+    const StepInput input = step.input();
     StepLayout layout;
-    Upload(step, kv, layout);
+    Upload(input, kv, layout);
     Check(fixed_->Upload(stream_));
     const Numbers vectors(size_t{1} << 20);
     const Numbers inputs(static_cast<size_t>(int64_t{2} * rows * shape.input_columns()));
@@ -242,11 +285,15 @@ class LayersBench {
   }
 
  private:
-  void Upload(const Decode& step, const KvView& kv, StepLayout& layout) {
+  bool Wanted(const std::string& name) const { return name.find(filter_) != std::string::npos; }
+
+  // `layout` keeps a pointer to `input`.
+  void Upload(const StepInput& input, const KvView& kv, StepLayout& layout) {
     fixed_->Clear();
     lists_->Clear();
-    Check(layout.Build(step.input, kv, static_cast<int32_t>(step.tokens.size()), *fixed_, *lists_));
-    BATON_CHECK(Take(lists_->Fits()), "the tables of {} rows do not fit", step.tokens.size());
+    const auto rows = static_cast<int32_t>(input.tokens.size());
+    Check(layout.Build(input, kv, rows, *fixed_, *lists_));
+    BATON_CHECK(Take(lists_->Fits()), "the tables of {} rows do not fit", rows);
     Check(lists_->Upload(stream_));
   }
 
@@ -261,27 +308,28 @@ class LayersBench {
   }
 
   CudaDevice& device_;
+  const std::string filter_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<StepBuffer> fixed_;
   std::unique_ptr<StepBuffer> lists_;
   double rate_ = 1;
 };
 
-void Run() {
+void Run(const std::string& filter) {
   const auto device = Take(CudaDevice::Open(0));
   Check(device->MakeCurrent());
-  LayersBench bench(*device);
-  bench.Latents(1, 8192);
-  bench.Latents(16, 8192);
-  bench.Latents(64, 8192);
-  bench.Latents(64, 32768);
+  LayersBench bench(*device, filter);
+  for (const auto& [rows, context] : {std::pair(1, 8192), {16, 8192}, {64, 8192}, {64, 32768}}) {
+    bench.Latents(fmt::format("{}x{}", rows, context), Step::Decode(rows, context - 1, 0));
+  }
+  bench.Latents("2048after6144", Step::Chunk(2048, 6144));
   for (const int32_t rows : {1, 64, 256}) bench.DeltaNet(rows);
 }
 
 }  // namespace
 }  // namespace baton::cuda
 
-int main() {
-  baton::cuda::Run();
+int main(int argc, char** argv) {
+  baton::cuda::Run(argc > 1 ? argv[1] : "");
   return 0;
 }

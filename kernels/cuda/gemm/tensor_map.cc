@@ -79,4 +79,19 @@ cudaError_t MakeMixedTensorMap(const MatrixView& matrix, int32_t box_rows, CUten
   return EncodeMap(matrix.data, sizes, strides, shape, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, map);
 }
 
+cudaError_t MakePagedTensorMap(const PagedView& view, int32_t box_tokens, CUtensorMap* map) {
+  // The dimensions are the numbers of a span, the tokens of a block, spans, and blocks.
+  const cuuint64_t spans = static_cast<cuuint64_t>(view.token_bytes / kSpanBytes);
+  const cuuint64_t sizes[] = {kSpanNumbers,
+                              static_cast<cuuint64_t>(view.block_tokens),
+                              spans,
+                              static_cast<cuuint64_t>(view.blocks)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(view.token_bytes),
+                                kSpanBytes,
+                                static_cast<cuuint64_t>(view.block_stride)};
+  const cuuint32_t shape[] = {
+      kSpanNumbers, static_cast<cuuint32_t>(box_tokens), static_cast<cuuint32_t>(spans), 1};
+  return EncodeMap(view.data, sizes, strides, shape, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, map);
+}
+
 }  // namespace baton::cuda

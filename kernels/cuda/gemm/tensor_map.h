@@ -60,4 +60,18 @@ inline constexpr int32_t kMixedRows = 32;
 // of kMixedRows rows. TmaLoadMixedMulticast loads from the map.
 cudaError_t MakeMixedTensorMap(const MatrixView& matrix, int32_t box_rows, CUtensorMap* map);
 
+// Tokens of bf16 in blocks. The tokens of a block lie one behind the other.
+struct PagedView {
+  const void* data = nullptr;
+  int64_t token_bytes = 0;  // a multiple of kSpanBytes
+  int32_t block_tokens = 0;
+  int64_t block_stride = 0;  // in bytes
+  int32_t blocks = 0;
+};
+
+// As MakeTensorMap, for loads of all spans of `box_tokens` tokens of one block: [span][token][128
+// bytes] in shared memory. The tokens of blocks that do not exist are read as zeros. TmaLoadPaged
+// loads from the map, at (token, block).
+cudaError_t MakePagedTensorMap(const PagedView& view, int32_t box_tokens, CUtensorMap* map);
+
 }  // namespace baton::cuda

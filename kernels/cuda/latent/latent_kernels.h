@@ -42,4 +42,11 @@ cudaError_t LaunchTiledLatents(const PortableWork& work,
                                const LatentTile& tile,
                                const AttentionLaunch& call);
 
+// The kernel for Hopper (KernelId::kHopperLatents). Work tiles begin at multiples of
+// kHopperLatentGroup positions.
+inline constexpr int32_t kHopperLatentHeads = 64;  // heads of a thread block
+
+cudaError_t PrepareHopperLatents();
+cudaError_t LaunchHopperLatents(const PortableWork& work, const AttentionLaunch& call);
+
 }  // namespace baton::cuda

@@ -7,6 +7,8 @@
 
 namespace baton::cuda {
 
+enum class KernelId : uint8_t;
+
 // Everything that determines how attention to latents is split: a step makes one plan for each.
 struct LatentWork {
   LatentShape shape;
@@ -17,10 +19,10 @@ struct LatentWork {
   bool operator==(const LatentWork&) const = default;
 };
 
-// What a thread block of the kernel with tensor cores has in shared memory: the queries of `heads`
-// heads of a row, and `stages` tiles of latents.
+// What a thread block of KernelId::kTiledLatents has in shared memory: the queries of `heads` heads
+// of a row, and `stages` tiles of latents.
 struct LatentTile {
-  int32_t heads = 0;  // 0: the kernel for all shapes computes the step
+  int32_t heads = 0;
   int32_t stages = 0;
   bool operator==(const LatentTile&) const = default;
 };
@@ -28,7 +30,8 @@ struct LatentTile {
 // As AttentionPlan.
 struct LatentPlan {
   LatentWork work;
-  LatentTile tile;
+  KernelId kernel = {};
+  LatentTile tile;  // of KernelId::kTiledLatents
   PortableWork tiles;
   bool operator==(const LatentPlan&) const = default;
 };

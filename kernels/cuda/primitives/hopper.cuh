@@ -148,6 +148,43 @@ __device__ __forceinline__ void TmaLoadMixedMulticast(uint32_t to,
       : "memory");
 }
 
+// Copies the four-dimensional box that begins at (0, y, 0, w) in the tensor map's coordinates to
+// the same address in the shared memory of each of kBlocks blocks of a cluster, 1 or 2. In each
+// block, the bytes count towards that block's own barrier.
+template <int kBlocks>
+__device__ __forceinline__ void TmaLoadPaged(
+    uint32_t to, const CUtensorMap* map, int32_t y, int32_t w, uint32_t barrier) {
+  if constexpr (kBlocks == 1) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%2, %3, %2, %4}], [%5];" ::"r"(to),
+        "l"(map),
+        "r"(0),
+        "r"(y),
+        "r"(w),
+        "r"(barrier)
+        : "memory");
+  } else {
+    constexpr uint16_t kBoth = 3;
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3, %2, %4}], [%5], %6;" ::"r"(to),
+        "l"(map),
+        "r"(0),
+        "r"(y),
+        "r"(w),
+        "r"(barrier),
+        "h"(kBoth)
+        : "memory");
+  }
+}
+
+// Waits until `threads` threads of the block, whole warps, have called it with this `barrier` (1 to
+// 15).
+__device__ __forceinline__ void SyncThreads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 __device__ __forceinline__ void ClusterArrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
@@ -207,14 +244,17 @@ __device__ __forceinline__ void DecreaseRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// The descriptor of a matrix in shared memory. Its lines of 128 bytes are consecutive; 16-byte
-// pieces are permuted in groups of 8 lines that start at multiples of 1 KiB (the 128-byte swizzle).
-// Source: PTX ISA, "Matrix descriptor format".
-__device__ __forceinline__ uint64_t SmemDescriptor(uint32_t address) {
+// The descriptor of a matrix in shared memory. Its lines of 128 bytes lie in groups of 8 that start
+// at multiples of 1 KiB, and the 16-byte pieces of a group are permuted (the 128-byte swizzle).
+// `group_bytes` is the distance between groups. `span_bytes` is that between spans of 64 columns,
+// for a matrix whose lines are rows of k (WgmmaMultiplyRows). Source: PTX ISA, "Matrix descriptor
+// format".
+__device__ __forceinline__ uint64_t SmemDescriptor(uint32_t address,
+                                                   uint32_t group_bytes = 1024,
+                                                   uint32_t span_bytes = 16) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kGroupBytes = uint64_t{1024 >> 4} << 32;
-  constexpr uint64_t kUnused = uint64_t{1} << 16;
-  return kSwizzle128 | kGroupBytes | kUnused | ((address & 0x3ffff) >> 4);
+  return kSwizzle128 | uint64_t{group_bytes >> 4} << 32 | uint64_t{span_bytes >> 4} << 16 |
+         ((address & 0x3ffff) >> 4);
 }
 
 // Required before a warp group's first wgmma, and before a wgmma whose accumulator registers the

@@ -21,16 +21,22 @@ namespace baton::cuda {
 template <int kColumns, class Number>
 struct WgmmaShape;
 
-#define BATON_WGMMA_SHAPE(columns)                                                          \
-  template <>                                                                               \
-  struct WgmmaShape<columns, __nv_bfloat16> {                                               \
-    using Instruction =                                                                     \
-        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_SS<cute::SM90::GMMA::Major::K,  \
-                                                               cute::SM90::GMMA::Major::K>; \
-  };                                                                                        \
-  template <>                                                                               \
-  struct WgmmaShape<columns, __nv_fp8_e4m3> {                                               \
-    using Instruction = cute::SM90::GMMA::MMA_64x##columns##x32_F32E4M3E4M3_SS_TN<>;        \
+#define BATON_WGMMA_SHAPE(columns)                                                           \
+  template <>                                                                                \
+  struct WgmmaShape<columns, __nv_bfloat16> {                                                \
+    using Instruction =                                                                      \
+        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_SS<cute::SM90::GMMA::Major::K,   \
+                                                               cute::SM90::GMMA::Major::K>;  \
+    using HeldInstruction =                                                                  \
+        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_RS<cute::SM90::GMMA::Major::K,   \
+                                                               cute::SM90::GMMA::Major::K>;  \
+    using RowsInstruction =                                                                  \
+        cute::SM90::GMMA::MMA_64x##columns##x16_F32BF16BF16_SS<cute::SM90::GMMA::Major::K,   \
+                                                               cute::SM90::GMMA::Major::MN>; \
+  };                                                                                         \
+  template <>                                                                                \
+  struct WgmmaShape<columns, __nv_fp8_e4m3> {                                                \
+    using Instruction = cute::SM90::GMMA::MMA_64x##columns##x32_F32E4M3E4M3_SS_TN<>;         \
   };
 BATON_WGMMA_SHAPE(8)
 BATON_WGMMA_SHAPE(16)
@@ -59,6 +65,40 @@ __device__ __forceinline__ void WgmmaMultiply(float (&accumulators)[kColumns / 2
                                               uint64_t left,
                                               uint64_t right) {
   using Instruction = typename WgmmaShape<kColumns, Number>::Instruction;
+  [&]<size_t... kAt>(std::index_sequence<kAt...>) {
+    Instruction::fma(left, right, accumulators[kAt]...);
+  }
+  (std::make_index_sequence<kColumns / 2>());
+}
+
+// As WgmmaMultiply in bf16, over 16 numbers of k, with `left` [64][16] in registers: a lane holds
+// the pairs of numbers from k = lane % 4 · 2 on, of its row and of row + 8, and then those from
+// k + 8 on. `keep`: whether it adds to the accumulators, or sets them.
+template <int kColumns>
+__device__ __forceinline__ void WgmmaMultiplyHeld(float (&accumulators)[kColumns / 2],
+                                                  const uint32_t (&left)[4],
+                                                  uint64_t right,
+                                                  bool keep) {
+  using Instruction = typename WgmmaShape<kColumns, __nv_bfloat16>::HeldInstruction;
+  [&]<size_t... kAt>(std::index_sequence<kAt...>) {
+    Instruction::fma(left[0],
+                     left[1],
+                     left[2],
+                     left[3],
+                     right,
+                     accumulators[kAt]...,
+                     keep ? cute::SM90::GMMA::ScaleOut::One : cute::SM90::GMMA::ScaleOut::Zero);
+  }
+  (std::make_index_sequence<kColumns / 2>());
+}
+
+// accumulators[64][kColumns] += left[64][16] · right[16][kColumns] in bf16: the lines of `right` in
+// shared memory are spans of its rows, 64 columns each.
+template <int kColumns>
+__device__ __forceinline__ void WgmmaMultiplyRows(float (&accumulators)[kColumns / 2],
+                                                  uint64_t left,
+                                                  uint64_t right) {
+  using Instruction = typename WgmmaShape<kColumns, __nv_bfloat16>::RowsInstruction;
   [&]<size_t... kAt>(std::index_sequence<kAt...>) {
     Instruction::fma(left, right, accumulators[kAt]...);
   }

@@ -35,6 +35,7 @@ enum class KernelId : uint8_t {
   kFlash3,
   kFlash2Chunks,
   kPortableAttention,
+  kHopperLatents,
   kTiledLatents,
   kPortableLatents,
   kHeadGemm,

@@ -16,8 +16,12 @@ KernelRequest RequestOf(KernelOp op, const LatentShape& shape, bool deterministi
 
 }  // namespace
 
-KernelRequest LatentRequest(const LatentShape& shape, DType kv, bool deterministic) {
+KernelRequest LatentRequest(const LatentShape& shape,
+                            DType kv,
+                            int32_t block_tokens,
+                            bool deterministic) {
   KernelRequest request = RequestOf(KernelOp::kLatents, shape, deterministic);
+  request[Property::kBlockTokens] = block_tokens;
   request.operands = OperandsOf(kv);
   return request;
 }

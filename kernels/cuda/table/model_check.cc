@@ -14,8 +14,9 @@
 namespace baton::cuda {
 namespace {
 
+constexpr int32_t kBlockTokens = 16;
+
 KvView KvOf(const ModelShape& shape) {
-  constexpr int32_t kBlockTokens = 16;
   KvView kv;
   kv.dtype = shape.fp8_kv ? DType::kFp8 : DType::kBF16;
   kv.kv_heads = shape.heads.kv_heads;
@@ -44,7 +45,7 @@ Status CheckModel(const ModelShape& shape, const DeviceProperties& device, bool 
                                          SamplingRequest(shape.vocabulary, deterministic)};
   if (shape.latent.rank > 0) {
     const DType kv = shape.fp8_kv ? DType::kFp8 : DType::kBF16;
-    requests.push_back(LatentRequest(shape.latent, kv, deterministic));
+    requests.push_back(LatentRequest(shape.latent, kv, kBlockTokens, deterministic));
     requests.push_back(HeadGemmRequest(shape.latent, deterministic));
   } else {
     requests.push_back(FewRowsRequest(heads, KvOf(shape), deterministic));

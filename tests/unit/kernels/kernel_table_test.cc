@@ -410,10 +410,12 @@ TEST(VariantCheckTest, NamesWhatTheBackendLacks) {
 }
 
 TEST(KernelTable, LatentsHaveTensorCoresWhereTheirSizesFit) {
-  const auto kernel = [](const LatentShape& shape, DType kv, int32_t architecture) {
-    const KernelRule* const rule = Choose(LatentRequest(shape, kv, false), Card(architecture));
-    return rule == nullptr ? "none" : std::string(RowOf(rule->kernel).name);
-  };
+  const auto kernel =
+      [](const LatentShape& shape, DType kv, int32_t architecture, int32_t block_tokens = 16) {
+        const KernelRule* const rule =
+            Choose(LatentRequest(shape, kv, block_tokens, false), Card(architecture));
+        return rule == nullptr ? "none" : std::string(RowOf(rule->kernel).name);
+      };
   const LatentShape deepseek = {
       .heads = 128, .rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
   LatentShape small = deepseek;
@@ -423,7 +425,10 @@ TEST(KernelTable, LatentsHaveTensorCoresWhereTheirSizesFit) {
   LatentShape large = deepseek;
   large.rank = 1024;
   for (const int32_t architecture : {80, 86, 90, 120}) {
-    EXPECT_EQ(kernel(deepseek, DType::kBF16, architecture), "latent/tiled_latents");
+    const bool hopper = architecture == 90;
+    EXPECT_EQ(kernel(deepseek, DType::kBF16, architecture),
+              hopper ? "latent/hopper_latents" : "latent/tiled_latents");
+    EXPECT_EQ(kernel(deepseek, DType::kBF16, architecture, 12), "latent/tiled_latents");
     EXPECT_EQ(kernel(deepseek, DType::kF16, architecture), "attention/portable, latents");
     EXPECT_EQ(kernel(small, DType::kBF16, architecture), "attention/portable, latents");
     EXPECT_EQ(kernel(narrow, DType::kBF16, architecture), "attention/portable, latents");
