@@ -113,6 +113,7 @@ class Scheduler final {
   void Refuse(const RequestKey& key, const Status& status);
   void Fail(ActiveRequest& active, const Status& status);
   void FailWithoutToken(const Sequence& sequence, int32_t length);
+  void FailAndForget(ActiveRequest& active, const Status& status);
   void Finish(Sequence& sequence);
   void Drop(Sequence& sequence);
   void Reap();

@@ -105,11 +105,10 @@ void Scheduler::CommitPooled(Sequence& sequence,
   ReleaseSlidBlocks(sequence);
   if (row.samples == 0) return;
   if (!FinishPooling(active.request.pooling, active.request.prompt_length, active.pooled)) {
-    for (const Sequence& one : active.sequences) cache_.Forget(one.table);
-    return Fail(active,
-                MakeStatus(StatusCode::kInternal,
-                           "the model gives no embedding: its hidden states have numbers that are "
-                           "not finite"));
+    return FailAndForget(active,
+                         MakeStatus(StatusCode::kInternal,
+                                    "the model gives no embedding: its hidden states have numbers "
+                                    "that are not finite"));
   }
   active.times.prefill = now - active.first_step;
   const Request& request = active.request;
@@ -134,12 +133,16 @@ void Scheduler::FailWithoutToken(const Sequence& sequence, int32_t length) {
       return Fail(active, mask->FailureAfter(output));
     }
   }
-  // A request that found this KV in the prefix cache would fail as well.
+  FailAndForget(active,
+                MakeStatus(StatusCode::kInternal,
+                           "the model gives no token: all {} logits are NaN or -inf",
+                           options_.limits.vocabulary));
+}
+
+// A request that found the KV of this one in the prefix cache would fail as well.
+void Scheduler::FailAndForget(ActiveRequest& active, const Status& status) {
   for (const Sequence& one : active.sequences) cache_.Forget(one.table);
-  Fail(active,
-       MakeStatus(StatusCode::kInternal,
-                  "the model gives no token: all {} logits are NaN or -inf",
-                  options_.limits.vocabulary));
+  Fail(active, status);
 }
 
 void Scheduler::Abort(const Status& status) {
