@@ -94,7 +94,8 @@ class ReportBuilder {
                                         .head_dim = args.heads.head_dim,
                                         .window = args.window,
                                         .soft_cap = args.cap > 0,
-                                        .sinks = args.sinks != nullptr};
+                                        .sinks = args.sinks != nullptr,
+                                        .chunks = args.chunk > 0};
     const KvView kv = KvOf(args);
     const std::string shape =
         fmt::format("{} heads over {} of {}{}",
@@ -168,7 +169,8 @@ class ReportBuilder {
                                      .down = down.dtype(),
                                      .bias = !args.gate_up_bias.empty(),
                                      .clamped_gate = args.gate.limit > 0,
-                                     .ungated = args.gate.ungated};
+                                     .ungated = args.gate.ungated,
+                                     .weighted_inputs = args.routing.weighted_inputs};
     AddOp(fmt::format("scores of {} experts", shape.experts), "bf16", [this](int64_t rows) {
       return OneForm(cuda::ExpertScoresRequest(rows, Deterministic()));
     });

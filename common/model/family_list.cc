@@ -161,6 +161,7 @@ constexpr FamilyEntry kEntries[] = {
      .gguf = "gpt-oss",
      .golden = "gpt_oss"},
     {.family = kLlama4,
+     .gpu = kRuns,
      .models = "Llama 4 Scout, Maverick (text)",
      .blocks = "attention within chunks, but in each fourth layer; norms of heads as "
                "hunyuan_v1_dense, without weights; weighted inputs of experts",

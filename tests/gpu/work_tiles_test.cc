@@ -403,10 +403,25 @@ TEST(AttentionPiecesTest, RaggedPiecesCoverAndBalance) {
 
 TEST(AttentionPiecesTest, PortablePiecesCoverPositions) {
   PortableTiles work_tiles;
-  for (const int32_t window : {0, 1, 100, 1500, 5000}) {
+  struct Limits {
+    int32_t window;
+    int32_t chunk;
+  };
+  for (const Limits limits : {Limits{0, 0},
+                              Limits{1, 0},
+                              Limits{100, 0},
+                              Limits{1500, 0},
+                              Limits{5000, 0},
+                              Limits{0, 64},
+                              Limits{0, 1500},
+                              Limits{0, 8192}}) {
+    const auto begin_of = [&](int32_t end) {
+      if (limits.chunk > 0) return (end - 1) / limits.chunk * limits.chunk;
+      return limits.window > 0 ? std::max(0, end - limits.window) : 0;
+    };
     const Sequences sequences =
         Make({{0, 1}, {1023, 1}, {1024, 1}, {5000, 1}, {100, 20}, {4000, 3}, {3000, 100}});
-    SplitPortable(sequences, {.window = window}, work_tiles);
+    SplitPortable(sequences, {.window = limits.window, .chunk = limits.chunk}, work_tiles);
     std::map<int32_t, std::vector<RowTile>> rows;
     for (const RowTile& work_tile : work_tiles.list) rows[work_tile.row].push_back(work_tile);
     std::map<int32_t, CombinedRow> combined;
@@ -416,7 +431,7 @@ TEST(AttentionPiecesTest, PortablePiecesCoverPositions) {
         const auto& list = rows[s.row + i];
         const int32_t end = s.length - s.rows + i + 1;
         ASSERT_FALSE(list.empty());
-        EXPECT_EQ(list.front().begin, window > 0 ? std::max(0, end - window) : 0);
+        EXPECT_EQ(list.front().begin, begin_of(end));
         EXPECT_EQ(list.back().end, end);
         for (size_t p = 0; p < list.size(); ++p) {
           EXPECT_EQ(list[p].table_start, s.table_start);

@@ -413,8 +413,8 @@ StatusOr<PortableWork> Attention::PlanPortable(const AttentionShape& shape,
                                                const StepLayout& step,
                                                StepBuffer& fixed) {
   PortableTiles& work_tiles = portable_tiles_;
-  SplitPortable(
-      few_, {.window = shape.window, .padded_rows = step.recorded ? step.rows : 0}, work_tiles);
+  const int32_t padded = step.recorded ? step.rows : 0;
+  SplitPortable(few_, {shape.window, shape.chunk, padded}, work_tiles);
   PortableWork work;
   work.work_tiles = static_cast<int32_t>(work_tiles.list.size());
   work.list = Write(fixed, work_tiles.list);

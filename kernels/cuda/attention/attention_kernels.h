@@ -20,6 +20,7 @@ struct AttentionShape {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t window = 0;  // AttentionArgs::window
+  int32_t chunk = 0;   // AttentionArgs::chunk
   float scale = 0;
   float cap = 0;            // AttentionArgs::cap
   bool has_sinks = false;   // AttentionLaunch::sinks

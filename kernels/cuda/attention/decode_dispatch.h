@@ -43,7 +43,8 @@ inline AttentionHeads HeadsOf(const AttentionShape& shape) {
           .head_dim = shape.head_dim,
           .window = shape.window,
           .soft_cap = shape.cap > 0,
-          .sinks = shape.has_sinks};
+          .sinks = shape.has_sinks,
+          .chunks = shape.chunk > 0};
 }
 
 // The shape must be one that FlashAttention 2 supports. Never returns kAuto. Where the device or

@@ -386,7 +386,8 @@ void SplitPortable(std::span<const AttentionSequence> sequences,
   for (const AttentionSequence& sequence : sequences) {
     for (int32_t i = 0; i < sequence.rows; ++i) {
       const int32_t end = sequence.length - sequence.rows + i + 1;
-      const int32_t begin = limits.window > 0 ? std::max(0, end - limits.window) : 0;
+      int32_t begin = limits.window > 0 ? std::max(0, end - limits.window) : 0;
+      if (limits.chunk > 0) begin = std::max(begin, (end - 1) / limits.chunk * limits.chunk);
       RowTile work_tile = {sequence.row + i, sequence.table_start, begin, end, -1};
       const int32_t splits = CeilDiv(end, split_size) - begin / split_size;
       if (splits == 1 || sequence.rows > limits.split_rows) {

@@ -107,6 +107,7 @@ struct PortableTiles {
 
 struct PortableLimits {
   int32_t window = 0;              // 0: no window
+  int32_t chunk = 0;               // of the context (AttentionArgs::chunk); 0: no chunks
   int32_t padded_rows = 0;         // rows of a recorded step; 0: no padding
   int32_t split = kPortableSplit;  // contexts are split at multiples of this
   int32_t split_rows = 32;         // sequences with more rows are not split

@@ -46,6 +46,7 @@ size_t Place(const PreparedExperts& experts,
   take(scratch.pair_ranks, pairs);
   take(scratch.pair_slots, pairs);
   take(scratch.slot_rows, pairs);
+  if (experts.routing.weighted_inputs) take(scratch.slot_weights, pairs);
   take(scratch.counts, int64_t{experts.experts} * kCountStride);
   take(scratch.next_items, 2);
   take(scratch.tiles, experts.experts + pairs / 16 + 1);
@@ -121,6 +122,7 @@ PreparedRouting RoutingOf(const ExpertArgs& args) {
   const RouterArgs& routing = args.routing;
   return {.score = routing.score,
           .scale = routing.scale,
+          .weighted_inputs = routing.weighted_inputs,
           .least_sum = routing.least_sum,
           .bias = DataOf(args.router_bias),
           .selection_bias = DataOf(routing.selection_bias),
@@ -330,7 +332,8 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
                       .down = Cast(args.down[0]).dtype(),
                       .bias = !args.gate_up_bias.empty() || !args.down_bias.empty(),
                       .clamped_gate = args.gate.limit > 0,
-                      .ungated = args.gate.ungated},
+                      .ungated = args.gate.ungated,
+                      .weighted_inputs = args.routing.weighted_inputs},
                      kMaxRows,
                      options_.deterministic);
   const bool wgmma = Runs(KernelId::kWgmmaExperts, request, device_) ||

@@ -30,6 +30,7 @@ constexpr int32_t kWgmmaBoxRows = 128;  // weight rows that one TMA load copies
 struct PreparedRouting {
   RouterScore score = RouterScore::kSoftmax;
   float scale = 1;
+  bool weighted_inputs = false;
   float least_sum = 0;
   const float* bias = nullptr;            // [experts], of the logits; null: none
   const float* selection_bias = nullptr;  // [experts]; null: none
@@ -95,6 +96,7 @@ struct ExpertScratch {
   int32_t* pair_ranks = nullptr;     // [pairs], the position among the pairs of its expert
   int32_t* pair_slots = nullptr;     // [pairs]; -1: the expert is not held
   int32_t* slot_rows = nullptr;      // [pairs]
+  float* slot_weights = nullptr;     // [pairs]; null: the weights multiply the results
   int32_t* counts = nullptr;         // [experts][kCountStride], pairs of each held expert first
   int32_t* next_items = nullptr;     // [2], for the wgmma GEMMs of gate and up and of down
   ExpertTile* tiles = nullptr;       // [MaxTiles]

@@ -41,8 +41,9 @@ struct ExpertGemmArgs {
   ExpertGate gate = {};                   // kGateUp
   const ExpertTile* tiles = nullptr;
   const int32_t* tile_count = nullptr;
-  const int32_t* slot_rows = nullptr;  // kGateUp, kUp: the row of x for a slot
-  int32_t* counts = nullptr;           // kScores: set to zero, as next_items
+  const int32_t* slot_rows = nullptr;   // kGateUp, kUp: the row of x for a slot
+  const float* slot_weights = nullptr;  // kGateUp, kUp: factors of the products; null: none
+  int32_t* counts = nullptr;            // kScores: set to zero, as next_items
   int32_t* next_items = nullptr;
   void* out = nullptr;  // kScores: f32, else bf16; [row or slot][outputs]
 };
@@ -211,13 +212,15 @@ __device__ __forceinline__ void MultiplyFp8Stage(
 }
 
 // Writes two neighbouring accumulators of a row: two outputs, or gate and up of one output.
-// `scales` (for FP8) and `biases` (may be null) are those of the expert's weight rows.
+// `scales` (for FP8) and `biases` (may be null) are those of the expert's weight rows. `factor`:
+// the weight of the row's input.
 template <class Number, ExpertGemm kGemm>
 __device__ __forceinline__ void StorePair(const ExpertGemmArgs& args,
                                           const float* scales,
                                           const float* biases,
                                           int64_t row,
                                           int32_t output,
+                                          float factor,
                                           float first,
                                           float second) {
   if (output >= args.outputs) return;
@@ -226,6 +229,10 @@ __device__ __forceinline__ void StorePair(const ExpertGemmArgs& args,
   if constexpr (kIsFp8<Number>) {
     first *= scales[output];
     second *= scales[next];
+  }
+  if constexpr (Gathers(kGemm)) {
+    first *= factor;
+    second *= factor;
   }
   if (kGemm != ExpertGemm::kScores && biases != nullptr) {
     first += biases[output];
@@ -265,6 +272,8 @@ __device__ __forceinline__ void Store(
       const int row = first_row + 16 * i + 8 * half + lane / 4;
       if (row >= tile.rows) continue;
       const int64_t to = tile.first_slot + row;
+      float factor = 1.0f;
+      if (Gathers(kGemm) && args.slot_weights != nullptr) factor = args.slot_weights[to];
       constexpr int kPerPair = kGemm == ExpertGemm::kGateUp ? 1 : 2;
 #pragma unroll
       for (int j = 0; j < T::kWeightAtoms; ++j) {
@@ -274,6 +283,7 @@ __device__ __forceinline__ void Store(
                                              biases,
                                              to,
                                              output,
+                                             factor,
                                              accumulators[i][j][2 * half],
                                              accumulators[i][j][2 * half + 1]);
       }
@@ -451,6 +461,7 @@ cudaError_t LaunchGateUp(const Tensor& x,
   args.biases = experts.gate_up_biases;
   args.gate = experts.gate;
   args.slot_rows = scratch.slot_rows;
+  args.slot_weights = scratch.slot_weights;
   args.out = scratch.inner;
   if (args.gate.ungated) {
     return LaunchGrouped<ExpertGemm::kUp>(args, x.rows, experts, scratch, stream);

@@ -86,6 +86,7 @@ struct RowScores {
       if (routing.bias != nullptr && expert < experts.experts) values[i] += routing.bias[expert];
       highest = fmaxf(highest, values[i]);
     }
+    if (routing.score == RouterScore::kSigmoidOfLogits) return;
     if (routing.score == RouterScore::kSigmoid) {
 #pragma unroll
       for (float& value : values) value = 1.0f / (1.0f + expf(-value));
@@ -226,8 +227,10 @@ __device__ __forceinline__ void ChooseForRow(int32_t row,
     for (int i = 0; i < kLaneScores; ++i) {
       if (expert == static_cast<uint32_t>(lane + 32 * i)) keys[i] = 0;
     }
-    const float value =
-        kByLogits ? __uint_as_float(best - 1) : scores.Of(static_cast<int32_t>(expert));
+    float value = kByLogits ? __uint_as_float(best - 1) : scores.Of(static_cast<int32_t>(expert));
+    if (experts.routing.score == RouterScore::kSigmoidOfLogits) {
+      value = 1.0f / (1.0f + expf(-value));
+    }
     chosen += value;
     if (lane == k) {
       weight = value;
@@ -307,6 +310,10 @@ __device__ __forceinline__ void AssignSlot(int32_t pair,
   const int32_t slot = first_slots[expert] + scratch.pair_ranks[pair];
   scratch.pair_slots[pair] = slot;
   scratch.slot_rows[slot] = pair / experts.per_token;
+  if (scratch.slot_weights == nullptr) return;
+  // The weight multiplies the products with the input in place of the result.
+  scratch.slot_weights[slot] = scratch.pair_weights[pair];
+  scratch.pair_weights[pair] = 1.0f;
 }
 
 // One warp for each row.

@@ -27,6 +27,7 @@ RopeLaunch LaunchOf(const RopeOp& call, const StepLayout& step) {
           .norm_epsilon = call.norm_epsilon,
           .norm_after_rope = call.norm_after_rope,
           .kv_scales = call.kv_scales,
+          .query_scaling = call.query_scaling,
           .layer = call.layer,
           .angles = call.angles,
           .positions = step.d_positions,

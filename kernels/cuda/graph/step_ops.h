@@ -139,6 +139,7 @@ struct RopeOp {
   float norm_epsilon = 0;
   bool norm_after_rope = false;
   const float* kv_scales = nullptr;
+  QueryScaling query_scaling = {};
   int32_t cache_group = 0;
   int32_t layer = 0;  // KvLayerPlace::index
   bool operator==(const RopeOp&) const = default;

@@ -28,6 +28,7 @@ struct Arguments {
   float epsilon;
   bool norm_after;  // rope; AnyRopeKernel only
   const float* kv_scales;
+  QueryScaling query_scaling;  // AnyRopeKernel only
   const float2* angles;
   const int32_t* positions;
   const int32_t* row_blocks;
@@ -77,6 +78,12 @@ __device__ __forceinline__ float KvFactor(const Arguments& a, int part, int head
   return a.kv_scales == nullptr ? 1.0f : 1.0f / a.kv_scales[part * a.kv_heads + head];
 }
 
+// As QueryScaling says.
+__device__ __forceinline__ float QueryFactor(const QueryScaling& scaling, int position) {
+  if (scaling.slope == 0) return 1.0f;
+  return 1.0f + scaling.slope * logf(1.0f + static_cast<float>((position + 1) / scaling.step));
+}
+
 template <class Kv>
 __device__ __forceinline__ void StoreKv(Kv* to, __nv_bfloat16 value, float factor) {
   *to = static_cast<Kv>(__bfloat162float(value) * factor);
@@ -101,6 +108,7 @@ __global__ void AnyRopeKernel(const Arguments a) {
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   const Place place(a, row);
   const bool kept = place.block >= 0;
+  const float query_factor = QueryFactor(a.query_scaling, a.positions[row]);
   for (int head = static_cast<int>(threadIdx.x) / kWarp; head < a.q_heads + 2 * a.kv_heads;
        head += warps) {
     __nv_bfloat16* x = a.qkv + row * a.stride + static_cast<int64_t>(head) * a.dim;
@@ -149,8 +157,9 @@ __global__ void AnyRopeKernel(const Arguments a) {
     };
     Kv* k = head >= a.q_heads && kept ? place.Head<Kv>(a, 0, kv_head) : nullptr;
     const float factor = k != nullptr ? KvFactor(a, 0, kv_head) : 1.0f;
+    const float times = head < a.q_heads ? query_factor : 1.0f;
     const auto put = [&](int i, float value) {
-      x[i] = __float2bfloat16(a.norm_after ? times_norm(i, value) : value);
+      x[i] = __float2bfloat16((a.norm_after ? times_norm(i, value) : value) * times);
       if (k != nullptr) StoreKv(k + i, x[i], factor);
     };
     for (int i = lane; i < a.pairs; i += kWarp) {
@@ -321,7 +330,7 @@ Kernel WholeKernelFor(const RopeLaunch& launch, const KvView& kv) {
   const bool both = (launch.q_norm == nullptr) == (launch.k_norm == nullptr);
   const bool fp8 = kv.dtype == DType::kFp8;
   if (!(fp8 || kv.dtype == DType::kBF16) || !both || launch.pairs * 2 != launch.heads.head_dim ||
-      launch.qkv.stride % 8 != 0) {
+      launch.qkv.stride % 8 != 0 || launch.query_scaling.slope != 0) {
     return nullptr;
   }
   const bool adjacent = launch.pairing == RopePairing::kAdjacent;

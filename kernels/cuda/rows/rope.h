@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/kv_view.h"
+#include "kernels/ops.h"
 #include "kernels/step_input.h"
 #include "kernels/tensor.h"
 
@@ -31,6 +32,7 @@ struct RopeLaunch {
   float norm_epsilon = 0;
   bool norm_after_rope = false;      // false: before it
   const float* kv_scales = nullptr;  // RopeArgs::kv_scales
+  QueryScaling query_scaling = {};   // RopeArgs::query_scaling
   int32_t layer = 0;
   const float2* angles = nullptr;       // [rows][pairs]
   const int32_t* positions = nullptr;   // [rows]

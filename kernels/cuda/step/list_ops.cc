@@ -199,6 +199,7 @@ void CudaOps::RopeAndWriteKv(const Tensor& qkv,
                                 .norm_epsilon = args.norm_epsilon,
                                 .norm_after_rope = args.norm_after_rope,
                                 .kv_scales = DataOf(args.kv_scales),
+                                .query_scaling = args.query_scaling,
                                 .cache_group = place.group,
                                 .layer = place.index});
 }
@@ -234,6 +235,7 @@ void CudaOps::Attention(const Tensor& qkv, const AttentionArgs& args, const Tens
                 .kv_heads = args.heads.kv_heads,
                 .head_dim = args.heads.head_dim,
                 .window = args.window,
+                .chunk = args.chunk,
                 .scale = args.scale,
                 .cap = args.cap,
                 .has_sinks = args.sinks != nullptr,

@@ -52,6 +52,7 @@ KernelRequest FewRowsRequest(const AttentionHeads& heads, const KvView& kv, bool
   request.operands = OperandsOf(kv.dtype);
   if (heads.soft_cap) request.fusions |= SetOf(Fusion::kSoftCap);
   if (heads.sinks) request.fusions |= SetOf(Fusion::kSinks);
+  if (heads.chunks) request.fusions |= SetOf(Fusion::kContextChunks);
   request.deterministic = deterministic;
   const auto bytes = static_cast<int64_t>(ShapeOf(kv.dtype).bytes);
   request[Property::kRows] = 1;

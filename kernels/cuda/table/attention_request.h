@@ -18,6 +18,7 @@ struct AttentionHeads {
   int32_t window = 0;  // AttentionArgs::window
   bool soft_cap = false;
   bool sinks = false;
+  bool chunks = false;  // AttentionArgs::chunk
 };
 
 // A device and what attention has counted on it.

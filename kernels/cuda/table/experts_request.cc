@@ -12,6 +12,7 @@ KernelRequest ExpertsRequest(const ExpertShape& shape, int64_t rows, bool determ
   if (shape.bias) request.fusions |= SetOf(Fusion::kExpertBias);
   if (shape.clamped_gate) request.fusions |= SetOf(Fusion::kClampedGate);
   if (shape.ungated) request.fusions |= SetOf(Fusion::kUngated);
+  if (shape.weighted_inputs) request.fusions |= SetOf(Fusion::kWeightedInputs);
   request.deterministic = deterministic;
   const auto row_bytes = [](DType dtype, int64_t cols) {
     return cols * (dtype == DType::kFp8 ? 1 : 2);

@@ -27,6 +27,7 @@ struct ExpertShape {
   bool bias = false;
   bool clamped_gate = false;
   bool ungated = false;
+  bool weighted_inputs = false;
 };
 
 KernelRequest ExpertsRequest(const ExpertShape& shape, int64_t rows, bool deterministic);

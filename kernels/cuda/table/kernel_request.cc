@@ -48,7 +48,9 @@ std::string_view Name(Fusion fusion) {
                                                              "sinks",
                                                              "biases of experts",
                                                              "a clamped gate",
-                                                             "experts without a gate"};
+                                                             "experts without a gate",
+                                                             "weighted inputs of experts",
+                                                             "chunks of the context"};
   return kNames[static_cast<size_t>(fusion)];
 }
 

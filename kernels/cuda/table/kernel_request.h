@@ -56,13 +56,15 @@ enum class Fusion : uint8_t {
   kSiluMul,     // the outputs are [gate | up]; stores silu(gate) · up
   kAccumulate,  // adds to the output
   kF32Out,
-  kSoftCap,      // AttentionArgs::cap
-  kSinks,        // AttentionArgs::sinks
-  kExpertBias,   // ExpertArgs::gate_up_bias and down_bias
-  kClampedGate,  // ExpertArgs::gate with a limit
-  kUngated,      // ExpertGate::ungated
+  kSoftCap,         // AttentionArgs::cap
+  kSinks,           // AttentionArgs::sinks
+  kExpertBias,      // ExpertArgs::gate_up_bias and down_bias
+  kClampedGate,     // ExpertArgs::gate with a limit
+  kUngated,         // ExpertGate::ungated
+  kWeightedInputs,  // RouterArgs::weighted_inputs
+  kContextChunks,   // AttentionArgs::chunk
 };
-inline constexpr size_t kFusions = static_cast<size_t>(Fusion::kUngated) + 1;
+inline constexpr size_t kFusions = static_cast<size_t>(Fusion::kContextChunks) + 1;
 std::string_view Name(Fusion fusion);
 
 // The numbers on which a choice may depend.

@@ -39,7 +39,8 @@ Status CheckModel(const ModelShape& shape, const DeviceProperties& device, bool 
                                 .kv_heads = shape.heads.kv_heads,
                                 .head_dim = shape.heads.head_dim,
                                 .soft_cap = needs(OpVariant::kSoftCap),
-                                .sinks = needs(OpVariant::kAttentionSinks)};
+                                .sinks = needs(OpVariant::kAttentionSinks),
+                                .chunks = needs(OpVariant::kChunkedAttention)};
   const GemmShape head = {.rows = 1, .n = shape.vocabulary, .k = shape.hidden};
   std::vector<KernelRequest> requests = {GemmRequest(head, deterministic),
                                          SamplingRequest(shape.vocabulary, deterministic)};
@@ -57,7 +58,8 @@ Status CheckModel(const ModelShape& shape, const DeviceProperties& device, bool 
                                  .width = shape.expert_width,
                                  .bias = needs(OpVariant::kExpertBias),
                                  .clamped_gate = needs(OpVariant::kClampedGate),
-                                 .ungated = needs(OpVariant::kUngatedExperts)};
+                                 .ungated = needs(OpVariant::kUngatedExperts),
+                                 .weighted_inputs = needs(OpVariant::kWeightedInputs)};
     requests.push_back(ExpertScoresRequest(1, deterministic));
     requests.push_back(ExpertsRequest(experts, 1, deterministic));
   }

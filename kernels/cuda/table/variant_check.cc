@@ -10,9 +10,6 @@ namespace {
 bool Has(OpVariant variant) {
   switch (variant) {
     case OpVariant::kSparseAttention:
-    case OpVariant::kWeightedInputs:
-    case OpVariant::kChunkedAttention:
-    case OpVariant::kQueryScaling:
       return false;
     case OpVariant::kLatentAttention:
     case OpVariant::kDeltaNet:
@@ -37,6 +34,9 @@ bool Has(OpVariant variant) {
     case OpVariant::kExpertBias:
     case OpVariant::kClampedGate:
     case OpVariant::kUngatedExperts:
+    case OpVariant::kWeightedInputs:
+    case OpVariant::kChunkedAttention:
+    case OpVariant::kQueryScaling:
       break;
   }
   return true;

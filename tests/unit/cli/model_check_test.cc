@@ -174,7 +174,7 @@ TEST_F(ModelCheckTest, NamesAQuantizationThatIsNotRead) {
 
 // GPUs refuse what the kernel table lacks; the CPU runs the model.
 TEST_F(ModelCheckTest, TellsWhyADeviceDoesNotRunAModel) {
-  const ModelCheck check = CheckModelFiles(Data("tiny/llama4_text"), "");
+  const ModelCheck check = CheckModelFiles(Data("tiny/deepseek_v32"), "");
   EXPECT_THAT(On(check, "cpu").refused, IsEmpty());
   EXPECT_THAT(On(check, "sm_90").refused, HasSubstr("the CUDA backend does not have"));
   EXPECT_THAT(TextOf(check), HasSubstr("does not run\n"));

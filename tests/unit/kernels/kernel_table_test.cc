@@ -389,6 +389,23 @@ TEST(KernelTable, ChoosesKernelsThatHaveCapsSinksAndBiasesOfExperts) {
   EXPECT_TRUE(Runs(KernelId::kGroupedGemm, ExpertsRequest(experts, 8192, false), Card(90)));
 }
 
+TEST(KernelTable, WhatFewFamiliesNeedRunsInThePortableKernels) {
+  AttentionCase in_chunks;  // Llama 4
+  in_chunks.heads = {.q_heads = 40, .kv_heads = 8, .head_dim = 128, .chunks = true};
+  EXPECT_EQ(in_chunks.Rows(Card(90), 2048), "1 attention/portable");
+  EXPECT_EQ(in_chunks.Chunks(Card(90)), "1 attention/portable");
+  const ExpertShape experts = {.experts = 8, .experts_per_token = 2, .hidden = 512, .width = 512};
+  ExpertShape ungated = experts;  // Nemotron-H
+  ungated.ungated = true;
+  ExpertShape weighted = experts;  // Llama 4
+  weighted.weighted_inputs = true;
+  for (const ExpertShape& shape : {ungated, weighted}) {
+    const KernelRequest request = ExpertsRequest(shape, 8192, false);
+    EXPECT_FALSE(Runs(KernelId::kWgmmaExperts, request, Card(90)));
+    EXPECT_TRUE(Runs(KernelId::kGroupedGemm, request, Card(90)));
+  }
+}
+
 TEST(VariantCheckTest, NamesWhatTheBackendLacks) {
   EXPECT_TRUE(CheckVariants({}).ok());
   const OpVariant there[] = {OpVariant::kLayerNorm,
@@ -399,14 +416,12 @@ TEST(VariantCheckTest, NamesWhatTheBackendLacks) {
                              OpVariant::kStateSpace,
                              OpVariant::kSelectiveScan};
   EXPECT_TRUE(CheckVariants(there).ok());
-  const OpVariant variants[] = {
-      OpVariant::kSparseAttention, OpVariant::kRouting, OpVariant::kQueryScaling};
+  const OpVariant variants[] = {OpVariant::kSparseAttention, OpVariant::kRouting};
   const Status status = CheckVariants(variants);
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(
-      Message(status),
-      "the CUDA backend does not have what the model needs: attention to selected tokens; queries "
-      "scaled by their position; the CPU backend does (engine.device: cpu)");
+  EXPECT_EQ(Message(status),
+            "the CUDA backend does not have what the model needs: attention to selected tokens; "
+            "the CPU backend does (engine.device: cpu)");
 }
 
 TEST(KernelTable, LatentsHaveTensorCoresWhereTheirSizesFit) {
