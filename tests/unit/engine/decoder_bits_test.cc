@@ -67,6 +67,40 @@ TEST_P(DecoderEngineTest, BatchesAndChunksDoNotChangeABit) {
   ExpectAllSame(harness);
 }
 
+// Requests that end with their prompt, beside others.
+TEST_P(DecoderEngineTest, EmbeddingsDependOnTheirPromptAlone) {
+  for (const Pooling pooling : {Pooling::kLast, Pooling::kMean}) {
+    std::vector<Request> prompts;
+    std::vector<std::vector<float>> alone;
+    for (size_t i = 0; i < 4; ++i) {
+      Request& request = prompts.emplace_back(requests_[i]);
+      request.id = RequestId(100 + i);
+      request.samples = request.max_tokens = 1;
+      request.sampling = {};
+      request.sampling.temperature = 0;
+      request.pooling = pooling;
+      EngineHarness harness(Options(), Open({.kv = Options().kv}));
+      harness.Submit(request);
+      ASSERT_TRUE(harness.RunUntilIdle());
+      alone.push_back(harness.log(request).samples.at(0).at(0).pooled);
+      ASSERT_EQ(std::ssize(alone.back()), decoder_->spec().hidden);
+    }
+    for (const int32_t chunk : {16, 23, 640}) {
+      HarnessOptions options = Options();
+      options.max_step_tokens = chunk;
+      EngineHarness harness(options, Open({.kv = options.kv}));
+      for (const Request& request : requests_) harness.Submit(request);
+      for (const Request& request : prompts) harness.Submit(request);
+      ASSERT_TRUE(harness.RunUntilIdle());
+      ExpectAllSame(harness);
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        EXPECT_EQ(harness.log(prompts[i]).samples.at(0).at(0).pooled, alone[i])
+            << "prompt " << i << ", chunks of " << chunk;
+      }
+    }
+  }
+}
+
 TEST_P(DecoderEngineTest, PreemptionDoesNotChangeABit) {
   for (const bool prefix_cache : {false, true}) {
     HarnessOptions options = Options();
