@@ -28,7 +28,8 @@ struct Arguments {
   float epsilon;
   bool norm_after;  // rope; AnyRopeKernel only
   const float* kv_scales;
-  QueryScaling query_scaling;  // AnyRopeKernel only
+  float query_slope;  // AnyRopeKernel only, as query_step
+  int query_step;
   const float2* angles;
   const int32_t* positions;
   const int32_t* row_blocks;
@@ -79,9 +80,10 @@ __device__ __forceinline__ float KvFactor(const Arguments& a, int part, int head
 }
 
 // As QueryScaling says.
-__device__ __forceinline__ float QueryFactor(const QueryScaling& scaling, int position) {
-  if (scaling.slope == 0) return 1.0f;
-  return 1.0f + scaling.slope * logf(1.0f + static_cast<float>((position + 1) / scaling.step));
+__device__ __forceinline__ float QueryFactor(const Arguments& a, int row) {
+  if (a.query_slope == 0) return 1.0f;
+  const int steps = (a.positions[row] + 1) / a.query_step;
+  return 1.0f + a.query_slope * logf(1.0f + static_cast<float>(steps));
 }
 
 template <class Kv>
@@ -108,7 +110,7 @@ __global__ void AnyRopeKernel(const Arguments a) {
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   const Place place(a, row);
   const bool kept = place.block >= 0;
-  const float query_factor = QueryFactor(a.query_scaling, a.positions[row]);
+  const float query_factor = QueryFactor(a, row);
   for (int head = static_cast<int>(threadIdx.x) / kWarp; head < a.q_heads + 2 * a.kv_heads;
        head += warps) {
     __nv_bfloat16* x = a.qkv + row * a.stride + static_cast<int64_t>(head) * a.dim;
@@ -330,7 +332,7 @@ Kernel WholeKernelFor(const RopeLaunch& launch, const KvView& kv) {
   const bool both = (launch.q_norm == nullptr) == (launch.k_norm == nullptr);
   const bool fp8 = kv.dtype == DType::kFp8;
   if (!(fp8 || kv.dtype == DType::kBF16) || !both || launch.pairs * 2 != launch.heads.head_dim ||
-      launch.qkv.stride % 8 != 0 || launch.query_scaling.slope != 0) {
+      launch.qkv.stride % 8 != 0 || launch.query_slope != 0) {
     return nullptr;
   }
   const bool adjacent = launch.pairing == RopePairing::kAdjacent;
@@ -385,6 +387,8 @@ cudaError_t LaunchRope(const RopeLaunch& launch, const KvView& kv, cudaStream_t 
       .epsilon = launch.norm_epsilon,
       .norm_after = launch.norm_after_rope,
       .kv_scales = launch.kv_scales,
+      .query_slope = launch.query_slope,
+      .query_step = launch.query_step,
       .angles = launch.angles,
       .positions = launch.positions,
       .row_blocks = launch.row_blocks,

@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/kv_view.h"
-#include "kernels/ops.h"
 #include "kernels/step_input.h"
 #include "kernels/tensor.h"
 
@@ -32,7 +31,8 @@ struct RopeLaunch {
   float norm_epsilon = 0;
   bool norm_after_rope = false;      // false: before it
   const float* kv_scales = nullptr;  // RopeArgs::kv_scales
-  QueryScaling query_scaling = {};   // RopeArgs::query_scaling
+  float query_slope = 0;             // QueryScaling::slope of RopeArgs::query_scaling, and `step`
+  int32_t query_step = 1;
   int32_t layer = 0;
   const float2* angles = nullptr;       // [rows][pairs]
   const int32_t* positions = nullptr;   // [rows]
