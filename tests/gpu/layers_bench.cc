@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -19,16 +20,19 @@
 #include "kernels/cuda/input/step_layout.h"
 #include "kernels/cuda/latent/latent_attention.h"
 #include "kernels/cuda/latent/latent_kernels.h"
+#include "kernels/cuda/recurrent/chunk_rows.h"
 #include "kernels/cuda/recurrent/recurrent_kernels.h"
 #include "tests/gpu/graph_timer.h"
 
 // Prints one JSON line for each measurement of a layer with latents (DeepSeek-V3) and of a gated
-// delta net (Qwen3-Next): microseconds, and how long its bytes take at the rate of a copy.
+// delta net (Qwen3-Next): microseconds, and how long its bytes take at the rate of a copy. Its
+// argument, if there is one, is a part of the names of the measurements to run.
 namespace baton::cuda {
 namespace {
 
 using testing::Check;
 using testing::TimeGraph;
+using testing::TimeStream;
 
 constexpr int kRepeats = 11;
 constexpr int32_t kBlockTokens = 16;
@@ -68,20 +72,21 @@ double CopyRate(cudaStream_t stream) {
   constexpr size_t kBytes = size_t{1} << 30;
   const Numbers from(kBytes);
   const Numbers to(kBytes);
-  const double time = TimeGraph(stream, kRepeats, [&] {
+  // In a graph, a copy engine would make the copy, at two thirds of the rate.
+  const double time = TimeStream(stream, kRepeats, [&] {
     Check(cudaMemcpyAsync(to.at(), from.at(), kBytes, cudaMemcpyDeviceToDevice, stream));
   });
   return 2.0 * static_cast<double>(kBytes) / time;
 }
 
-// A step of `rows` decoding sequences.
-struct Decode {
-  Decode(int32_t rows, int32_t context, int32_t state_blocks) {
-    const int32_t blocks = (context + 1 + kBlockTokens - 1) / kBlockTokens;
-    for (int32_t i = 0; i < rows; ++i) {
+// A step of `count` sequences of `rows` rows each.
+struct Step {
+  Step(int32_t count, int32_t rows, int32_t context, int32_t state_blocks) {
+    const int32_t blocks = (context + rows + kBlockTokens - 1) / kBlockTokens;
+    for (int32_t i = 0; i < count; ++i) {
       SequenceRows& sequence = sequences.emplace_back();
-      sequence.first_row = i;
-      sequence.row_count = 1;
+      sequence.first_row = i * rows;
+      sequence.row_count = rows;
       sequence.context = context;
       sequence.first_block = static_cast<int32_t>(tables.size());
       for (int32_t j = 0; j < blocks; ++j) tables.push_back(i * blocks + j);
@@ -89,9 +94,11 @@ struct Decode {
       for (int32_t j = 0; j < 2 * state_blocks; ++j) {
         tables.push_back(i * state_blocks + j % state_blocks);
       }
-      tokens.push_back(0);
-      positions.push_back(context);
-      logit_rows.push_back(i);
+      for (int32_t j = 0; j < rows; ++j) {
+        tokens.push_back(0);
+        positions.push_back(context + j);
+      }
+      logit_rows.push_back((i + 1) * rows - 1);
     }
     input = {.tokens = tokens,
              .positions = positions,
@@ -110,7 +117,8 @@ struct Decode {
 
 class LayersBench {
  public:
-  explicit LayersBench(CudaDevice& device) : device_(device) {
+  LayersBench(CudaDevice& device, std::string filter)
+      : device_(device), filter_(std::move(filter)) {
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     fixed_ = Take(StepBuffer::Create(size_t{8} << 20));
     lists_ = Take(StepBuffer::Create(size_t{32} << 20));
@@ -121,7 +129,7 @@ class LayersBench {
   void Latents(int32_t rows, int32_t context) {
     const LatentShape shape = {
         .heads = 128, .rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
-    const Decode step(rows, context - 1, 0);
+    const Step step(rows, 1, context - 1, 0);
     KvView kv;
     kv.dtype = DType::kBF16;
     kv.kv_heads = kv.layers = 1;
@@ -179,8 +187,8 @@ class LayersBench {
     Print("latents/expand/" + size, weight_bytes, [&] { Check(LaunchHeadGemm(expand, stream_)); });
   }
 
-  void DeltaNet(int32_t rows) {
-    constexpr int32_t kLayers = 8;  // so that a state is not in a cache
+  // `rows` rows of `count` sequences.
+  void DeltaNet(int32_t count, int32_t rows, const std::string& prefix) {
     const RecurrentShape shape = {
         .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .kernel = 4};
     KvView kv;
@@ -193,9 +201,9 @@ class LayersBench {
     kv.state.block_bytes = kv.block_stride = int64_t{1} << 20;
     const auto state_blocks = static_cast<int32_t>(
         (kLayers * kv.state.layer_bytes + kv.block_stride - 1) / kv.block_stride);
-    const Decode step(rows, 1000, state_blocks);
-    kv.blocks = std::max(rows * state_blocks, rows * 63);
-    const Numbers states(static_cast<size_t>(int64_t{rows} * state_blocks * kv.block_stride));
+    const Step step(count, rows / count, 1000, state_blocks);
+    kv.blocks = static_cast<int32_t>(step.tables.size());
+    const Numbers states(static_cast<size_t>(int64_t{count} * state_blocks * kv.block_stride));
     kv.base = states.at();
     StepLayout layout;
     Upload(step, kv, layout);
@@ -208,44 +216,101 @@ class LayersBench {
     const Numbers outputs(static_cast<size_t>(int64_t{4} * rows * shape.value_numbers()));
     const Numbers results(static_cast<size_t>(int64_t{2} * rows * shape.value_numbers()));
     const auto* const vector = reinterpret_cast<const float*>(vectors.at());
-    RecurrentLayer layer = {.shape = shape,
-                            .convolution = vector,
-                            .decay = vector,
-                            .time_bias = vector,
-                            .norm = vector,
-                            .norm_epsilon = 1e-6f};
     const Tensor x = inputs.Rows(DType::kBF16, rows, shape.input_columns());
-    const Tensor as_floats = convolved.Rows(DType::kF32, rows, channels);
-    const Tensor out = outputs.Rows(DType::kF32, rows, shape.value_numbers());
-    const auto run = [&](int32_t index, bool convolve, bool update, bool finish) {
-      layer.layer = index;
-      if (convolve) Check(LaunchConvolve({x, layer, as_floats}, layout.states, kv, stream_));
-      const Tensor of_gates = gates.Rows(DType::kBF16, rows, shape.gate_columns());
-      if (update) {
-        Check(LaunchUpdateStates({as_floats, x, of_gates, layer, out}, layout.states, kv, stream_));
-      }
-      const Tensor result = results.Rows(DType::kBF16, rows, shape.value_numbers());
-      if (finish) Check(LaunchFinishRows({out, as_floats, x, layer, result}, stream_));
-    };
-    const auto layers = [&](bool convolve, bool update, bool finish) {
-      return [&run, convolve, update, finish] {
-        for (int32_t i = 0; i < kLayers; ++i) run(i, convolve, update, finish);
-      };
-    };
-    const double bytes =
-        2.0 * rows * shape.key_heads * static_cast<double>(shape.matrix_numbers()) * 4;
-    const std::string size = fmt::format("{}", rows);
-    Print("delta_net/" + size, bytes, layers(true, true, true), kLayers);
-    Print("delta_net/convolve/" + size, 0, layers(true, false, false), kLayers);
-    Print("delta_net/update/" + size, bytes, layers(false, true, false), kLayers);
-    Print("delta_net/finish/" + size, 0, layers(false, false, true), kLayers);
+    const DeltaLayer layer = {
+        .layout = layout,
+        .kv = kv,
+        .layer = {.shape = shape,
+                  .convolution = vector,
+                  .decay = vector,
+                  .time_bias = vector,
+                  .norm = vector,
+                  .norm_epsilon = 1e-6f},
+        .x = x,
+        .gates = gates.Rows(DType::kBF16, rows, shape.gate_columns()),
+        .convolved = convolved.Rows(DType::kF32, rows, channels),
+        .outputs = outputs.Rows(DType::kF32, rows, shape.value_numbers()),
+        .result = results.Rows(DType::kBF16, rows, shape.value_numbers()),
+        .size = fmt::format("{}{}", prefix, rows),
+        .bytes = 2.0 * count * shape.key_heads * static_cast<double>(shape.matrix_numbers()) * 4};
+    WalkRows(layer);
+    if (count == rows) {
+      DecodeRows(layer);
+    } else {
+      ChunkRows(layer);
+    }
   }
 
  private:
-  void Upload(const Decode& step, const KvView& kv, StepLayout& layout) {
+  static constexpr int32_t kLayers = 8;  // so that a state is not in a cache
+
+  struct DeltaLayer {
+    const StepLayout& layout;
+    const KvView& kv;
+    RecurrentLayer layer;
+    Tensor x, gates, convolved, outputs, result;
+    std::string size;
+    double bytes = 0;
+  };
+
+  // Runs `body` for all layers.
+  template <class Body>
+  void PrintDelta(const std::string& name, DeltaLayer a, double bytes, const Body& body) const {
+    const auto layers = [&] {
+      for (a.layer.layer = 0; a.layer.layer < kLayers; ++a.layer.layer) body(a);
+    };
+    Print("delta_net/" + name + a.size, bytes, layers, kLayers);
+  }
+
+  void WalkRows(const DeltaLayer& layer) const {
+    const auto convolve = [this](const DeltaLayer& a) {
+      Check(LaunchConvolve({a.x, a.layer, a.convolved}, a.layout.states, a.kv, stream_));
+    };
+    const auto update = [this](const DeltaLayer& a) {
+      Check(LaunchUpdateStates(
+          {a.convolved, a.x, a.gates, a.layer, a.outputs}, a.layout.states, a.kv, stream_));
+    };
+    const auto finish = [this](const DeltaLayer& a) {
+      Check(LaunchFinishRows(
+          {a.outputs, a.convolved, a.x, a.layer, a.result}, a.layout.states, stream_));
+    };
+    PrintDelta("", layer, layer.bytes, [&](const DeltaLayer& a) {
+      convolve(a);
+      update(a);
+      finish(a);
+    });
+    PrintDelta("convolve/", layer, 0, convolve);
+    PrintDelta("update/", layer, layer.bytes, update);
+    PrintDelta("finish/", layer, 0, finish);
+  }
+
+  void DecodeRows(const DeltaLayer& layer) const {
+    PrintDelta("decode/", layer, layer.bytes, [this](const DeltaLayer& a) {
+      Check(LaunchDecodeRows({a.x, a.gates, a.layer, a.result}, a.layout.states, a.kv, stream_));
+    });
+  }
+
+  void ChunkRows(const DeltaLayer& layer) const {
+    const StateChunks& chunks = layer.layout.chunks;
+    const int64_t numbers = ChunkMemory::Bytes(layer.layer.shape) / 4;
+    const Numbers memory(static_cast<size_t>(chunks.chunks * numbers * 4));
+    const Tensor between = memory.Rows(DType::kF32, chunks.chunks, numbers);
+    PrintDelta("chunks/", layer, layer.bytes, [&](const DeltaLayer& a) {
+      Check(LaunchChunkRows({a.x, a.gates, a.layer, between, a.result, true},
+                            a.layout.states,
+                            chunks,
+                            a.kv,
+                            stream_));
+    });
+  }
+
+  void Upload(const Step& step, const KvView& kv, StepLayout& layout) {
     fixed_->Clear();
     lists_->Clear();
-    Check(layout.Build(step.input, kv, static_cast<int32_t>(step.tokens.size()), *fixed_, *lists_));
+    // A step that only decodes is recorded.
+    const bool decodes = step.tokens.size() == step.sequences.size();
+    const auto recorded = decodes ? static_cast<int32_t>(step.tokens.size()) : 0;
+    Check(layout.Build(step.input, kv, recorded, *fixed_, *lists_));
     BATON_CHECK(Take(lists_->Fits()), "the tables of {} rows do not fit", step.tokens.size());
     Check(lists_->Upload(stream_));
   }
@@ -254,6 +319,7 @@ class LayersBench {
              double bytes,
              const std::function<void()>& body,
              int32_t layers = 1) const {
+    if (name.find(filter_) == std::string::npos) return;
     const double time = TimeGraph(stream_, kRepeats, body) / layers;
     fmt::print(
         "{{\"name\": \"{}\", \"us\": {:.2f}, \"bound_us\": {:.2f}}}\n", name, time, bytes / rate_);
@@ -261,27 +327,33 @@ class LayersBench {
   }
 
   CudaDevice& device_;
+  const std::string filter_;  // a part of the names of the measurements to run
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<StepBuffer> fixed_;
   std::unique_ptr<StepBuffer> lists_;
   double rate_ = 1;
 };
 
-void Run() {
+void Run(const std::string& filter) {
   const auto device = Take(CudaDevice::Open(0));
   Check(device->MakeCurrent());
-  LayersBench bench(*device);
-  bench.Latents(1, 8192);
-  bench.Latents(16, 8192);
-  bench.Latents(64, 8192);
-  bench.Latents(64, 32768);
-  for (const int32_t rows : {1, 64, 256}) bench.DeltaNet(rows);
+  LayersBench bench(*device, filter);
+  if (!filter.starts_with("delta_net")) {
+    bench.Latents(1, 8192);
+    bench.Latents(16, 8192);
+    bench.Latents(64, 8192);
+    bench.Latents(64, 32768);
+  }
+  if (!filter.starts_with("latents")) {
+    for (const int32_t rows : {1, 64, 256}) bench.DeltaNet(rows, rows, "");
+    bench.DeltaNet(1, 8192, "prompt/");
+  }
 }
 
 }  // namespace
 }  // namespace baton::cuda
 
-int main() {
-  baton::cuda::Run();
+int main(int argc, char** argv) {
+  baton::cuda::Run(argc > 1 ? argv[1] : "");
   return 0;
 }
