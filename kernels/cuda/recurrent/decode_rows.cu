@@ -30,6 +30,7 @@ struct Shared {
   uint64_t barrier;
 };
 
+#if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ float4& Vector(float& x) {
   return reinterpret_cast<float4&>(x);
 }
@@ -43,7 +44,6 @@ __device__ __forceinline__ float4 MultiplyAdd(float x, float4 y, float4 z) {
   return {fmaf(x, y.x, z.x), fmaf(x, y.y, z.y), fmaf(x, y.z, z.z), fmaf(x, y.w, z.w)};
 }
 
-#if __CUDA_ARCH__ >= 900
 // Calls body(bytes before it, address, bytes) for the piece of a head's S in each arena block.
 template <class Body>
 __device__ __forceinline__ void ForPieces(const StateArguments& a,
