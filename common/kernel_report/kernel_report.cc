@@ -156,6 +156,25 @@ class ReportBuilder {
                     shape.value_dim),
         "states in f32",
         [this, shape](int64_t) { return OneForm(cuda::RecurrentRequest(shape, Deterministic())); });
+    if (shape.rule == RecurrentRule::kSelectiveScan) return;
+    AddOp(fmt::format("decoding rows of a recurrent layer of {} heads, {} × {}",
+                      shape.value_heads,
+                      shape.key_dim,
+                      shape.value_dim),
+          "states in f32",
+          [this, shape](int64_t) {
+            // Blocks of an arena are aligned.
+            return OneForm(
+                cuda::RecurrentRowsRequest(shape, cuda::kDecodeAlignment, Deterministic()));
+          });
+    AddOp(fmt::format("prompt chunks of a recurrent layer of {} heads, {} × {}",
+                      shape.value_heads,
+                      shape.key_dim,
+                      shape.value_dim),
+          "states in f32",
+          [this, shape](int64_t) {
+            return OneForm(cuda::RecurrentChunksRequest(shape, Deterministic()));
+          });
   }
 
   void AddExperts(const ExpertArgs& args) {

@@ -20,6 +20,7 @@
 #include "kernels/cuda/input/step_layout.h"
 #include "kernels/cuda/latent/latent_attention.h"
 #include "kernels/cuda/latent/latent_kernels.h"
+#include "kernels/cuda/recurrent/chunk_rows.h"
 #include "kernels/cuda/recurrent/recurrent_kernels.h"
 #include "tests/gpu/graph_timer.h"
 
@@ -71,7 +72,8 @@ double CopyRate(cudaStream_t stream) {
   constexpr size_t kBytes = size_t{1} << 30;
   const Numbers from(kBytes);
   const Numbers to(kBytes);
-  const double time = TimeGraph(stream, kRepeats, [&] {
+  // In a graph, a copy engine would make the copy, at two thirds of the rate.
+  const double time = TimeStream(stream, kRepeats, [&] {
     Check(cudaMemcpyAsync(to.at(), from.at(), kBytes, cudaMemcpyDeviceToDevice, stream));
   });
   return 2.0 * static_cast<double>(kBytes) / time;
@@ -86,8 +88,9 @@ struct Step {
     for (int32_t i = 0; i < rows; ++i) step.Add(1, context);
     return step;
   }
-  static Step Chunk(int32_t rows, int32_t context) {
+  static Step Chunk(int32_t rows, int32_t context, int32_t state_blocks = 0) {
     Step step;
+    step.state_blocks = state_blocks;
     step.Add(rows, context);
     return step;
   }
@@ -220,9 +223,9 @@ class LayersBench {
     Print("latents/expand/" + size, weight_bytes, [&] { Check(LaunchHeadGemm(expand, stream_)); });
   }
 
-  void DeltaNet(int32_t rows) {
-    if (!Wanted(fmt::format("delta_net/{}", rows))) return;
-    constexpr int32_t kLayers = 8;  // so that a state is not in a cache
+  // `rows` decoding sequences, or a chunk of `rows` rows of one prompt.
+  void DeltaNet(int32_t rows, bool decodes) {
+    if (filter_.starts_with("latents")) return;
     const RecurrentShape shape = {
         .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .kernel = 4};
     KvView kv;
@@ -235,9 +238,11 @@ class LayersBench {
     kv.state.block_bytes = kv.block_stride = int64_t{1} << 20;
     const auto state_blocks = static_cast<int32_t>(
         (kLayers * kv.state.layer_bytes + kv.block_stride - 1) / kv.block_stride);
-    const Step step = Step::Decode(rows, 1000, state_blocks);
-    kv.blocks = std::max(rows * state_blocks, rows * 63);
-    const Numbers states(static_cast<size_t>(int64_t{rows} * state_blocks * kv.block_stride));
+    const int32_t count = decodes ? rows : 1;  // of sequences
+    const Step step =
+        decodes ? Step::Decode(rows, 1000, state_blocks) : Step::Chunk(rows, 1000, state_blocks);
+    kv.blocks = static_cast<int32_t>(step.tables.size());
+    const Numbers states(static_cast<size_t>(int64_t{count} * state_blocks * kv.block_stride));
     kv.base = states.at();
     const StepInput input = step.input();
     StepLayout layout;
@@ -251,40 +256,94 @@ class LayersBench {
     const Numbers outputs(static_cast<size_t>(int64_t{4} * rows * shape.value_numbers()));
     const Numbers results(static_cast<size_t>(int64_t{2} * rows * shape.value_numbers()));
     const auto* const vector = reinterpret_cast<const float*>(vectors.at());
-    RecurrentLayer layer = {.shape = shape,
-                            .convolution = vector,
-                            .decay = vector,
-                            .time_bias = vector,
-                            .norm = vector,
-                            .norm_epsilon = 1e-6f};
     const Tensor x = inputs.Rows(DType::kBF16, rows, shape.input_columns());
-    const Tensor as_floats = convolved.Rows(DType::kF32, rows, channels);
-    const Tensor out = outputs.Rows(DType::kF32, rows, shape.value_numbers());
-    const auto run = [&](int32_t index, bool convolve, bool update, bool finish) {
-      layer.layer = index;
-      if (convolve) Check(LaunchConvolve({x, layer, as_floats}, layout.states, kv, stream_));
-      const Tensor of_gates = gates.Rows(DType::kBF16, rows, shape.gate_columns());
-      if (update) {
-        Check(LaunchUpdateStates({as_floats, x, of_gates, layer, out}, layout.states, kv, stream_));
-      }
-      const Tensor result = results.Rows(DType::kBF16, rows, shape.value_numbers());
-      if (finish) Check(LaunchFinishRows({out, as_floats, x, layer, result}, stream_));
-    };
-    const auto layers = [&](bool convolve, bool update, bool finish) {
-      return [&run, convolve, update, finish] {
-        for (int32_t i = 0; i < kLayers; ++i) run(i, convolve, update, finish);
-      };
-    };
-    const double bytes =
-        2.0 * rows * shape.key_heads * static_cast<double>(shape.matrix_numbers()) * 4;
-    const std::string size = fmt::format("{}", rows);
-    Print("delta_net/" + size, bytes, layers(true, true, true), kLayers);
-    Print("delta_net/convolve/" + size, 0, layers(true, false, false), kLayers);
-    Print("delta_net/update/" + size, bytes, layers(false, true, false), kLayers);
-    Print("delta_net/finish/" + size, 0, layers(false, false, true), kLayers);
+    const DeltaLayer layer = {
+        .layout = layout,
+        .kv = kv,
+        .layer = {.shape = shape,
+                  .convolution = vector,
+                  .decay = vector,
+                  .time_bias = vector,
+                  .norm = vector,
+                  .norm_epsilon = 1e-6f},
+        .x = x,
+        .gates = gates.Rows(DType::kBF16, rows, shape.gate_columns()),
+        .convolved = convolved.Rows(DType::kF32, rows, channels),
+        .outputs = outputs.Rows(DType::kF32, rows, shape.value_numbers()),
+        .result = results.Rows(DType::kBF16, rows, shape.value_numbers()),
+        .size = fmt::format("{}{}", decodes ? "" : "prompt/", rows),
+        .bytes = 2.0 * count * shape.key_heads * static_cast<double>(shape.matrix_numbers()) * 4};
+    WalkRows(layer);
+    if (decodes) {
+      DecodeRows(layer);
+    } else {
+      ChunkRows(layer);
+    }
   }
 
  private:
+  static constexpr int32_t kLayers = 8;  // so that a state is not in a cache
+
+  struct DeltaLayer {
+    const StepLayout& layout;
+    const KvView& kv;
+    RecurrentLayer layer;
+    Tensor x, gates, convolved, outputs, result;
+    std::string size;
+    double bytes = 0;
+  };
+
+  // Runs `body` for all layers.
+  template <class Body>
+  void PrintDelta(const std::string& name, DeltaLayer a, double bytes, const Body& body) const {
+    const auto layers = [&] {
+      for (a.layer.layer = 0; a.layer.layer < kLayers; ++a.layer.layer) body(a);
+    };
+    Print("delta_net/" + name + a.size, bytes, layers, kLayers);
+  }
+
+  void WalkRows(const DeltaLayer& layer) const {
+    const auto convolve = [this](const DeltaLayer& a) {
+      Check(LaunchConvolve({a.x, a.layer, a.convolved}, a.layout.states, a.kv, stream_));
+    };
+    const auto update = [this](const DeltaLayer& a) {
+      Check(LaunchUpdateStates(
+          {a.convolved, a.x, a.gates, a.layer, a.outputs}, a.layout.states, a.kv, stream_));
+    };
+    const auto finish = [this](const DeltaLayer& a) {
+      Check(LaunchFinishRows(
+          {a.outputs, a.convolved, a.x, a.layer, a.result}, a.layout.states, stream_));
+    };
+    PrintDelta("", layer, layer.bytes, [&](const DeltaLayer& a) {
+      convolve(a);
+      update(a);
+      finish(a);
+    });
+    PrintDelta("convolve/", layer, 0, convolve);
+    PrintDelta("update/", layer, layer.bytes, update);
+    PrintDelta("finish/", layer, 0, finish);
+  }
+
+  void DecodeRows(const DeltaLayer& layer) const {
+    PrintDelta("decode/", layer, layer.bytes, [this](const DeltaLayer& a) {
+      Check(LaunchDecodeRows({a.x, a.gates, a.layer, a.result}, a.layout.states, a.kv, stream_));
+    });
+  }
+
+  void ChunkRows(const DeltaLayer& layer) const {
+    const StateChunks& chunks = layer.layout.chunks;
+    const int64_t numbers = ChunkMemory::Bytes(layer.layer.shape) / 4;
+    const Numbers memory(static_cast<size_t>(chunks.chunks * numbers * 4));
+    const Tensor between = memory.Rows(DType::kF32, chunks.chunks, numbers);
+    PrintDelta("chunks/", layer, layer.bytes, [&](const DeltaLayer& a) {
+      Check(LaunchChunkRows({a.x, a.gates, a.layer, between, a.result, true},
+                            a.layout.states,
+                            chunks,
+                            a.kv,
+                            stream_));
+    });
+  }
+
   bool Wanted(const std::string& name) const { return name.find(filter_) != std::string::npos; }
 
   // `layout` keeps a pointer to `input`.
@@ -292,7 +351,9 @@ class LayersBench {
     fixed_->Clear();
     lists_->Clear();
     const auto rows = static_cast<int32_t>(input.tokens.size());
-    Check(layout.Build(input, kv, rows, *fixed_, *lists_));
+    // A step that only decodes is recorded.
+    const bool decodes = input.tokens.size() == input.sequences.size();
+    Check(layout.Build(input, kv, decodes ? rows : 0, *fixed_, *lists_));
     BATON_CHECK(Take(lists_->Fits()), "the tables of {} rows do not fit", rows);
     Check(lists_->Upload(stream_));
   }
@@ -301,6 +362,7 @@ class LayersBench {
              double bytes,
              const std::function<void()>& body,
              int32_t layers = 1) const {
+    if (!Wanted(name)) return;
     const double time = TimeGraph(stream_, kRepeats, body) / layers;
     fmt::print(
         "{{\"name\": \"{}\", \"us\": {:.2f}, \"bound_us\": {:.2f}}}\n", name, time, bytes / rate_);
@@ -323,7 +385,8 @@ void Run(const std::string& filter) {
     bench.Latents(fmt::format("{}x{}", rows, context), Step::Decode(rows, context - 1, 0));
   }
   bench.Latents("2048after6144", Step::Chunk(2048, 6144));
-  for (const int32_t rows : {1, 64, 256}) bench.DeltaNet(rows);
+  for (const int32_t rows : {1, 64, 256}) bench.DeltaNet(rows, true);
+  bench.DeltaNet(8192, false);
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ size_t BiasesOf(const RecurrentShape& shape) {
 
 }  // namespace
 
-RecurrentRun::RecurrentRun(Ops& ops, const RecurrentShape& shape, int32_t sequences, int32_t rows)
+RecurrentRun::RecurrentRun(
+    Ops& ops, const RecurrentShape& shape, int32_t sequences, int32_t rows, int64_t block_bytes)
     : ops_(ops),
       shape_(shape),
       rows_(rows),
@@ -90,10 +91,11 @@ RecurrentRun::RecurrentRun(Ops& ops, const RecurrentShape& shape, int32_t sequen
   view_.head_stride = view_.value_offset = int64_t{16} * 8 * 4;
   view_.layer_stride = 2 * view_.head_stride;
   view_.places = places_.data();
-  view_.state.block_bytes = 1040;  // does not divide the parts of a state
+  view_.state.block_bytes = block_bytes;
   view_.state.layer_bytes = shape.state_numbers() * 4;
-  view_.block_stride = 1056;
-  state_blocks_ = static_cast<int32_t>((2 * view_.state.layer_bytes + 1039) / 1040);
+  view_.block_stride = block_bytes + 16;
+  state_blocks_ =
+      static_cast<int32_t>((2 * view_.state.layer_bytes + block_bytes - 1) / block_bytes);
   view_.blocks = sequences * 2 * state_blocks_ + 1;
   arena_ = *ops.device().Allocate(static_cast<size_t>(view_.blocks * view_.block_stride),
                                   Sharing::kPrivate);

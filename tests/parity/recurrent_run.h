@@ -13,7 +13,13 @@ namespace baton::parity {
 // blocks of an arena of NaN. The layer is the second one of two with states.
 class RecurrentRun final {
  public:
-  RecurrentRun(Ops& ops, const RecurrentShape& shape, int32_t sequences, int32_t rows);
+  // Blocks of a state have `block_bytes`; kSplitBytes does not divide the parts of a state.
+  static constexpr int64_t kSplitBytes = 1040;
+  RecurrentRun(Ops& ops,
+               const RecurrentShape& shape,
+               int32_t sequences,
+               int32_t rows,
+               int64_t block_bytes = kSplitBytes);
 
   // Some rows of a sequence in a step.
   struct Part {

@@ -153,6 +153,17 @@ class Pointers {
     Use(op.x);
     Use(op.out);
   }
+  void operator()(DecodeRowsOp& op) {
+    Use(op.x);
+    Use(op.gates);
+    Use(op.out);
+  }
+  void operator()(ChunkRowsOp& op) {
+    Use(op.x);
+    Use(op.gates);
+    Use(op.memory);
+    Use(op.out);
+  }
   void operator()(ScanOp& op) {
     Use(op.v);
     Use(op.gates);

@@ -185,6 +185,18 @@ class Collector {
     Reads(op.x);
     Writes(op.out);
   }
+  void operator()(const DecodeRowsOp& op) {
+    Reads(op.x);
+    Reads(op.gates);
+    Writes(op.out);
+  }
+  void operator()(const ChunkRowsOp& op) {
+    Reads(op.x);
+    Reads(op.gates);
+    Writes(op.memory);
+    if (!op.all_rows) Reads(op.out);  // the other rows stay
+    Writes(op.out);
+  }
   void operator()(const ScanOp& op) {
     Reads(op.v);
     Reads(op.gates);

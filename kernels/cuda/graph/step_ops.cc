@@ -108,13 +108,20 @@ cudaError_t Launch(const LatentOp& call, const OpContext& context) {
 
 cudaError_t Launch(const RecurrentOp& call, const OpContext& context) {
   const StateLayout& states = context.step.states;
+  const auto of = [&](const auto& op) -> const StateLayout& {
+    return op.without_chunks ? context.step.walked : states;
+  };
   const KvView& kv = context.kv;
   const cudaStream_t stream = context.stream;
   return std::visit(
       Overloaded{
-          [&](const ConvolveOp& c) { return LaunchConvolve(c, states, kv, stream); },
-          [&](const UpdateStatesOp& c) { return LaunchUpdateStates(c, states, kv, stream); },
-          [&](const FinishRowsOp& c) { return LaunchFinishRows(c, stream); },
+          [&](const ConvolveOp& c) { return LaunchConvolve(c, of(c), kv, stream); },
+          [&](const UpdateStatesOp& c) { return LaunchUpdateStates(c, of(c), kv, stream); },
+          [&](const FinishRowsOp& c) { return LaunchFinishRows(c, of(c), stream); },
+          [&](const DecodeRowsOp& c) { return LaunchDecodeRows(c, states, kv, stream); },
+          [&](const ChunkRowsOp& c) {
+            return LaunchChunkRows(c, states, context.step.chunks, kv, stream);
+          },
           [&](const ScanOp& c) { return LaunchScan(c, states, kv, stream); },
       },
       call);

@@ -87,6 +87,8 @@ Status StepLayout::Build(const StepInput& in,
     BATON_RETURN_IF_ERROR(BuildGroup(kv, group, fixed));
   }
   states = {};
+  chunks = {};
+  walked = {};
   if (kv.state.block_bytes > 0) BATON_RETURN_IF_ERROR(BuildStates(kv, fixed));
   padded_.assign(in.logit_rows.begin(), in.logit_rows.end());
   for (int32_t row = static_cast<int32_t>(padded_.size()); row < logit_rows; ++row) {
@@ -94,7 +96,7 @@ Status StepLayout::Build(const StepInput& in,
   }
   d_logit_rows = fixed.Write(std::span<const int32_t>(padded_));
   d_lengths = fixed.Write(std::span<const int32_t>(lengths_));
-  d_tables = states.d_tables = lists.Write(std::span<const int32_t>(tables));
+  d_tables = states.d_tables = walked.d_tables = lists.Write(std::span<const int32_t>(tables));
   return OkStatus();
 }
 
@@ -149,7 +151,7 @@ Status StepLayout::BuildStates(const KvView& kv, StepBuffer& fixed) {
   }
   chains_.Build(*input, kv.blocks);
   state_rows_.clear();
-  padded_.assign(1, 0);
+  chain_starts_.assign(1, 0);
   for (size_t chain = 0; chain < chains_.size(); ++chain) {
     for (const int32_t index : chains_.chain(chain)) {
       const SequenceRows& sequence = input->sequences[index];
@@ -166,15 +168,57 @@ Status StepLayout::BuildStates(const KvView& kv, StepBuffer& fixed) {
                              .after = sequence.in_state ? -1 : start + input->state_blocks,
                              .same = exists && std::ranges::equal(before, after) ? 1 : 0});
     }
-    padded_.push_back(static_cast<int32_t>(state_rows_.size()));
+    chain_starts_.push_back(static_cast<int32_t>(state_rows_.size()));
   }
+  BuildChunks(fixed);
   states.single_rows = input->tokens.size() == input->sequences.size();
   states.chains = recorded ? sequences : static_cast<int32_t>(chains_.size());
-  padded_.resize(states.chains + 1, static_cast<int32_t>(state_rows_.size()));
+  chain_starts_.resize(states.chains + 1, static_cast<int32_t>(state_rows_.size()));
   state_rows_.resize(sequences);
   states.d_rows = fixed.Write(std::span<const StateRows>(state_rows_));
-  states.d_chain_starts = fixed.Write(std::span<const int32_t>(padded_));
+  states.d_chain_starts = fixed.Write(std::span<const int32_t>(chain_starts_));
   return OkStatus();
+}
+
+void StepLayout::BuildChunks(StepBuffer& fixed) {
+  state_chunks_.clear();
+  chunk_starts_.assign(1, 0);
+  walked_rows_.clear();
+  walked_starts_.assign(1, 0);
+  walked_list_.clear();
+  for (size_t chain = 0; chain + 1 < chain_starts_.size(); ++chain) {
+    const int32_t begin = chain_starts_[chain];
+    const int32_t end = chain_starts_[chain + 1];
+    const StateRows& first = state_rows_[begin];
+    if (end - begin == 1 && first.row_count >= kMinChunkedRows && first.after >= 0) {
+      for (int32_t row = 0; row < first.row_count; row += kStateChunkRows) {
+        const int32_t count = std::min(kStateChunkRows, first.row_count - row);
+        state_chunks_.push_back({.sequence = begin, .first = row, .row_count = count});
+      }
+      chunk_starts_.push_back(static_cast<int32_t>(state_chunks_.size()));
+      continue;
+    }
+    for (int32_t index = begin; index < end; ++index) {
+      const StateRows& sequence = state_rows_[index];
+      walked_rows_.push_back(sequence);
+      for (int32_t i = 0; i < sequence.row_count; ++i) {
+        walked_list_.push_back(sequence.first_row + i);
+      }
+    }
+    walked_starts_.push_back(static_cast<int32_t>(walked_rows_.size()));
+  }
+  if (state_chunks_.empty()) return;
+  chunks.chunks = static_cast<int32_t>(state_chunks_.size());
+  chunks.sequences = static_cast<int32_t>(chunk_starts_.size()) - 1;
+  chunks.d_chunks = fixed.Write(std::span<const StateChunk>(state_chunks_));
+  chunks.d_chunk_starts = fixed.Write(std::span<const int32_t>(chunk_starts_));
+  if (walked_rows_.empty()) return;
+  walked.chains = static_cast<int32_t>(walked_starts_.size()) - 1;
+  walked.single_rows = walked_list_.size() == walked_rows_.size();
+  walked.row_count = static_cast<int32_t>(walked_list_.size());
+  walked.d_rows = fixed.Write(std::span<const StateRows>(walked_rows_));
+  walked.d_chain_starts = fixed.Write(std::span<const int32_t>(walked_starts_));
+  walked.d_row_list = fixed.Write(std::span<const int32_t>(walked_list_));
 }
 
 }  // namespace baton::cuda

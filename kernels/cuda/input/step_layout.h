@@ -43,6 +43,8 @@ struct StepLayout {
   std::vector<int32_t> tables;
   std::vector<GroupLayout> groups;  // the cache groups of the KV view
   StateLayout states;
+  StateChunks chunks;
+  StateLayout walked;  // without the sequences of `chunks`, if there are any
 
   // Device addresses of arrays of fixed size.
   const int32_t* d_tokens = nullptr;      // [rows]
@@ -65,6 +67,8 @@ struct StepLayout {
   Status BuildGroup(const KvView& kv, int32_t group, StepBuffer& fixed);
   // Appends the lists of blocks of states to the block tables. Errors: as Build.
   Status BuildStates(const KvView& kv, StepBuffer& fixed);
+  // Divides the sequences between `chunks` and `walked`.
+  void BuildChunks(StepBuffer& fixed);
 
   // Kept from step to step.
   std::vector<int32_t> lengths_;
@@ -72,6 +76,12 @@ struct StepLayout {
   std::vector<int32_t> padded_;
   StateChains chains_;
   std::vector<StateRows> state_rows_;
+  std::vector<int32_t> chain_starts_;
+  std::vector<StateChunk> state_chunks_;
+  std::vector<int32_t> chunk_starts_;
+  std::vector<StateRows> walked_rows_;
+  std::vector<int32_t> walked_starts_;
+  std::vector<int32_t> walked_list_;
 };
 
 }  // namespace baton::cuda

@@ -6,119 +6,101 @@
 #include "kernels/cuda/primitives/float_numbers.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/rounding.h"
+#include "kernels/cuda/primitives/vector8.cuh"
+#include "kernels/cuda/recurrent/channels.cuh"
 #include "kernels/cuda/recurrent/recurrent_kernels.h"
 #include "kernels/cuda/recurrent/states.cuh"
-#include "kernels/recurrent_columns.h"
 
 // The convolution of recurrent layers over the last inputs, those of this step and those in the
 // state.
 namespace baton::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kRowsOfChunk = 4;  // that a thread block computes at a time
+constexpr int kThreads = 128;
+constexpr int kRowsAtOnce = 4;
+// Rows of a chunk for one thread block. At least as many as there are inputs of a convolution, so
+// that only the first part of a sequence needs its state.
+constexpr int kPartRows = 64;
+static_assert(kPartRows >= kMaxConvolvedInputs);
 
 struct Arguments {
-  StateArguments states;
-  const __nv_bfloat16* x;
-  int64_t x_stride;
-  RecurrentColumns columns;
-  int key_dim;
-  int key_copies;
-  int first_value_channel;
-  int channels;  // of a key head
+  ChannelArguments channels;
   int all_channels;
-  int kernel;
-  const float* weights;
-  const float* bias;
   void* out;
   int64_t out_stride;
 };
 
-// The column of the inputs of a channel of a key head.
-__device__ __forceinline__ int64_t ColumnOf(const Arguments& a, int key_head, int channel) {
-  if (channel >= a.first_value_channel) {
-    return a.columns.v + key_head * a.columns.value_stride + channel - a.first_value_channel;
-  }
-  const int64_t key = key_head / a.key_copies * a.columns.key_stride;
-  return channel < a.key_dim ? a.columns.q + key + channel
-                             : a.columns.k + key + channel - a.key_dim;
-}
-
-// Grid [tile of channels][chain]. A thread block computes kRows rows of a sequence at a time.
-template <class Out, int kRows>
+// Grid [tile of channels][chain][part of its rows].
+template <class Out, int kChannels, int kTaps>
 __global__ void __launch_bounds__(kThreads) Convolve(const __grid_constant__ Arguments a) {
-  constexpr int kChannels = kThreads / kRows;
-  __shared__ float kept[kMaxConvolvedInputs][kChannels];  // of the state, by position % kernel
   ReleaseSuccessor();
-  const int thread_row = static_cast<int>(threadIdx.y);
-  const int lane = static_cast<int>(threadIdx.x);
-  const int channel = static_cast<int>(blockIdx.x) * kChannels + lane;
-  const bool inside = channel < a.all_channels;
-  const int key_head = inside ? channel / a.channels : 0;
-  const int of_head = inside ? channel % a.channels : 0;
-  const int64_t column = ColumnOf(a, key_head, of_head);
-  const float* const weights = a.weights + int64_t{key_head} * a.kernel * a.channels + of_head;
-  const float bias = a.bias != nullptr && inside ? a.bias[channel] : 0.0f;
-  const uint32_t first_byte =
-      a.states.layer + a.states.convolutions +
-      static_cast<uint32_t>((key_head * a.kernel * a.channels + of_head) * kStateNumber);
-  const auto input_at = [&](int row) { return __bfloat162float(a.x[row * a.x_stride + column]); };
-  const int begin = a.states.chain_starts[blockIdx.y];
-  const int end = a.states.chain_starts[blockIdx.y + 1];
+  const StateArguments& states = a.channels.states;
+  const int channel = static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * kChannels;
+  const int begin = states.chain_starts[blockIdx.y];
+  const int end = states.chain_starts[blockIdx.y + 1];
+  const auto part = static_cast<int>(blockIdx.z);
+  const auto parts = static_cast<int>(gridDim.z);
+  // A later sequence of a chain may read the state that an earlier one writes.
+  if (channel >= a.all_channels || (end - begin > 1 && part > 0)) {
+    WaitForPredecessor();
+    return;
+  }
+  const int of_head = a.channels.channels;
+  Channels<kChannels, kTaps, kRowsAtOnce, /*kChunked=*/false> channels(
+      a.channels, channel / of_head, channel % of_head);
   for (int index = begin; index < end; ++index) {
-    const StateRows rows = a.states.rows[index];
-#pragma unroll 4
-    for (int i = thread_row; i < a.kernel && inside; i += kRows) {
-      kept[i][lane] = 0.0f;
-      if (rows.before < 0) continue;
-      const uint32_t at = first_byte + static_cast<uint32_t>(i * a.channels) * kStateNumber;
-      kept[i][lane] = NumberAt(a.states, rows.before, at);
-    }
-    // The kernels before this one in the step do not write these states.
-    if (index == begin) WaitForPredecessor();
-    __syncthreads();
-    // The first position whose input is one of the step. A row that is in its state has none.
-    const int first = rows.after < 0 ? rows.context + 1 : rows.context;
-    for (int i = thread_row; i < rows.row_count && inside; i += kRows) {
-      float sum = bias;
-#pragma unroll 4
-      for (int tap = 0; tap < a.kernel; ++tap) {
-        const int position = rows.context + i - a.kernel + 1 + tap;
-        const float input = position >= first ? input_at(rows.first_row + position - rows.context)
-                                              : kept[(position + a.kernel) % a.kernel][lane];
-        sum = fmaf(input, weights[tap * a.channels], sum);
-      }
-      Store(Silu(sum), static_cast<Out*>(a.out) + (rows.first_row + i) * a.out_stride + channel);
-    }
-    if (rows.after >= 0) {
-      const int last = rows.context + rows.row_count - 1;
-      for (int i = thread_row; i < a.kernel && inside; i += kRows) {
-        // The newest position whose place this is.
-        const int position = last - (last + a.kernel - i) % a.kernel;
-        const bool is_new = position >= first;
-        if (!is_new && rows.same != 0) continue;
-        const uint32_t at = first_byte + static_cast<uint32_t>(i * a.channels) * kStateNumber;
-        NumberAt(a.states, rows.after, at) =
-            is_new ? input_at(rows.first_row + position - rows.context) : kept[i][lane];
-      }
-    }
-    __syncthreads();
+    const StateRows rows = states.rows[index];
+    const int size =
+        end - begin > 1 ? rows.row_count : max(kPartRows, CeilDiv(rows.row_count, parts));
+    const int first = part * size;
+    if (first >= rows.row_count) break;  // of the only sequence
+    channels.Begin(rows, first);
+    channels.Run(rows,
+                 first,
+                 min(first + size, rows.row_count),
+                 [&](int row, const float(&sums)[kChannels]) {
+                   Out* const out =
+                       static_cast<Out*>(a.out) + (rows.first_row + row) * a.out_stride + channel;
+                   if constexpr (kChannels == kChannelVector) {
+                     Write8(out, sums);
+                   } else {
+#pragma unroll
+                     for (int i = 0; i < kChannels; ++i) Store(sums[i], out + i);
+                   }
+                 });
+    if (part == 0) channels.End(rows);
   }
 }
 
-template <class Out, int kRows>
-cudaError_t Launch(const Arguments& a, int chains, cudaStream_t stream) {
-  constexpr int kChannels = kThreads / kRows;
-  const dim3 grid(static_cast<unsigned>(CeilDiv(a.all_channels, kChannels)),
-                  static_cast<unsigned>(chains));
-  return LaunchOverlapped(Convolve<Out, kRows>, grid, dim3(kChannels, kRows), 0, stream, a);
+template <class Out, int kChannels, int kTaps>
+cudaError_t Launch(const Arguments& a, int chains, int parts, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(CeilDiv(a.all_channels, kThreads * kChannels)),
+                  static_cast<unsigned>(chains),
+                  static_cast<unsigned>(parts));
+  return LaunchOverlapped(Convolve<Out, kChannels, kTaps>, grid, dim3(kThreads), 0, stream, a);
+}
+
+bool HasVectors(const Arguments& a) {
+  return HasChannelVectors(a.channels) && a.out_stride % kChannelVector == 0 &&
+         reinterpret_cast<uintptr_t>(a.out) % 16 == 0;
 }
 
 template <class Out>
-cudaError_t LaunchFor(const Arguments& a, const StateLayout& states, cudaStream_t stream) {
-  return states.single_rows ? Launch<Out, 1>(a, states.chains, stream)
-                            : Launch<Out, kRowsOfChunk>(a, states.chains, stream);
+cudaError_t LaunchFor(const Arguments& a,
+                      const StateLayout& states,
+                      int64_t rows,
+                      cudaStream_t stream) {
+  constexpr int kFewTaps = 4;
+  const int chains = states.chains;
+  if (a.channels.kernel > kFewTaps) {
+    return Launch<Out, 1, kMaxConvolvedInputs>(a, chains, 1, stream);
+  }
+  if (states.single_rows) return Launch<Out, 1, kFewTaps>(a, chains, 1, stream);
+  // As if one chain had all rows.
+  constexpr int kMaxParts = 256;
+  const int parts = std::clamp(CeilDiv(rows, kPartRows), 1, kMaxParts);
+  return HasVectors(a) ? Launch<Out, kChannelVector, kFewTaps>(a, chains, parts, stream)
+                       : Launch<Out, 1, kFewTaps>(a, chains, parts, stream);
 }
 
 }  // namespace
@@ -129,22 +111,12 @@ cudaError_t LaunchConvolve(const ConvolveOp& op,
                            cudaStream_t stream) {
   const RecurrentShape& shape = op.layer.shape;
   if (shape.kernel > kMaxConvolvedInputs) return cudaErrorNotSupported;
-  const Arguments a = {.states = StatesOf(shape, op.layer.layer, states, kv),
-                       .x = reinterpret_cast<const __nv_bfloat16*>(op.x.data),
-                       .x_stride = op.x.stride,
-                       .columns = ColumnsOf(shape),
-                       .key_dim = shape.key_dim,
-                       .key_copies = shape.key_copies,
-                       .first_value_channel = shape.first_value_channel(),
-                       .channels = shape.channels(),
+  const Arguments a = {.channels = ChannelsOf(op.layer, op.x, states, kv),
                        .all_channels = shape.key_heads * shape.channels(),
-                       .kernel = shape.kernel,
-                       .weights = op.layer.convolution,
-                       .bias = op.layer.convolution_bias,
                        .out = op.out.data,
                        .out_stride = op.out.stride};
-  return op.out.dtype == DType::kF32 ? LaunchFor<float>(a, states, stream)
-                                     : LaunchFor<__nv_bfloat16>(a, states, stream);
+  return op.out.dtype == DType::kF32 ? LaunchFor<float>(a, states, op.x.rows, stream)
+                                     : LaunchFor<__nv_bfloat16>(a, states, op.x.rows, stream);
 }
 
 }  // namespace baton::cuda

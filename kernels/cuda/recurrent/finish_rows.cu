@@ -22,6 +22,7 @@ struct Arguments {
   int group;                // value heads of a key head
   int channels;             // of a key head
   int first_value_channel;  // of these
+  const int32_t* rows;      // null: all
   const float* outputs;
   int64_t outputs_stride;
   const float* convolved;
@@ -50,7 +51,7 @@ __global__ void FinishRows(const __grid_constant__ Arguments a) {
   ReleaseSuccessor();
   WaitForPredecessor();
   const RecurrentShape& shape = a.layer.shape;
-  const auto row = static_cast<int64_t>(blockIdx.x);
+  const int64_t row = a.rows != nullptr ? a.rows[blockIdx.x] : static_cast<int32_t>(blockIdx.x);
   const int part = static_cast<int>(blockIdx.y);
   const int group = a.group;
   const int size = kAdds ? group * shape.value_dim : shape.value_dim;
@@ -104,13 +105,16 @@ cudaError_t Launch(const Arguments& a, int64_t rows, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t LaunchFinishRows(const FinishRowsOp& op, cudaStream_t stream) {
+cudaError_t LaunchFinishRows(const FinishRowsOp& op,
+                             const StateLayout& states,
+                             cudaStream_t stream) {
   const RecurrentShape& shape = op.layer.shape;
   const Arguments a = {.layer = op.layer,
                        .columns = ColumnsOf(shape),
                        .group = shape.group(),
                        .channels = shape.channels(),
                        .first_value_channel = shape.first_value_channel(),
+                       .rows = states.d_row_list,
                        .outputs = reinterpret_cast<const float*>(op.outputs.data),
                        .outputs_stride = op.outputs.stride,
                        .convolved = reinterpret_cast<const float*>(op.convolved.data),
@@ -119,13 +123,14 @@ cudaError_t LaunchFinishRows(const FinishRowsOp& op, cudaStream_t stream) {
                        .x_stride = op.x.stride,
                        .out = reinterpret_cast<__nv_bfloat16*>(op.out.data),
                        .out_stride = op.out.stride};
+  const int64_t rows = states.d_row_list != nullptr ? states.row_count : op.out.rows;
   switch (shape.rule) {
     case RecurrentRule::kDelta:
-      return Launch<RecurrentRule::kDelta>(a, op.out.rows, stream);
+      return Launch<RecurrentRule::kDelta>(a, rows, stream);
     case RecurrentRule::kChannelDelta:
-      return Launch<RecurrentRule::kChannelDelta>(a, op.out.rows, stream);
+      return Launch<RecurrentRule::kChannelDelta>(a, rows, stream);
     case RecurrentRule::kStateSpace:
-      return Launch<RecurrentRule::kStateSpace>(a, op.out.rows, stream);
+      return Launch<RecurrentRule::kStateSpace>(a, rows, stream);
     case RecurrentRule::kSelectiveScan:
       break;
   }

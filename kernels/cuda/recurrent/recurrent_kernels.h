@@ -22,7 +22,18 @@ cudaError_t LaunchUpdateStates(const UpdateStatesOp& op,
                                const StateLayout& states,
                                const KvView& kv,
                                cudaStream_t stream);
-cudaError_t LaunchFinishRows(const FinishRowsOp& op, cudaStream_t stream);
+cudaError_t LaunchFinishRows(const FinishRowsOp& op,
+                             const StateLayout& states,
+                             cudaStream_t stream);
+cudaError_t LaunchDecodeRows(const DecodeRowsOp& op,
+                             const StateLayout& states,
+                             const KvView& kv,
+                             cudaStream_t stream);
+cudaError_t LaunchChunkRows(const ChunkRowsOp& op,
+                            const StateLayout& states,
+                            const StateChunks& layout,
+                            const KvView& kv,
+                            cudaStream_t stream);
 cudaError_t LaunchScan(const ScanOp& op,
                        const StateLayout& states,
                        const KvView& kv,

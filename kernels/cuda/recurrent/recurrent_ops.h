@@ -29,12 +29,15 @@ struct RecurrentLayer {
   bool operator==(const RecurrentLayer&) const = default;
 };
 
+// The ops that walk rows have all sequences of the step, or without those of StateChunks.
+//
 // out = silu(convolution), of each key head [q | k | v], as float32; with kSelectiveScan v, as an
 // activation. Writes the inputs into the states.
 struct ConvolveOp {
   Tensor x;
   RecurrentLayer layer;
   Tensor out;
+  bool without_chunks = false;
   bool operator==(const ConvolveOp&) const = default;
 };
 
@@ -45,6 +48,7 @@ struct UpdateStatesOp {
   Tensor gates;
   RecurrentLayer layer;
   Tensor out;
+  bool without_chunks = false;
   bool operator==(const UpdateStatesOp&) const = default;
 };
 
@@ -55,7 +59,28 @@ struct FinishRowsOp {
   Tensor x;
   RecurrentLayer layer;
   Tensor out;
+  bool without_chunks = false;
   bool operator==(const FinishRowsOp&) const = default;
+};
+
+// All of RecurrentOps::RunRecurrent for sequences with one row each, in one kernel.
+struct DecodeRowsOp {
+  Tensor x;
+  Tensor gates;
+  RecurrentLayer layer;
+  Tensor out;
+  bool operator==(const DecodeRowsOp&) const = default;
+};
+
+// All of RecurrentOps::RunRecurrent for the sequences of StateChunks (chunk_rows.h).
+struct ChunkRowsOp {
+  Tensor x;
+  Tensor gates;
+  RecurrentLayer layer;
+  Tensor memory;  // float32
+  Tensor out;
+  bool all_rows = false;  // whether they have all rows of the step
+  bool operator==(const ChunkRowsOp&) const = default;
 };
 
 // As RecurrentOps::Scan. `v` has the value heads of this rank alone.
@@ -69,6 +94,7 @@ struct ScanOp {
   bool operator==(const ScanOp&) const = default;
 };
 
-using RecurrentOp = std::variant<ConvolveOp, UpdateStatesOp, FinishRowsOp, ScanOp>;
+using RecurrentOp =
+    std::variant<ConvolveOp, UpdateStatesOp, FinishRowsOp, DecodeRowsOp, ChunkRowsOp, ScanOp>;
 
 }  // namespace baton::cuda

@@ -59,6 +59,8 @@ CudaOps::CudaOps(CudaDevice& device, const CudaOptions& options)
                   .place = [this](int32_t layer,
                                   const RecurrentShape& shape) { return StatePlace(layer, shape); },
                   .accepts = [this](const RecurrentShape& shape) { return Accepts(shape); },
+                  .decodes = [this](const RecurrentShape& shape) { return DecodesRows(shape); },
+                  .chunks = [this](const RecurrentShape& shape) { return ChunksOf(shape); },
                   .add = [this](const RecurrentOp& op) { ops_list_.emplace_back(op); }}),
       pending_(MaxStepsInFlight(PlaceIn(options.groups))) {}
 

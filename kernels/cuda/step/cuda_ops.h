@@ -130,6 +130,9 @@ class CudaOps final : public Ops {
   const float2* Angles(const Vector& inverse_frequencies, float magnitude, int64_t rows);
   // Whether there are kernels for a recurrent layer; if not, the step fails.
   bool Accepts(const RecurrentShape& shape);
+  // ListedRecurrentOps::Step::decodes and chunks.
+  bool DecodesRows(const RecurrentShape& shape) const;
+  ListedRecurrentOps::ChunkPlan ChunksOf(const RecurrentShape& shape) const;
   // KvLayerPlace::index of a recurrent layer.
   int32_t StatePlace(int32_t layer, const RecurrentShape& shape) const;
   // Lists the ops that compute `problem` with an FP8 weight.

@@ -210,6 +210,21 @@ bool CudaOps::Accepts(const RecurrentShape& shape) {
   return computes.ok();
 }
 
+bool CudaOps::DecodesRows(const RecurrentShape& shape) const {
+  if (!layout_.states.single_rows) return false;
+  const KernelRule* const rule = Choose(
+      RecurrentRowsRequest(shape, StateAlignment(shape, kv_), options_.deterministic), properties_);
+  return rule != nullptr && rule->kernel == KernelId::kDecodeRows;
+}
+
+ListedRecurrentOps::ChunkPlan CudaOps::ChunksOf(const RecurrentShape& shape) const {
+  if (layout_.chunks.chunks == 0) return {};
+  const KernelRule* const rule =
+      Choose(RecurrentChunksRequest(shape, options_.deterministic), properties_);
+  if (rule == nullptr || rule->kernel != KernelId::kChunkRows) return {};
+  return {.chunks = layout_.chunks.chunks, .all_rows = layout_.walked.chains == 0};
+}
+
 int32_t CudaOps::StatePlace(int32_t layer, const RecurrentShape& shape) const {
   const int64_t bytes = shape.state_numbers() * static_cast<int64_t>(sizeof(float));
   const int32_t index = kv_.PlaceOf(layer).index;

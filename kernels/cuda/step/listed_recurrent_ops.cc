@@ -1,10 +1,23 @@
 #include "kernels/cuda/step/listed_recurrent_ops.h"
 
+#include <cstdint>
+
 #include "common/base/check.h"
 #include "kernels/cuda/device/matrix.h"
+#include "kernels/cuda/recurrent/chunk_rows.h"
 #include "kernels/recurrent_columns.h"
 
 namespace baton::cuda {
+namespace {
+
+// Whether each row of bf16 elements begins at a multiple of `elements` elements.
+bool HasVectors(const Tensor& x, int64_t elements) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(uint16_t));
+  return x.stride % elements == 0 &&
+         static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data)) % (elements * kBytes) == 0;
+}
+
+}  // namespace
 
 RecurrentLayer ListedRecurrentOps::LayerOf(const RecurrentArgs& args) const {
   CheckRecurrentVectors(args);
@@ -39,19 +52,46 @@ void ListedRecurrentOps::RunRecurrent(const Tensor& x,
   if (!step_.accepts(shape)) return;
   const RecurrentLayer layer = LayerOf(args);
   const Tensor inputs = step_.pad(x);
-  const Tensor convolved = Floats(inputs.rows, int64_t{shape.key_heads} * shape.channels());
-  const Tensor outputs = Floats(inputs.rows, shape.value_numbers());
-  step_.add(ConvolveOp{.x = inputs, .layer = layer, .out = convolved});
+  const Tensor of_gates = step_.pad(gates);
+  const Tensor outputs = step_.pad(out);
+  if (HasVectors(inputs, kDecodeVector) && step_.decodes(shape)) {
+    step_.add(DecodeRowsOp{.x = inputs, .gates = of_gates, .layer = layer, .out = outputs});
+    return;
+  }
+  const bool vectors = HasVectors(inputs, kChunkVector) && HasVectors(outputs, kChunkVector);
+  const ChunkPlan plan = vectors ? step_.chunks(shape) : ChunkPlan{};
+  if (!plan.all_rows) WalkRows(inputs, of_gates, layer, outputs, plan.chunks > 0);
+  if (plan.chunks == 0) return;
+  const int64_t elements = ChunkMemory::Bytes(shape) / static_cast<int64_t>(sizeof(float));
+  step_.add(ChunkRowsOp{.x = inputs,
+                        .gates = of_gates,
+                        .layer = layer,
+                        .memory = Floats(plan.chunks, elements),
+                        .out = outputs,
+                        .all_rows = plan.all_rows});
+}
+
+void ListedRecurrentOps::WalkRows(const Tensor& x,
+                                  const Tensor& gates,
+                                  const RecurrentLayer& layer,
+                                  const Tensor& out,
+                                  bool without_chunks) const {
+  const RecurrentShape& shape = layer.shape;
+  const Tensor convolved = Floats(x.rows, int64_t{shape.key_heads} * shape.channels());
+  const Tensor outputs = Floats(x.rows, shape.value_numbers());
+  step_.add(ConvolveOp{.x = x, .layer = layer, .out = convolved, .without_chunks = without_chunks});
   step_.add(UpdateStatesOp{.convolved = convolved,
-                           .x = inputs,
-                           .gates = step_.pad(gates),
+                           .x = x,
+                           .gates = gates,
                            .layer = layer,
-                           .out = outputs});
+                           .out = outputs,
+                           .without_chunks = without_chunks});
   step_.add(FinishRowsOp{.outputs = outputs,
                          .convolved = convolved,
-                         .x = inputs,
+                         .x = x,
                          .layer = layer,
-                         .out = step_.pad(out)});
+                         .out = out,
+                         .without_chunks = without_chunks});
 }
 
 void ListedRecurrentOps::Convolve(const Tensor& x, const RecurrentArgs& args, const Tensor& out) {

@@ -13,6 +13,10 @@ namespace baton::cuda {
 // Adds the ops of RecurrentOps to the step's list of ops. Owned by CudaOps; one thread.
 class ListedRecurrentOps final : public RecurrentOps {
  public:
+  struct ChunkPlan {
+    int64_t chunks = 0;
+    bool all_rows = false;
+  };
   // The step whose ops are being listed.
   struct Step {
     // Pads the rows of a tensor as for the step's other ops.
@@ -23,6 +27,11 @@ class ListedRecurrentOps final : public RecurrentOps {
     std::function<int32_t(int32_t layer, const RecurrentShape& shape)> place;
     // Whether there are kernels for a shape; if not, the step fails.
     std::function<bool(const RecurrentShape& shape)> accepts;
+    // Whether the step has one row of each sequence, and a kernel for all of such a layer.
+    std::function<bool(const RecurrentShape& shape)> decodes;
+    // Those chunks of the step's sequences that are computed by chunked kernels, and whether
+    // they have all rows.
+    std::function<ChunkPlan(const RecurrentShape& shape)> chunks;
     // Appends an op to the list.
     std::function<void(const RecurrentOp&)> add;
   };
@@ -43,6 +52,12 @@ class ListedRecurrentOps final : public RecurrentOps {
 
  private:
   RecurrentLayer LayerOf(const RecurrentArgs& args) const;
+  // Lists the ops that walk the rows of all sequences, or of those without chunks.
+  void WalkRows(const Tensor& x,
+                const Tensor& gates,
+                const RecurrentLayer& layer,
+                const Tensor& out,
+                bool without_chunks) const;
   // Scratch memory for `cols` float32 elements of each of `rows` rows.
   Tensor Floats(int64_t rows, int64_t cols) const;
 

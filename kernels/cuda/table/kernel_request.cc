@@ -3,13 +3,15 @@
 namespace baton::cuda {
 
 std::string_view Name(KernelOp op) {
-  constexpr std::array<std::string_view, 11> kNames = {"GEMM",
+  constexpr std::array<std::string_view, 13> kNames = {"GEMM",
                                                        "attention of single rows",
                                                        "attention of a few rows",
                                                        "attention of prompt chunks",
                                                        "attention to latents",
                                                        "GEMMs of heads",
                                                        "recurrent layers",
+                                                       "recurrent layers of single rows",
+                                                       "recurrent layers of prompt chunks",
                                                        "selective scans",
                                                        "scores of experts",
                                                        "GEMMs of experts",
@@ -84,6 +86,9 @@ std::string_view Name(Property property) {
       "numbers of a latent",
       "heads",
       "rows of a state",
+      "columns of a state",
+      "alignment of states in bytes",
+      "number of the delta rule",
       "inputs of a convolution",
       "pairs of rows and experts",
       "pairs from which wgmma pays",

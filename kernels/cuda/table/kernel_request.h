@@ -13,15 +13,17 @@ namespace baton::cuda {
 
 enum class KernelOp : uint8_t {
   kGemm,
-  kSingleRows,    // attention of sequences with one row in the step
-  kFewRows,       // attention of sequences with a few rows
-  kChunks,        // attention of prompt chunks
-  kLatents,       // attention to latents
-  kHeadGemms,     // the products of each head before and after it
-  kRecurrent,     // recurrent layers of all rules but that of the scan
-  kScan,          // RecurrentRule::kSelectiveScan
-  kExpertScores,  // the router of a mixture of experts
-  kExperts,       // the two GEMMs of the experts
+  kSingleRows,       // attention of sequences with one row in the step
+  kFewRows,          // attention of sequences with a few rows
+  kChunks,           // attention of prompt chunks
+  kLatents,          // attention to latents
+  kHeadGemms,        // the products of each head before and after it
+  kRecurrent,        // recurrent layers of all rules but that of the scan
+  kRecurrentRows,    // the same where each sequence has one row
+  kRecurrentChunks,  // the same of sequences with many rows
+  kScan,             // RecurrentRule::kSelectiveScan
+  kExpertScores,     // the router of a mixture of experts
+  kExperts,          // the two GEMMs of the experts
   kSampling,
 };
 std::string_view Name(KernelOp op);
@@ -102,6 +104,9 @@ enum class Property : uint8_t {
   kLatentHeads,
   // Recurrent layers.
   kStateRows,        // key_dim
+  kStateColumns,     // value_dim
+  kStateAlignment,   // bytes to which states and their blocks are aligned
+  kDeltaRule,        // 1 with kDelta, 2 with kChannelDelta, else 0
   kConvolvedInputs,  // RecurrentShape::kernel
   // Experts.
   kPairs,           // rows · experts of a row

@@ -39,6 +39,8 @@ enum class KernelId : uint8_t {
   kTiledLatents,
   kPortableLatents,
   kHeadGemm,
+  kDecodeRows,
+  kChunkRows,
   kUpdateStates,
   kScanStates,
   kFewScores,

@@ -80,6 +80,8 @@ TEST(KernelReportTest, HasTheOpsOfLatentsAndOfStates) {
   EXPECT_EQ(KernelOf(latents, "GEMMs of 4 heads, 32 × 24 and 16 × 32"), "latent/head_gemm");
   EXPECT_EQ(KernelOf(report("qwen3_next"), "recurrent layer of 4 heads, 16 × 16"),
             "recurrent/update_states");
+  EXPECT_EQ(KernelOf(report("qwen3_next"), "decoding rows of a recurrent layer of 4 heads"),
+            "recurrent/update_states");
   EXPECT_EQ(KernelOf(report("jamba"), "recurrent layer of "), "recurrent/scan");
 }
 

@@ -12,7 +12,6 @@
 #include "kernels/cuda/table/experts_request.h"
 #include "kernels/cuda/table/gemm_request.h"
 #include "kernels/cuda/table/latent_request.h"
-#include "kernels/cuda/table/recurrent_request.h"
 #include "kernels/cuda/table/variant_check.h"
 
 // What the kernel table chooses, as a user sees it: for shapes of models and cards of all
@@ -245,6 +244,9 @@ TEST(KernelTable, EveryKernelHasARuleAndEveryOpAPortableKernel) {
                             KernelOp::kSingleRows,
                             KernelOp::kFewRows,
                             KernelOp::kChunks,
+                            KernelOp::kRecurrent,
+                            KernelOp::kRecurrentRows,
+                            KernelOp::kRecurrentChunks,
                             KernelOp::kExpertScores,
                             KernelOp::kExperts,
                             KernelOp::kSampling}) {
@@ -450,22 +452,6 @@ TEST(KernelTable, LatentsHaveTensorCoresWhereTheirSizesFit) {
     EXPECT_EQ(kernel(deepseek, DType::kFp8, architecture), "none");
     EXPECT_EQ(kernel(large, DType::kBF16, architecture), "none");
   }
-}
-
-TEST(KernelTable, StatesThatDoNotFitRegistersAreRefused) {
-  RecurrentShape shape = {
-      .key_heads = 16, .value_heads = 32, .key_dim = 256, .value_dim = 128, .kernel = 4};
-  const auto check = [&] { return CheckChoice(RecurrentRequest(shape, false), Card(80)); };
-  EXPECT_TRUE(check().ok());
-  shape.key_dim = 257;
-  EXPECT_EQ(Message(check()),
-            "no kernel computes the recurrent layers of f32 on sm_80; the nearest are "
-            "recurrent/update_states: rows of a state ≤ 256 is false (rows of a state 257)");
-  shape.rule = RecurrentRule::kSelectiveScan;
-  shape.key_dim = 65;
-  EXPECT_FALSE(check().ok());
-  shape.key_dim = 16;
-  EXPECT_TRUE(check().ok());
 }
 
 }  // namespace
