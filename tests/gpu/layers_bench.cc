@@ -33,6 +33,7 @@ namespace {
 
 using testing::Check;
 using testing::TimeGraph;
+using testing::TimeStream;
 
 constexpr int kRepeats = 11;
 constexpr int32_t kBlockTokens = 16;
