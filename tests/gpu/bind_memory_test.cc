@@ -194,6 +194,8 @@ TEST_F(BindMemoryTest, OpsOfLatentsAndStatesGetMemory) {
       ConvolveOp{.x = a, .layer = {}, .out = c},
       UpdateStatesOp{.convolved = c, .x = a, .gates = b, .layer = {}, .out = c},
       FinishRowsOp{.outputs = c, .convolved = c, .x = a, .layer = {}, .out = b},
+      DecodeRowsOp{.x = a, .gates = b, .layer = {}, .out = a},
+      ChunkRowsOp{.x = a, .gates = b, .layer = {}, .memory = c, .out = a},
       ScanOp{.v = a, .gates = b, .k = a, .q = b, .layer = {}, .out = a}};
   ASSERT_EQ(recurrent.size(), std::variant_size_v<RecurrentOp>);
   std::vector<StepOp> ops = {
