@@ -179,6 +179,7 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                            "llama4_text",
                                            "qwen3_next",
                                            "jamba",
+                                           "falcon_h1",
                                            "deepseek_v3"));
 
 }  // namespace
