@@ -484,7 +484,7 @@ TEST_F(AttentionTest, RefusesShapes) {
   fixture.Begin({{0, 1}}, 0);
   auto fixed = *StepBuffer::Create(1 << 16);
   const auto code = [&](int32_t q_heads, int32_t kv_heads, int32_t head_dim) {
-    const AttentionShape shape = {q_heads, kv_heads, head_dim, 0, 1.0f};
+    const AttentionShape shape = {q_heads, kv_heads, head_dim, 0, 0, 1.0f};
     return fixture.attention().Plan(shape, fixture.step(), fixture.kv(), *fixed).status().code();
   };
   EXPECT_EQ(code(4, 2, 64), StatusCode::kOk);
