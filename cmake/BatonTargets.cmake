@@ -47,10 +47,10 @@ endfunction()
 
 # baton_test(NAME SOURCES … DEPS … [LABELS unit] [TIMEOUT 60] [DATA] [ONE_THREAD] [LAUNCHER command …]
 # [ARGUMENTS …]) declares a gtest binary and its ctest, which runs LAUNCHER, the binary and ARGUMENTS as one
-# command. The target baton_tests_LABEL builds all tests of a label. DATA defines BATON_TEST_DATA, the
-# path of tests/data; set it only where needed, because a path on the command line keeps a compiler cache from
-# serving another clone. ONE_THREAD is for a long test without threads: the ThreadSanitizer build omits it,
-# and the test aborts if it starts a thread.
+# command. The target baton_tests_LABEL builds all tests of a label. A test runs in the root of the tree
+# (tests/support/test_main.cc): define no absolute path of the tree, which would keep a compiler cache from serving
+# another clone. DATA defines BATON_TEST_DATA, the path of tests/data. ONE_THREAD is for a long test without threads:
+# the ThreadSanitizer build omits it, and the test aborts if it starts a thread.
 function(baton_test name)
   cmake_parse_arguments(ARG "DATA;ONE_THREAD" "TIMEOUT" "SOURCES;DEPS;LABELS;LAUNCHER;ARGUMENTS" ${ARGN})
   baton_check_layers(${name} ${ARG_DEPS})
@@ -61,10 +61,10 @@ function(baton_test name)
     list(APPEND ARG_SOURCES ${CMAKE_SOURCE_DIR}/tests/support/one_thread.cc)
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock_main baton_flags)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton::test_main baton_flags)
   baton_precompile(${name} test)
   if(ARG_DATA)
-    target_compile_definitions(${name} PRIVATE BATON_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+    target_compile_definitions(${name} PRIVATE BATON_TEST_DATA="tests/data")
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(NOT ARG_TIMEOUT)

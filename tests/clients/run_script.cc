@@ -13,7 +13,7 @@ void RunScript(const std::string& script, const std::vector<std::string>& argume
   ASSERT_TRUE(std::filesystem::exists(std::string(BATON_TEST_CLIENTS) + "/openai"))
       << "the Python packages of the clients are missing in '" << BATON_TEST_CLIENTS
       << "'; `./dev clients` installs them from PyPI";
-  const std::string path = std::string(BATON_TEST_SCRIPTS) + "/" + script;
+  const std::string path = "tests/clients/" + script;
   const std::string packages = std::string("PYTHONPATH=") + BATON_TEST_CLIENTS;
   std::vector<std::string> words = {"env", packages, "PYTHONDONTWRITEBYTECODE=1", "python3", path};
   words.insert(words.end(), arguments.begin(), arguments.end());

@@ -76,7 +76,7 @@ class DoorScanTest : public ClusterTest {
     return named;
   }
   static std::string Table() {
-    std::ifstream file(BATON_SOURCE_FOLDER "/README.md");
+    std::ifstream file("README.md");
     return {std::istreambuf_iterator<char>(file), {}};
   }
   // The sum over all ports' series of a member's metric.

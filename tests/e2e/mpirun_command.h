@@ -18,7 +18,7 @@ struct HostRanks {
   std::string program = "baton-decode";  // or "baton-prefill"
   std::string network = "lo";            // the device or the addresses of MPI's messages
   // The command that starts another command on another host (plm_rsh_agent).
-  std::string agent = BATON_SOURCE_FOLDER "/tests/e2e/simulated_host.sh";
+  std::string agent = "tests/e2e/simulated_host.sh";
 };
 // The same for ranks on several hosts. MPI's messages go over tcp, also between ranks of one host.
 std::vector<std::string> MpirunCommand(const HostRanks& place,

@@ -4,7 +4,7 @@
 mutate.py check          checks that every entry still fits the tree, without a build
 mutate.py list           prints the names and what each fault does
 mutate.py run [name …]   plants all faults, or the named ones
-mutate.py run K/N        plants the K-th of N parts of all faults
+mutate.py run K/N        plants the K-th of N parts of all faults, whose tests are in few binaries
 
 README.md describes the format of an entry. Exits 1 when a fault survives or an entry is wrong."""
 import os
@@ -145,10 +145,10 @@ def write_text(path, text):
         file.write(text)
 
 
-def build(tests):
+def build(command, tests):
     """Builds test binaries in the copy. Returns the end of the build's output when the build fails."""
-    done = subprocess.run(["./dev", "build", "cpu", *tests], cwd=COPY, text=True, errors="replace",
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = subprocess.run([*command, *tests], cwd=COPY, env=dict(os.environ, CCACHE_BASEDIR=COPY), text=True,
+                          errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return "" if done.returncode == 0 else "\n".join(done.stdout.split("\n")[-30:])
 
 
@@ -173,7 +173,8 @@ def plant(mutation):
         before = file.read()
     try:
         write_text(path, before.replace(mutation.old_text(), mutation.new_text()))
-        said = build([mutation.test])
+        # The copy is configured: without the checks of ./dev, which would take longer than some tests.
+        said = build(["ninja", "-C", "build/cpu", "-j", str(os.cpu_count())], [mutation.test])
         if said:
             raise Wrong(f"the code does not build with the fault:\n{said}")
         return not passes(mutation)
@@ -194,15 +195,18 @@ def outcome_without_fault(mutation):
 def run(mutations):
     make_copy()
     tests = sorted({mutation.test for mutation in mutations})
+    begin = time.monotonic()
     print(f"building {len(tests)} tests without a fault in {COPY}", flush=True)
-    said = build(tests)
+    said = build(["./dev", "build", "cpu"], tests)
     if said:
         raise Wrong(f"the tree does not build without a fault:\n{said}")
+    print(f"built in {time.monotonic() - begin:.0f} s; running them without a fault", flush=True)
     # All tests run here, before any fault is planted: later the copy's binaries may contain a fault.
     before = {(mutation.test, mutation.filter): outcome_without_fault(mutation)
               for mutation in mutations}
+    print(f"{time.monotonic() - begin:.0f} s until the first of {len(mutations)} faults", flush=True)
     table = []
-    for mutation in mutations:
+    for number, mutation in enumerate(mutations, 1):
         begin = time.monotonic()
         try:
             if before[mutation.test, mutation.filter]:
@@ -211,19 +215,31 @@ def run(mutations):
         except Wrong as problem:
             outcome = f"WRONG: {problem}"
         table.append((mutation, outcome))
-        print(f"{mutation.name:<44} {time.monotonic() - begin:5.0f} s  {outcome}", flush=True)
+        print(f"{number:>4}/{len(mutations)} {mutation.name:<44} {time.monotonic() - begin:5.0f} s  {outcome}", flush=True)
+    return summarise(table)
+
+
+def summarise(table):
+    """Prints the faults that no test caught and what to do about them. Returns the exit status."""
     bad = [(mutation, outcome) for mutation, outcome in table if outcome != "caught"]
     for mutation, outcome in bad:
-        print(f"\n{mutation.name}: {mutation.what}\n  {mutation.file}\n"
+        print(f"\n{mutation.name} ({LIST}:{mutation.line}): {mutation.what}\n  {mutation.file}\n"
               f"  {mutation.test} --gtest_filter={mutation.filter}\n  {outcome}")
     survived = sum(outcome == "SURVIVED" for _, outcome in table)
     wrong = len(bad) - survived
+    if survived:
+        print("\nTo do for each that SURVIVED: plant it by hand, see why the test passes, and improve the test or name "
+              "one that fails.\nIf the fault changes nothing that anyone can observe, the guard is unnecessary: remove both.")
+    if wrong:
+        print("\nTo do for each that is WRONG: correct its entry.")
     print(f"\n{len(table) - len(bad)} caught, {survived} survived" + (f", {wrong} wrong" if wrong else ""))
     return 1 if bad else 0
 
 
 def chosen(mutations, names):
-    """The mutations of these names, of the part "K/N", or all."""
+    """The mutations of these names, of the part "K/N", or all. Those of one test are neighbours, and among them
+    those of one file: what the next one needs built is mostly built."""
+    mutations = sorted(mutations, key=lambda mutation: (mutation.test, mutation.file, mutation.line))
     part = re.fullmatch(r"(\d+)/(\d+)", names[0]) if len(names) == 1 else None
     if part:
         number, parts = int(part[1]), int(part[2])

@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kReadme = BATON_TEST_ROUTER "/README.md";
+constexpr const char* kReadme = "router/README.md";
 constexpr std::string_view kBegin = "<!-- made by published_templates_test: begin -->\n";
 constexpr std::string_view kEnd = "<!-- made by published_templates_test: end -->\n";
 constexpr size_t kCell = 140;  // characters of a cell
