@@ -1,5 +1,6 @@
 #include "kernels/dequantize.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -171,14 +172,42 @@ void ExpandBF16(const std::byte* from, float* out) {
 }
 
 // E4M3: sign, 4 bits of exponent over 7, 3 bits behind the point; no infinities.
-void ExpandF8(const std::byte* from, float* out) {
-  const uint8_t bits = Byte(from, 0);
+float FloatOfFp8(uint8_t bits) {
   const int exponent = bits >> 3 & 15;
   const int fraction = bits & 7;
   float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
                              : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
   if (exponent == 15 && fraction == 7) size = std::numeric_limits<float>::quiet_NaN();
-  *out = bits >> 7 == 0 ? size : -size;
+  return bits >> 7 == 0 ? size : -size;
+}
+
+std::array<float, 256> TableOfFp8() {
+  std::array<float, 256> table{};
+  for (size_t bits = 0; bits < table.size(); ++bits) {
+    table[bits] = FloatOfFp8(static_cast<uint8_t>(bits));
+  }
+  return table;
+}
+
+void ExpandFp8(const std::byte* from, float* out) {
+  static const std::array<float, 256> table = TableOfFp8();
+  *out = table[Byte(from, 0)];
+}
+
+void ExpandU4(const std::byte* from, float* out) {
+  out[0] = static_cast<float>(Byte(from, 0) & 15);
+  out[1] = static_cast<float>(Byte(from, 0) >> 4);
+}
+
+void ExpandI8(const std::byte* from, float* out) {
+  *out = static_cast<float>(static_cast<int8_t>(Byte(from, 0)));
+}
+
+void ExpandFp4(const std::byte* from, float* out) {
+  constexpr float kValues[16] = {
+      0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  out[0] = kValues[Byte(from, 0) & 15];
+  out[1] = kValues[Byte(from, 0) >> 4];
 }
 
 using Expand = void (*)(const std::byte*, float*);
@@ -208,7 +237,13 @@ Expand ExpandOf(DType dtype) {
     case DType::kQ6_K:
       return ExpandQ6_K;
     case DType::kFp8:
-      return ExpandF8;
+      return ExpandFp8;
+    case DType::kU4:
+      return ExpandU4;
+    case DType::kI8:
+      return ExpandI8;
+    case DType::kFp4:
+      return ExpandFp4;
   }
   BATON_CHECK(false, "dtype {}", static_cast<int>(dtype));
 }
@@ -247,6 +282,20 @@ void Dequantize(DType dtype, std::span<const std::byte> from, std::span<float> o
   const Expand expand = ExpandOf(dtype);
   for (size_t i = 0; i < out.size() / block.elements; ++i) {
     expand(from.data() + i * block.bytes, out.data() + i * block.elements);
+  }
+}
+
+void DequantizeRow(const HostMatrix& matrix, int64_t row, std::span<float> out) {
+  BATON_CHECK(std::cmp_equal(out.size(), matrix.cols),
+              "{} numbers for a row of {}",
+              out.size(),
+              matrix.cols);
+  Dequantize(matrix.dtype, {matrix.Row(row), RowBytes(matrix.dtype, out.size())}, out);
+  if (!matrix.has_groups()) return;
+  const WeightGroups& groups = matrix.groups;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const size_t group = groups.IndexOf(row, static_cast<int64_t>(i));
+    out[i] = groups.scales[group] * (out[i] - groups.ZeroOf(group));
   }
 }
 

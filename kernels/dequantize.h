@@ -13,6 +13,10 @@ namespace baton {
 // RowBytes(dtype, out.size()) bytes, and out.size() must be whole blocks. Needs no alignment.
 void Dequantize(DType dtype, std::span<const std::byte> from, std::span<float> out);
 
+// The weights of a row of the matrix, which must have data, as float32: numbers of the type, times
+// their scales (WeightGroups). `out` must hold matrix.cols numbers.
+void DequantizeRow(const HostMatrix& matrix, int64_t row, std::span<float> out);
+
 // Draws the random numbers, in bf16, of a matrix without data (HostMatrix). `out` must hold
 // rows × cols numbers.
 void DrawMatrix(const HostMatrix& matrix, std::span<uint16_t> out);

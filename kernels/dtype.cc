@@ -25,6 +25,9 @@ constexpr Row kRows[] = {
     {"q5_K", {256, 176}},
     {"q6_K", {256, 210}},
     {"fp8", {1, 1}},
+    {"u4", {2, 1}},
+    {"i8", {1, 1}},
+    {"fp4", {2, 1}},
 };
 
 const Row& RowOf(DType dtype) {

@@ -21,6 +21,9 @@ enum class DType : uint8_t {
   kQ5_K,
   kQ6_K,
   kFp8,  // E4M3 (arXiv 2209.05433)
+  kU4,   // integers 0 … 15; the first of two numbers in a byte has the low bits
+  kI8,
+  kFp4,  // E2M1: sign, 2 bits of exponent, 1 bit behind the point; two in a byte as kU4
 };
 
 struct BlockShape {

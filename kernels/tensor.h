@@ -36,6 +36,39 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
+// The scales and zero points of a matrix of quantised weights. Weight (o, i) of output o and input i
+// is scale · (number (o, i) − zero), with the scale and the zero of its group. Groups divide the
+// rows and the columns of the whole matrix from (0, 0) on; those at its end may be smaller. Does not
+// own the memory.
+struct WeightGroups {
+  // Ranks cut columns at multiples of this, also within groups.
+  static constexpr int64_t kCutColumns = 32;
+
+  const float* scales = nullptr;  // [⌈outputs / rows⌉][in_row]; null: the weights are the numbers
+  const int8_t* zeros = nullptr;  // the same shape; null: `zero` for all
+  int32_t zero = 0;
+  int64_t rows = 1;    // outputs of a group
+  int64_t cols = 0;    // inputs of a group
+  int64_t in_row = 1;  // groups of an output
+  // The group of each input of the whole matrix, where they are not in order (the act-order of
+  // GPTQ). Null: input i is in group i / cols.
+  const int32_t* of_input = nullptr;
+  DType scale_type = DType::kF32;  // a type that has all scales exactly
+  // The position of the matrix in the groups.
+  int64_t first_row = 0;
+  int64_t first_col = 0;
+
+  // The index in `scales` of the group of weight (row, col) of the matrix.
+  size_t IndexOf(int64_t row, int64_t col) const {
+    const int64_t input = first_col + col;
+    const int64_t group = of_input != nullptr ? of_input[input] : input / cols;
+    return static_cast<size_t>((first_row + row) / rows * in_row + group);
+  }
+  float ZeroOf(size_t index) const {
+    return static_cast<float>(zeros != nullptr ? zeros[index] : zero);
+  }
+};
+
 // A weight as it is stored in a file: row-major [rows = outputs][cols = inputs], y = W x. It may be
 // a part of a larger matrix, the whole matrix. Without data, the backend draws it at random: number
 // (i, j) of the whole matrix is bf16(scale · UniformWeight(stream, i · columns + j)). Does not own
@@ -53,6 +86,8 @@ struct HostMatrix {
   int64_t first_row = 0;
   int64_t first_col = 0;   // whole blocks of the dtype
   int64_t whole_cols = 0;  // columns of the whole matrix; 0 when this part has all of them
+  // Of quantised weights whose type is not a block format.
+  WeightGroups groups = {};
 
   // The distance of the starts of two rows, in numbers.
   int64_t row_stride() const { return whole_cols == 0 ? cols : whole_cols; }
@@ -64,6 +99,8 @@ struct HostMatrix {
   uint64_t StreamIndex(int64_t row) const {
     return static_cast<uint64_t>((first_row + row) * row_stride() + first_col);
   }
+  // Whether the weights are products of the stored numbers and scales beside them.
+  bool has_groups() const { return groups.scales != nullptr; }
   // Whether both are cut from the same columns of equally wide matrices.
   bool SameColumns(const HostMatrix& other) const {
     return cols == other.cols && first_col == other.first_col && row_stride() == other.row_stride();
@@ -73,6 +110,7 @@ struct HostMatrix {
     HostMatrix wide = *this;
     if (data != nullptr) wide.data -= RowBytes(dtype, static_cast<size_t>(first_col));
     wide.cols = row_stride();
+    wide.groups.first_col -= first_col;
     wide.first_col = wide.whole_cols = 0;
     return wide;
   }

@@ -118,6 +118,12 @@ bool JsonFields::Has(std::string_view key) const {
   return found != object_->end() && !found->is_null();
 }
 
+std::vector<std::string> JsonFields::Keys() const {
+  std::vector<std::string> keys;
+  for (const auto& member : object_->items()) keys.push_back(member.key());
+  return keys;
+}
+
 bool JsonFields::IsNull(std::string_view key) const {
   const auto found = object_->find(key);
   return found != object_->end() && found->is_null();

@@ -60,6 +60,8 @@ class JsonFields final : public ConfigFields {
   ~JsonFields() override;
 
   bool Has(std::string_view key) const override;
+  // The keys of the object, sorted.
+  std::vector<std::string> Keys() const;
   // Whether the key is present and null.
   bool IsNull(std::string_view key) const;
   // Whether the key is present and a number.

@@ -155,7 +155,7 @@ constexpr FamilyEntry kEntries[] = {
      .golden = "gemma2"},
     {.family = kGptOss,
      .gpu = kMeasured,
-     .models = "gpt-oss (not MXFP4)",
+     .models = "gpt-oss",
      .blocks = "sinks of the heads; windows in every other layer; experts and router with biases, "
                "a clamped gate",
      .gguf = "gpt-oss",

@@ -7,6 +7,8 @@
 
 #include "common/base/check.h"
 #include "common/base/hash.h"
+#include "common/model/copy_columns.h"
+#include "common/model/transposed_matrix.h"
 #include "common/model/weights_hash.h"
 #include "kernels/dequantize.h"
 
@@ -33,35 +35,6 @@ size_t DimensionsOfStack(WeightKind kind) {
 // For messages: the end of the shape that is expected of a tensor.
 std::string OfExperts(bool stacked, int32_t experts) {
   return stacked ? fmt::format(" for each of {} experts", experts) : "";
-}
-
-// Some columns of a row-major matrix.
-struct ColumnRange {
-  size_t first = 0;
-  size_t step = 1;
-  size_t count = 0;
-};
-
-// Writes column first + r · step of a row-major matrix of `cols` columns as row r of `to`.
-template <class Number>
-void CopyColumns(std::span<const std::byte> from,
-                 size_t cols,
-                 const ColumnRange& range,
-                 std::byte* to) {
-  constexpr size_t kTogether = 64 / sizeof(Number);  // rows of `to`, whose numbers share a line
-  const size_t rows = from.size() / sizeof(Number) / cols;
-  const size_t outputs = range.count;
-  for (size_t first = 0; first < outputs; first += kTogether) {
-    const size_t last = std::min(outputs, first + kTogether);
-    for (size_t row = 0; row < rows; ++row) {
-      const std::byte* const numbers = from.data() + row * cols * sizeof(Number);
-      for (size_t i = first; i < last; ++i) {
-        std::memcpy(to + (i * rows + row) * sizeof(Number),
-                    numbers + (range.first + i * range.step) * sizeof(Number),
-                    sizeof(Number));
-      }
-    }
-  }
 }
 
 // Whether a vector of a recurrent layer may have this shape. The factors of a convolution of
@@ -111,8 +84,14 @@ FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf, const Naming& naming)
   for (const FileTensor& tensor : gguf_->tensors()) Add(tensor);
 }
 
-FileWeights::FileWeights(std::string directory, SafetensorsDirectory opened, const Naming& naming)
-    : naming_(naming), where_(std::move(directory)), safetensors_(std::move(opened.files)) {
+FileWeights::FileWeights(std::string directory,
+                         SafetensorsDirectory opened,
+                         const Naming& naming,
+                         QuantizationConfig quantization)
+    : naming_(naming),
+      quantization_(std::move(quantization)),
+      where_(std::move(directory)),
+      safetensors_(std::move(opened.files)) {
   for (const FileTensor* tensor : opened.tensors) Add(*tensor);
 }
 
@@ -133,21 +112,39 @@ const FileTensor* FileWeights::TensorOf(const std::string& name) const {
   return found == by_name_.end() ? nullptr : found->second;
 }
 
-FileWeights::Found FileWeights::Lookup(const WeightId& id) const {
-  const TensorName name = NameOf(id, naming_);
-  if (const FileTensor* const whole = TensorOf(name.tensor); whole != nullptr) {
-    const FileTensor& tensor = *whole;
-    const bool is_stack = name.stacked && tensor.shape.size() == DimensionsOfStack(id.kind);
-    return {.tensor = &tensor,
-            .stacked = name.stacked,
-            .slice = is_stack ? id.expert : 0,
-            .slices = is_stack ? tensor.shape.front() : 1,
-            .part = name.part,
-            .size = name.size,
-            .parts = name.parts,
-            .order = name.order};
+StatusOr<FileWeights::Found> FileWeights::LookupName(const std::string& name) const {
+  Found found{.tensor = TensorOf(name)};
+  if (IsGguf(naming_.scheme) || (found.tensor != nullptr && !IsNumberOfByte(*found.tensor))) {
+    return found;
   }
-  return {.tensor = name.stacked ? TensorOf(name.slice) : nullptr};
+  const auto lookup = [this](const std::string& one) { return TensorOf(one); };
+  auto quantized = FindQuantized(name, quantization_.method, lookup);
+  if (!quantized.ok()) {
+    return Annotate(quantized.status(), where_);
+  }
+  if (!quantized->has_value()) return found;
+  found.tensor = (*quantized)->numbers;
+  found.quantized = *std::move(quantized);
+  return found;
+}
+
+StatusOr<FileWeights::Found> FileWeights::Lookup(const WeightId& id) const {
+  const TensorName name = NameOf(id, naming_);
+  BATON_ASSIGN_OR_RETURN(Found found, LookupName(name.tensor));
+  if (found.tensor == nullptr) return name.stacked ? LookupName(name.slice) : found;
+  found.stacked = name.stacked;
+  const size_t dimensions = found.tensor->shape.size();
+  const bool is_stack =
+      name.stacked && (found.quantized || dimensions == DimensionsOfStack(id.kind));
+  if (is_stack) {
+    found.slice = id.expert;
+    found.slices = found.tensor->shape.front();
+  }
+  found.part = name.part;
+  found.size = name.size;
+  found.parts = name.parts;
+  found.order = name.order;
+  return found;
 }
 
 std::string FileWeights::MissingName(const WeightId& id) const {
@@ -160,7 +157,7 @@ std::string FileWeights::MissingName(const WeightId& id) const {
 }
 
 StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
-  const Found found = Lookup(id);
+  BATON_ASSIGN_OR_RETURN(const Found found, Lookup(id));
   if (found.tensor == nullptr) {
     return MakeStatus(StatusCode::kNotFound,
                       "{}: tensor {} is missing{}",
@@ -172,6 +169,10 @@ StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
                           : "");
   }
   const FileTensor& tensor = *found.tensor;
+  if (found.quantized) {
+    for (const FileTensor* const one : found.quantized->All()) read_.insert(one);
+    return found;
+  }
   if (!tensor.other_type.empty()) {
     return MakeStatus(StatusCode::kUnimplemented,
                       "{}: tensor {} is of {}, which is not supported; supported are {}",
@@ -207,6 +208,11 @@ StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
                                              bool reads_content) const {
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
+  if (found.quantized) {
+    BATON_ASSIGN_OR_RETURN(const HostMatrix quantized,
+                           ReadQuantizedMatrix(id, found, rows, cols, reads_content));
+    return SliceOf(quantized, slice, NameForErrors(tensor));
+  }
   const int64_t slice_rows = rows / found.size * found.parts;
   // llama.cpp drops the dimension of a single row.
   const bool one_row = IsGguf(naming_.scheme) && rows == 1 && found.parts == 1 &&
@@ -243,6 +249,40 @@ StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
   const int64_t first_row = found.slice * slice_rows + found.part * (rows / found.size);
   matrix.data += first_row * RowBytes(tensor.dtype, cols);
   return SliceOf(matrix, slice, NameForErrors(tensor));
+}
+
+StatusOr<HostMatrix> FileWeights::ReadQuantizedMatrix(const WeightId& id,
+                                                      const Found& found,
+                                                      int64_t rows,
+                                                      int64_t cols,
+                                                      bool reads_content) const {
+  if (rows % found.size != 0 || (found.stacked && found.slices != naming_.experts)) {
+    return InvalidArgument("{} has shape {}; expected {} rows of {}{}",
+                           NameForErrors(*found.tensor),
+                           ShapeText(found.tensor->shape),
+                           rows / found.size * found.parts,
+                           cols,
+                           OfExperts(found.stacked, naming_.experts));
+  }
+  const int64_t part_rows = rows / found.size;
+  const QuantizedPlace place{
+      .rows = part_rows * found.parts, .cols = cols, .slice = found.slice, .slices = found.slices};
+  const auto new_memory = [&]() { return &copies_.emplace_back(Copy{.id = id}).quantized; };
+  QuantizedMemory* const memory = reads_content ? new_memory() : nullptr;
+  BATON_ASSIGN_OR_RETURN(const HostMatrix whole,
+                         ReadQuantized(*found.quantized, quantization_, place, memory));
+  // Columns of the tensor as it is are rows of the quantised one.
+  const bool in_turn = found.order == RowOrder::kColumns || found.order == RowOrder::kHeadByHead;
+  if (!in_turn || found.parts == 1 || !reads_content) {
+    return RowsOf(whole, found.part * part_rows, rows);
+  }
+  const int64_t together =
+      found.order == RowOrder::kColumns ? 1 : part_rows / std::max(naming_.heads, 1);
+  std::vector<int64_t> taken;
+  for (int64_t row = 0; row < rows; ++row) {
+    taken.push_back((row / together * found.parts + found.part) * together + row % together);
+  }
+  return TakeQuantizedRows(whole, taken, *new_memory());
 }
 
 std::span<const std::byte> FileWeights::SliceBytes(const Found& found) {
@@ -286,6 +326,9 @@ std::vector<std::byte> FileWeights::RowsOfHeads(const Found& found, size_t row_b
 StatusOr<FileWeights::Found> FileWeights::FindVector(const WeightId& id, int64_t size) const {
   BATON_ASSIGN_OR_RETURN(const Found found, Find(id));
   const FileTensor& tensor = *found.tensor;
+  if (found.quantized) {
+    return InvalidArgument("{} is quantised; only matrices may be", NameForErrors(tensor));
+  }
   const int64_t tensor_size = size / found.size * found.parts;
   std::vector<int64_t> wanted = {tensor_size};
   if (found.stacked) wanted.insert(wanted.begin(), found.slices);
@@ -338,6 +381,10 @@ void FileWeights::Release(const WeightId& id) const {
   std::erase_if(copies_, [&id](const Copy& copy) { return copy.id == id; });
   const StatusOr<Found> found = Find(id);
   if (!found.ok()) return;
+  if (found->quantized) {
+    for (const FileTensor* const tensor : found->quantized->All()) Drop(tensor->bytes);
+    return;
+  }
   // Drops the pages of the whole tensor even when only one expert was used: dropped pages are read
   // from the file again when needed.
   Drop(found->tensor->bytes);
@@ -368,8 +415,10 @@ void FileWeights::Drop(std::span<const std::byte> bytes) const {
 }
 
 Hash128 FileWeights::HashPieces(const WeightId& id, const PieceShare& share) const {
-  const Found found = Lookup(id);
-  if (found.tensor == nullptr) return {};
+  const StatusOr<Found> looked_up = Lookup(id);
+  if (!looked_up.ok() || looked_up->tensor == nullptr) return {};
+  const Found& found = *looked_up;
+  if (found.quantized) return HashQuantized(found, share);
   std::string name = found.tensor->name;
   std::span<const std::byte> bytes = found.tensor->bytes;
   // Parts that are not one behind the other are hashed together, as the first of their weights.
@@ -385,6 +434,22 @@ Hash128 FileWeights::HashPieces(const WeightId& id, const PieceShare& share) con
     name += fmt::format("[{}]", first);
   }
   return HashOfPieces(name, bytes, share);
+}
+
+Hash128 FileWeights::HashQuantized(const Found& found, const PieceShare& share) const {
+  // The parts of a matrix are hashed together, as the first one of them.
+  if (found.part > 0) return {};
+  if (found.slice >= found.slices) return {};
+  const auto slices = static_cast<size_t>(found.slices);
+  Hash128 sum;
+  for (const FileTensor* const tensor : found.quantized->All()) {
+    const size_t length = tensor->bytes.size() / slices;
+    const auto bytes = tensor->bytes.subspan(length * static_cast<size_t>(found.slice), length);
+    const std::string name =
+        found.stacked ? fmt::format("{}[{}]", tensor->name, found.slice) : tensor->name;
+    sum = SumOf(sum, HashOfPieces(name, bytes, share));
+  }
+  return sum;
 }
 
 Hash128 FileWeights::Identity() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 
 #include "common/model/file_tensor.h"
 #include "common/model/gguf_file.h"
+#include "common/model/quantized_tensors.h"
+#include "common/model/read_quantized.h"
 #include "common/model/safetensors_directory.h"
 #include "common/model/weight_names.h"
 #include "common/model/weight_source.h"
@@ -23,7 +26,10 @@ class FileWeights final : public WeightSource {
   // `naming` is that of the model.
   FileWeights(std::unique_ptr<GgufFile> gguf, const Naming& naming);
   // `directory` is named in errors about a tensor that is in none of the files.
-  FileWeights(std::string directory, SafetensorsDirectory opened, const Naming& naming);
+  FileWeights(std::string directory,
+              SafetensorsDirectory opened,
+              const Naming& naming,
+              QuantizationConfig quantization = {});
 
   StatusOr<HostMatrix> GetMatrix(const WeightId& id,
                                  int64_t rows,
@@ -57,11 +63,16 @@ class FileWeights final : public WeightSource {
     int64_t size = 1;
     int64_t parts = 1;
     RowOrder order = RowOrder::kPartByPart;
+    // Of a quantised matrix; `tensor` then has its numbers.
+    std::optional<QuantizedTensors> quantized = {};
   };
   // The tensor of this name, or of that in files of a model with images; or null.
   const FileTensor* TensorOf(const std::string& name) const;
   // As Find, but the tensor may be of any type, and does not count as read. Null: missing.
-  Found Lookup(const WeightId& id) const;
+  // NotFound when only a part of the tensors of a quantised matrix is there.
+  StatusOr<Found> Lookup(const WeightId& id) const;
+  // The tensors of this name, of one matrix or of all experts, as they are or quantised.
+  StatusOr<Found> LookupName(const std::string& name) const;
   // The name of a missing tensor: of one expert, where the file has other ones one by one.
   std::string MissingName(const WeightId& id) const;
   StatusOr<Found> Find(const WeightId& id) const;
@@ -72,6 +83,12 @@ class FileWeights final : public WeightSource {
                                   int64_t cols,
                                   const MatrixSlice& slice,
                                   bool reads_content) const;
+  StatusOr<HostMatrix> ReadQuantizedMatrix(const WeightId& id,
+                                           const Found& found,
+                                           int64_t rows,
+                                           int64_t cols,
+                                           bool reads_content) const;
+  Hash128 HashQuantized(const Found& found, const PieceShare& share) const;
   StatusOr<Found> FindVector(const WeightId& id, int64_t size) const;
   // The rows, of `cols` numbers each, of a weight that has them in another order than its tensor.
   std::vector<std::byte> OrderedRows(const Found& found, int64_t cols) const;
@@ -87,6 +104,7 @@ class FileWeights final : public WeightSource {
   void Drop(std::span<const std::byte> bytes) const;
 
   const Naming naming_;
+  const QuantizationConfig quantization_;
   std::string where_;
   std::unique_ptr<GgufFile> gguf_;
   std::vector<std::unique_ptr<SafetensorsFile>> safetensors_;
@@ -96,7 +114,8 @@ class FileWeights final : public WeightSource {
   // Copies of matrices whose rows are not one behind the other in the file, until Release.
   struct Copy {
     WeightId id;
-    std::vector<std::byte> bytes;
+    std::vector<std::byte> bytes = {};
+    QuantizedMemory quantized = {};
   };
   mutable std::vector<Copy> copies_;
 };

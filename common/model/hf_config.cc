@@ -7,9 +7,9 @@
 #include <memory>
 #include <utility>
 
-#include "common/base/mapped_file.h"
 #include "common/kvcache/layout.h"
 #include "common/model/config_fields.h"
+#include "common/model/config_file.h"
 #include "common/model/hf_delta_net.h"
 #include "common/model/hf_experts.h"
 #include "common/model/hf_families.h"
@@ -18,11 +18,11 @@
 #include "common/model/hf_llama4.h"
 #include "common/model/hf_mamba.h"
 #include "common/model/hf_rope.h"
+#include "common/model/quantization_config.h"
 
 namespace baton {
 namespace {
 
-constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int32_t kMaxContext = ModelSpec::kMaxContext;
 
 // Names the family that the configuration states, and one that is like it.
@@ -112,28 +112,14 @@ Status RefuseOfGemma(ModelFamily family, JsonFields& fields) {
                     fields.file());
 }
 
-Status RefuseQuantization(JsonFields& fields) {
-  BATON_ASSIGN_OR_RETURN(const auto quantization, fields.Object("quantization_config"));
-  const std::string method = quantization->TextOr("quant_method", "without quant_method");
-  BATON_RETURN_IF_ERROR(quantization->status());
-  return MakeStatus(
-      StatusCode::kUnimplemented,
-      "{}: quantization_config is not supported ({}); use the checkpoint in bf16, f16 "
-      "or f32, or a GGUF file",
-      fields.file(),
-      method);
-}
-
 // Features that no family of ours may have, or not in this way.
 Status RefuseWhatWeLack(ModelFamily family, JsonFields& fields) {
-  for (const std::string_view key :
-       {"quantization_config", "shared_expert_intermediate_size", "num_shared_experts"}) {
+  for (const std::string_view key : {"shared_expert_intermediate_size", "num_shared_experts"}) {
     const bool shared = key == "shared_expert_intermediate_size";
     const bool has_shared = family == ModelFamily::kQwen2Moe || family == ModelFamily::kQwen3Next ||
                             family == ModelFamily::kQwen35Moe;
     const bool kimi = family == ModelFamily::kKimiLinear && key == "num_shared_experts";
     if (!fields.Has(key) || (shared && has_shared) || kimi) continue;
-    if (key == "quantization_config") return RefuseQuantization(fields);
     return MakeStatus(StatusCode::kUnimplemented, "{}: {} is not supported", fields.file(), key);
   }
   if (IsGemma(family)) BATON_RETURN_IF_ERROR(RefuseOfGemma(family, fields));
@@ -428,31 +414,6 @@ StatusOr<ModelSpec> ReadConfig(JsonFields& fields) {
   return spec;
 }
 
-// Python writes infinite numbers without quotes, which is not JSON. Puts the form of transformers 5
-// in their place.
-std::string QuoteInfinities(std::string_view text) {
-  constexpr std::string_view kBare = "Infinity";
-  std::string quoted;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (!in_string && text.substr(i).starts_with(kBare)) {
-      quoted += R"({"__float__": "Infinity"})";
-      i += kBare.size() - 1;
-      continue;
-    }
-    const bool escaped = in_string && text[i] == '\\' && i + 1 < text.size();
-    if (escaped) quoted += text[i++];
-    if (text[i] == '"' && !escaped) in_string = !in_string;
-    quoted += text[i];
-  }
-  return quoted;
-}
-
-StatusOr<std::unique_ptr<JsonFields>> ReadJson(const std::string& path) {
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
-  return JsonFields::Parse(path, QuoteInfinities(text));
-}
-
 // Whether the configuration is that of a model with images, whose text model, the object
 // "text_config", is one of ours.
 bool HasTextModel(const JsonFields& fields) {
@@ -474,13 +435,14 @@ StatusOr<ModelSpec> ReadTextModel(JsonFields& whole) {
 
 StatusOr<ModelSpec> SpecFromHfDirectory(const std::string& directory) {
   const std::string path = directory + "/config.json";
-  BATON_ASSIGN_OR_RETURN(const auto config, ReadJson(path));
+  BATON_ASSIGN_OR_RETURN(const auto config, ReadConfigFile(path));
+  BATON_RETURN_IF_ERROR(ReadQuantization(*config).status());
   BATON_ASSIGN_OR_RETURN(ModelSpec spec,
                          HasTextModel(*config) ? ReadTextModel(*config) : ReadConfig(*config));
   const std::string generation_path = directory + "/generation_config.json";
   std::error_code ignored;
   if (std::filesystem::exists(generation_path, ignored)) {
-    BATON_ASSIGN_OR_RETURN(const auto generation, ReadJson(generation_path));
+    BATON_ASSIGN_OR_RETURN(const auto generation, ReadConfigFile(generation_path));
     AddEndTokens(*generation, spec);
     BATON_RETURN_IF_ERROR(generation->status());
   }

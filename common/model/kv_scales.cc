@@ -16,11 +16,8 @@ std::vector<double> NormsOf(const HostMatrix& matrix, std::span<const float> nor
   const auto cols = static_cast<size_t>(matrix.cols);
   std::vector<double> norms(static_cast<size_t>(matrix.rows));
   std::vector<float> values(cols, matrix.scale);
-  const size_t row_bytes = RowBytes(matrix.dtype, cols);
   for (size_t row = 0; row < norms.size(); ++row) {
-    if (matrix.data != nullptr) {
-      Dequantize(matrix.dtype, {matrix.Row(static_cast<int64_t>(row)), row_bytes}, values);
-    }
+    if (matrix.data != nullptr) DequantizeRow(matrix, static_cast<int64_t>(row), values);
     double squares = 0;
     for (size_t i = 0; i < cols; ++i) {
       const double value = static_cast<double>(values[i]) * norm[i];

@@ -54,9 +54,10 @@ StatusOr<OpenedModel> OpenDirectory(const std::string& path, const OpenOptions& 
     model.weights = std::make_unique<DummyWeights>(options.dummy_seed);
     return model;
   }
+  BATON_ASSIGN_OR_RETURN(QuantizationConfig quantization, ReadQuantizationOf(path));
   BATON_ASSIGN_OR_RETURN(SafetensorsDirectory opened, OpenSafetensorsDirectory(path));
-  model.weights =
-      std::make_unique<FileWeights>(path, std::move(opened), HuggingFaceNames(model.spec));
+  model.weights = std::make_unique<FileWeights>(
+      path, std::move(opened), HuggingFaceNames(model.spec), std::move(quantization));
   return model;
 }
 

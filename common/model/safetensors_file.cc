@@ -24,6 +24,8 @@ std::optional<DType> TensorType(std::string_view name) {
   if (name == "F32") return DType::kF32;
   if (name == "F16") return DType::kF16;
   if (name == "BF16") return DType::kBF16;
+  if (name == "F8_E4M3") return DType::kFp8;
+  if (name == "I8") return DType::kI8;
   return std::nullopt;
 }
 

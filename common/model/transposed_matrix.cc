@@ -11,11 +11,12 @@ HostMatrix RowsOf(const HostMatrix& whole, int64_t first, int64_t count) {
   HostMatrix part = whole;
   part.rows = count;
   part.first_row += first;
+  part.groups.first_row += first;
   if (whole.data != nullptr) part.data = whole.Row(first);
   return part;
 }
 
-StatusOr<TransposedMatrix> TransposedMatrix::Of(const HostMatrix& matrix) {
+TransposedMatrix TransposedMatrix::Of(const HostMatrix& matrix) {
   HostMatrix from = matrix;
   std::vector<uint16_t> drawn;
   if (matrix.data == nullptr) {
@@ -23,10 +24,15 @@ StatusOr<TransposedMatrix> TransposedMatrix::Of(const HostMatrix& matrix) {
     DrawMatrix(matrix, drawn);
     from = {DType::kBF16, matrix.rows, matrix.cols, std::as_bytes(std::span(drawn)).data()};
   }
-  if (ShapeOf(from.dtype).elements != 1) {
-    return MakeStatus(StatusCode::kUnimplemented,
-                      "weights of latent attention are of {}; only f32, f16 and bf16 are supported",
-                      Name(from.dtype));
+  std::vector<float> widened;
+  if (from.has_groups() || ShapeOf(from.dtype).elements != 1) {
+    const auto cols = static_cast<size_t>(from.cols);
+    widened.resize(static_cast<size_t>(from.rows) * cols);
+    for (int64_t row = 0; row < from.rows; ++row) {
+      const auto to_row = std::span(widened).subspan(static_cast<size_t>(row) * cols, cols);
+      DequantizeRow(from, row, to_row);
+    }
+    from = {DType::kF32, from.rows, from.cols, std::as_bytes(std::span(widened)).data()};
   }
   const size_t number = ShapeOf(from.dtype).bytes;
   const auto rows = static_cast<size_t>(from.rows);

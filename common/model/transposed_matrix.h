@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/base/status.h"
 #include "kernels/tensor.h"
 
 namespace baton {
@@ -13,12 +12,12 @@ namespace baton {
 HostMatrix RowsOf(const HostMatrix& whole, int64_t first, int64_t count);
 
 // A copy of a matrix with rows and columns exchanged. Owns its numbers, which have the type of the
-// matrix.
+// matrix, or float32 when it is quantised.
 class TransposedMatrix {
  public:
   TransposedMatrix(TransposedMatrix&&) = default;
-  // Random numbers are drawn (DrawMatrix). Unimplemented for a type of blocks, naming it.
-  static StatusOr<TransposedMatrix> Of(const HostMatrix& matrix);
+  // Random numbers are drawn (DrawMatrix).
+  static TransposedMatrix Of(const HostMatrix& matrix);
 
   const HostMatrix& view() const { return view_; }
 

@@ -129,8 +129,7 @@ Status WeightLoader::LoadLatentHeads(int32_t layer, const IndexRange& heads, Lat
   hasher_->Start(id);
   const auto load = [&]() -> Status {
     for (int64_t row = 0; row < all.rows; row += head_rows) {
-      BATON_ASSIGN_OR_RETURN(const TransposedMatrix keys,
-                             TransposedMatrix::Of(RowsOf(all, row, latent.nope_dim)));
+      const TransposedMatrix keys = TransposedMatrix::Of(RowsOf(all, row, latent.nope_dim));
       const HostMatrix values = RowsOf(all, row + latent.nope_dim, latent.value_dim);
       BATON_RETURN_IF_ERROR(LoadHead(keys.view(), values, ops, to));
     }

@@ -29,7 +29,8 @@ StatusOr<HostMatrix> SliceOf(const HostMatrix& whole,
   BATON_ASSIGN_OR_RETURN(const IndexRange rows, ResolveRange(slice.rows, whole.rows, what, "rows"));
   BATON_ASSIGN_OR_RETURN(const IndexRange cols,
                          ResolveRange(slice.cols, whole.cols, what, "columns"));
-  const auto block = static_cast<int64_t>(ShapeOf(whole.dtype).elements);
+  const auto block = whole.has_groups() ? WeightGroups::kCutColumns
+                                        : static_cast<int64_t>(ShapeOf(whole.dtype).elements);
   if (cols.begin % block != 0 || cols.end % block != 0) {
     return InvalidArgument(
         "{}: columns [{}, {}) must begin and end at multiples of {}, the block of {}",
@@ -44,6 +45,8 @@ StatusOr<HostMatrix> SliceOf(const HostMatrix& whole,
   part.cols = cols.size();
   part.first_row = rows.begin;
   part.first_col = cols.begin;
+  part.groups.first_row += rows.begin;
+  part.groups.first_col += cols.begin;
   part.whole_cols = whole.cols;
   if (whole.data != nullptr) {
     part.data = whole.Row(rows.begin) + RowBytes(whole.dtype, static_cast<size_t>(cols.begin));

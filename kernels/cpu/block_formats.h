@@ -5,10 +5,11 @@
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/dtype.h"
+#include "kernels/tensor.h"
 
 namespace baton::cpu {
 
-// 32 consecutive weights of one row, unpacked from a GGUF block:
+// 32 consecutive weights of one row, unpacked from a GGUF block or from a matrix with groups:
 // weight k = scale[k / 16] · (value[k] − zero point of the format) + minimum.
 struct WeightBlock {
   int8_t values[kBlock] = {};
@@ -25,5 +26,11 @@ PanelView PanelFormat(DType dtype);
 
 // Weights [32·index, 32·index + 32) of the row that begins at `row`.
 WeightBlock ReadBlock(DType dtype, const std::byte* row, int64_t index);
+
+// The same for weights with groups (WeightGroups). Whether each 32 weights have one scale, or two
+// halves one each, and are integers, or twice the numbers of FP4; others are computed as float32.
+bool FitsPanels(const HostMatrix& matrix);
+PanelView PanelFormat(const HostMatrix& matrix);
+WeightBlock ReadBlock(const HostMatrix& matrix, int64_t row, int64_t index);
 
 }  // namespace baton::cpu

@@ -356,6 +356,7 @@ struct MatMulKernels {
     if (w.half_groups) return body(Layout<kKind, true, false, true>());
     if (w.has_min && w.wide_scales) return body(Layout<kKind, true, true, false>());
     if (w.has_min) return body(Layout<kKind, false, true, false>());
+    if (w.wide_scales) return body(Layout<kKind, true, false, false>());
     return body(Layout<kKind, false, false, false>());
   }
 

@@ -6,23 +6,32 @@
 
 #include "kernels/cpu/block_formats.h"
 #include "kernels/cpu/half.h"
+#include "kernels/dequantize.h"
 
 namespace baton::cpu {
 namespace {
 
-bool IsFloat(DType dtype) {
-  return ShapeOf(dtype).elements == 1;
+// Whether the weights are in panels of floats: those that the formats of blocks do not fit as
+// float32.
+bool IsFloat(const HostMatrix& host) {
+  return host.has_groups() ? !FitsPanels(host) : ShapeOf(host.dtype).elements == 1;
+}
+
+// Whether the weights are written as float32, row by row.
+bool IsWidened(const HostMatrix& host) {
+  return host.has_groups() && !FitsPanels(host);
 }
 
 PanelView MakeView(const HostMatrix& host) {
   PanelView view;
-  if (IsFloat(host.dtype)) {
-    view.kind = host.dtype == DType::kF32   ? PanelKind::kF32
-                : host.dtype == DType::kF16 ? PanelKind::kF16
-                                            : PanelKind::kBF16;
-    view.panel_bytes = static_cast<size_t>(host.cols) * kPanel * ShapeOf(host.dtype).bytes;
+  if (IsFloat(host)) {
+    const DType dtype = IsWidened(host) ? DType::kF32 : host.dtype;
+    view.kind = dtype == DType::kF32   ? PanelKind::kF32
+                : dtype == DType::kF16 ? PanelKind::kF16
+                                       : PanelKind::kBF16;
+    view.panel_bytes = static_cast<size_t>(host.cols) * kPanel * ShapeOf(dtype).bytes;
   } else {
-    view = PanelFormat(host.dtype);
+    view = host.has_groups() ? PanelFormat(host) : PanelFormat(host.dtype);
     view.blocks = host.cols / kBlock;
     const int64_t block_bytes = view.kind == PanelKind::kNibble ? 256 : 512;
     const int64_t sets = (view.half_groups ? 2 : 1) + (view.has_min ? 1 : 0);
@@ -91,12 +100,27 @@ void PackFloatPanel(const HostMatrix& host, int64_t panel, std::byte* values) {
   }
 }
 
+// Dequantises the rows of a panel of float32.
+void WidenPanel(const HostMatrix& host, int64_t panel, std::byte* values) {
+  const int64_t lanes = std::min<int64_t>(kPanel, host.rows - panel * kPanel);
+  std::vector<float> row(static_cast<size_t>(host.cols));
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    DequantizeRow(host, panel * kPanel + lane, row);
+    for (int64_t k = 0; k < host.cols; ++k) {
+      std::memcpy(values + static_cast<size_t>(k * kPanel + lane) * sizeof(float),
+                  &row[static_cast<size_t>(k)],
+                  sizeof(float));
+    }
+  }
+}
+
 void PackPanel(const HostMatrix& host,
                const PanelView& view,
                int64_t panel,
                std::byte* memory,
                size_t scales_at) {
   std::byte* values = memory + static_cast<size_t>(panel) * view.panel_bytes;
+  if (IsWidened(host)) return WidenPanel(host, panel, values);
   if (view.kind == PanelKind::kF32) return PackFloatPanel<4>(host, panel, values);
   if (view.blocks == 0) return PackFloatPanel<2>(host, panel, values);
   std::byte* scales = memory + scales_at + static_cast<size_t>(panel) * view.panel_scale_bytes;
@@ -105,7 +129,9 @@ void PackPanel(const HostMatrix& host,
   for (int64_t lane = 0; lane < lanes; ++lane) {
     const std::byte* row = host.Row(panel * kPanel + lane);
     for (int64_t b = 0; b < view.blocks; ++b) {
-      const WeightBlock block = ReadBlock(host.dtype, row, b);
+      const WeightBlock block = host.has_groups()
+                                    ? ReadBlock(host, panel * kPanel + lane, b)
+                                    : ReadBlock(host.dtype, row, b);
       std::byte* to = values + static_cast<size_t>(b) * (view.panel_bytes / blocks);
       if (view.kind == PanelKind::kNibble) {
         PutNibbles(block, lane, to);

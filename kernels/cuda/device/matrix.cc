@@ -28,7 +28,7 @@ void Convert(const HostMatrix& part, int64_t first_row, std::span<std::byte> out
       std::memcpy(out.data() + at, part.Row(row), row_bytes);
       continue;
     }
-    Dequantize(part.dtype, {part.Row(row), row_bytes}, values);
+    DequantizeRow(part, row, values);
     for (size_t i = 0; i < cols; ++i) {
       const uint16_t bf16 = FloatToBrain(values[i]);
       std::memcpy(out.data() + at + 2 * i, &bf16, 2);

@@ -164,10 +164,11 @@ TEST_F(ModelCheckTest, NamesTheNearestFamily) {
 }
 
 TEST_F(ModelCheckTest, NamesAQuantizationThatIsNotRead) {
-  config_["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
+  config_["quantization_config"] = {{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}};
   EXPECT_THAT(Check().problems,
-              ElementsAre(AllOf(HasSubstr("quantization_config is not supported (gptq)"),
-                                HasSubstr("or a GGUF file"))));
+              ElementsAre(AllOf(HasSubstr("quantization_config: quant_method is bitsandbytes"),
+                                HasSubstr("supported is gptq, awq"),
+                                HasSubstr("or as a GGUF file"))));
   config_["quantization_config"] = 4;
   EXPECT_THAT(Check().problems, ElementsAre(HasSubstr("quantization_config")));
 }

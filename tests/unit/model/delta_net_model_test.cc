@@ -107,7 +107,7 @@ TEST_F(DeltaNetModel, NamesFileAndKeyOfABadMember) {
       {"layer_types", sliding, "full_attention and linear_attention are supported"},
       {"attention_bias", true, "attention_bias is true; only false is supported"},
       {"hidden_act", "gelu", "hidden_act is gelu; only silu is supported"},
-      {"quantization_config", {{"quant_method", "fp8"}}, "quantization_config is not supported"},
+      {"quantization_config", {{"quant_method", "quark"}}, "quant_method is quark; supported"},
   };
   for (const Bad& bad : cases) {
     const std::string error = ErrorWith(bad.key, bad.value);

@@ -52,7 +52,10 @@ uint32_t GgmlType(DType dtype) {
     case DType::kBF16:
       return 30;
     case DType::kFp8:
-      break;  // GGUF has no such type
+    case DType::kU4:
+    case DType::kI8:
+    case DType::kFp4:
+      break;  // GGUF has no such types
   }
   BATON_CHECK(false, "dtype {}", static_cast<int>(dtype));
 }

@@ -6,11 +6,12 @@
 
 namespace baton {
 
-StatusOr<std::vector<GoldenPrompt>> ReadGoldenPrompts(const std::string& path) {
+StatusOr<std::vector<GoldenPrompt>> ReadGoldenPrompts(const std::string& path,
+                                                      const std::string& key) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const auto json = nlohmann::json::parse(text);
   std::vector<GoldenPrompt> prompts;
-  for (const auto& entry : json.at("prompts")) {
+  for (const auto& entry : json.at(key)) {
     GoldenPrompt prompt;
     prompt.prompt = entry.at("prompt").get<std::vector<TokenId>>();
     prompt.name = entry.value("name", fmt::format("prompt of {}", prompt.prompt.size()));

@@ -19,7 +19,8 @@ struct GoldenPrompt {
   double mean_nll = -1;                               // mean NLL of the prompt; −1 when absent
 };
 
-// Reads the `prompts` of a golden file (tests/data/tiny, tests/data/golden).
-StatusOr<std::vector<GoldenPrompt>> ReadGoldenPrompts(const std::string& path);
+// Reads the prompts, member `key`, of a golden file (tests/data/tiny, tests/data/golden).
+StatusOr<std::vector<GoldenPrompt>> ReadGoldenPrompts(const std::string& path,
+                                                      const std::string& key = "prompts");
 
 }  // namespace baton

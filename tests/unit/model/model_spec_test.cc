@@ -305,7 +305,7 @@ TEST_F(HfConfig, NamesFileAndKeyOfABadValue) {
       {"rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}, "factor is 0"},
       {"partial_rotary_factor", 0.1, "rotary dimension"},
       {"hidden_act", "gelu", "hidden_act is gelu; only silu is supported"},
-      {"quantization_config", Json::object(), "quantization_config is not supported"},
+      {"quantization_config", Json::object(), "quant_method is missing"},
       {"tie_word_embeddings", "yes", "tie_word_embeddings is string; it must be a boolean"},
       {"eos_token_id", 512, "end-of-sequence token is 512; it must be between 0 and 511"},
       {"vocab_size", 0, "vocab_size is 0"},

@@ -100,6 +100,25 @@ std::vector<Shape> ShapesOfFewHeads() {
   return shapes;
 }
 
+// Each layout of quantised weights. Parts of columns begin within groups, and have the groups of the
+// act-order of GPTQ.
+std::vector<Shape> ShapesOfQuantizedWeights() {
+  std::vector<Shape> shapes;
+  for (const char* folder : {"llama_gptq_int4_actorder",
+                             "llama_awq_int4",
+                             "llama_ct_w4a16",
+                             "llama_ct_w8a8_int8",
+                             "llama_ct_nvfp4",
+                             "qwen3_moe_gptq_int4",
+                             "qwen3_moe_fp8_block",
+                             "gpt_oss_mxfp4"}) {
+    for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{2, 2}}) {
+      shapes.push_back({folder, degrees});
+    }
+  }
+  return shapes;
+}
+
 class RankedFamily : public testing::TestWithParam<Shape> {};
 
 TEST_P(RankedFamily, HasTheBitsOfOneRank) {
@@ -118,6 +137,13 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RankedFamily, testing::ValuesIn(Shapes()), [](c
 INSTANTIATE_TEST_SUITE_P(ShapesOfFewHeads,
                          RankedFamily,
                          testing::ValuesIn(ShapesOfFewHeads()),
+                         [](const auto& test) {
+                           return test.param.family + "_" + NameOf(test.param.degrees);
+                         });
+
+INSTANTIATE_TEST_SUITE_P(QuantizedWeights,
+                         RankedFamily,
+                         testing::ValuesIn(ShapesOfQuantizedWeights()),
                          [](const auto& test) {
                            return test.param.family + "_" + NameOf(test.param.degrees);
                          });

@@ -1,10 +1,13 @@
 #include "common/model/weights_hash.h"
 
+#include <cstring>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
 #include "common/base/mapped_file.h"
@@ -92,7 +95,12 @@ TEST(WeightsHash, IsTheSameForEveryShapeOfAGroup) {
                                    "llama4_text",
                                    "deepseek_v32",
                                    "gguf/deepseek_v3.gguf",
-                                   "gpt_neox"}) {
+                                   "gpt_neox",
+                                   "llama_gptq_int4_actorder",
+                                   "llama_awq_int4",
+                                   "llama_ct_nvfp4",
+                                   "qwen3_moe_fp8_block",
+                                   "gpt_oss_mxfp4"}) {
     const auto model = OpenModel(TinyModelPath(family));
     ASSERT_TRUE(model.ok()) << model.status();
     const DummyWeights dummy(3);
@@ -144,6 +152,44 @@ TEST(WeightsHash, CoversEveryTensorOfGptOss) {
       const auto tuned = OpenModel(folder.path());
       ASSERT_TRUE(tuned.ok()) << tuned.status();
       EXPECT_NE(HashOf(tuned->spec, *tuned->weights, 1, 1), whole) << name;
+    }
+  }
+}
+
+// The first byte of each tensor of a layer's weights, by the tensor's name.
+std::map<std::string, size_t> FirstBytes(const std::string& file, std::string_view layer) {
+  uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof(header));
+  const auto tensors = nlohmann::json::parse(file.substr(sizeof(header), header));
+  std::map<std::string, size_t> first;
+  for (const auto& [name, tensor] : tensors.items()) {
+    if (name.find(layer) == std::string::npos) continue;
+    first[name] = sizeof(header) + header + tensor["data_offsets"][0].get<size_t>();
+  }
+  return first;
+}
+
+// Numbers, scales, zero points and what else they have.
+TEST(WeightsHash, CoversEveryTensorOfQuantizedWeights) {
+  for (const std::string family :
+       {"llama_awq_int4", "llama_ct_nvfp4", "qwen3_moe_fp8_block", "gpt_oss_mxfp4"}) {
+    const std::string path = BATON_TEST_DATA "/tiny/" + family;
+    const auto model = OpenModel(path);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const Hash128 whole = HashOf(model->spec, *model->weights, 1, 1);
+    EXPECT_TRUE(model->weights->Unread().empty());
+    std::string file = *ReadFile(path + "/model.safetensors");
+    const TemporaryFolder folder;
+    folder.Write("config.json", *ReadFile(path + "/config.json"));
+    const auto first_bytes = FirstBytes(file, ".layers.1.");
+    EXPECT_GT(first_bytes.size(), 15u);
+    for (const auto& [name, at] : first_bytes) {
+      file[at] = static_cast<char>(file[at] ^ 1);
+      folder.Write("model.safetensors", file);
+      const auto tuned = OpenModel(folder.path());
+      ASSERT_TRUE(tuned.ok()) << tuned.status();
+      EXPECT_NE(HashOf(tuned->spec, *tuned->weights, 1, 1), whole) << family << " " << name;
+      file[at] = static_cast<char>(file[at] ^ 1);
     }
   }
 }
