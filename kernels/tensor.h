@@ -36,10 +36,10 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
-// The scales and zero points of a matrix of quantised weights. Weight (o, i) of output o and input i
-// is scale · (number (o, i) − zero), with the scale and the zero of its group. Groups divide the
-// rows and the columns of the whole matrix from (0, 0) on; those at its end may be smaller. Does not
-// own the memory.
+// The scales and zero points of a matrix of quantised weights. Weight (o, i) of output o and input
+// i is scale · (number (o, i) − zero), with the scale and the zero of its group. Groups divide the
+// rows and the columns of the whole matrix from (0, 0) on; those at its end may be smaller. Does
+// not own the memory.
 struct WeightGroups {
   // Ranks cut columns at multiples of this, also within groups.
   static constexpr int64_t kCutColumns = 32;

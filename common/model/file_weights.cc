@@ -118,7 +118,7 @@ StatusOr<FileWeights::Found> FileWeights::LookupName(const std::string& name) co
     return found;
   }
   const auto lookup = [this](const std::string& one) { return TensorOf(one); };
-  auto quantized = FindQuantized(name, quantization_.method, lookup);
+  auto quantized = FindQuantized(name, quantization_, lookup);
   if (!quantized.ok()) {
     return Annotate(quantized.status(), where_);
   }
@@ -251,11 +251,8 @@ StatusOr<HostMatrix> FileWeights::FindMatrix(const WeightId& id,
   return SliceOf(matrix, slice, NameForErrors(tensor));
 }
 
-StatusOr<HostMatrix> FileWeights::ReadQuantizedMatrix(const WeightId& id,
-                                                      const Found& found,
-                                                      int64_t rows,
-                                                      int64_t cols,
-                                                      bool reads_content) const {
+StatusOr<HostMatrix> FileWeights::ReadQuantizedMatrix(
+    const WeightId& id, const Found& found, int64_t rows, int64_t cols, bool reads_content) const {
   if (rows % found.size != 0 || (found.stacked && found.slices != naming_.experts)) {
     return InvalidArgument("{} has shape {}; expected {} rows of {}{}",
                            NameForErrors(*found.tensor),

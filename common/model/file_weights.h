@@ -83,11 +83,8 @@ class FileWeights final : public WeightSource {
                                   int64_t cols,
                                   const MatrixSlice& slice,
                                   bool reads_content) const;
-  StatusOr<HostMatrix> ReadQuantizedMatrix(const WeightId& id,
-                                           const Found& found,
-                                           int64_t rows,
-                                           int64_t cols,
-                                           bool reads_content) const;
+  StatusOr<HostMatrix> ReadQuantizedMatrix(
+      const WeightId& id, const Found& found, int64_t rows, int64_t cols, bool reads_content) const;
   Hash128 HashQuantized(const Found& found, const PieceShare& share) const;
   StatusOr<Found> FindVector(const WeightId& id, int64_t size) const;
   // The rows, of `cols` numbers each, of a weight that has them in another order than its tensor.

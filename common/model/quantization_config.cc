@@ -88,6 +88,7 @@ StatusOr<QuantizationConfig> ReadGptq(JsonFields& fields) {
   QuantizationConfig quantization{.method = QuantMethod::kGptq};
   BATON_RETURN_IF_ERROR(CheckOneOf(fields, "checkpoint_format", "gptq", {"gptq", "gptq_v2"}));
   quantization.zeros_less_by_one = !fields.IsText("checkpoint_format", "gptq_v2");
+  quantization.act_order = fields.BoolOr("desc_act", false);
   BATON_RETURN_IF_ERROR(CheckOneOf(fields, "pack_dtype", "int32", {"int32"}));
   if (fields.BoolOr("is_marlin_format", false)) {
     return Refuse(fields, "is_marlin_format", "true", "false");
@@ -122,8 +123,7 @@ StatusOr<QuantizationConfig> ReadAwq(JsonFields& fields) {
 
 StatusOr<QuantizationConfig> ReadFp8(JsonFields& fields) {
   BATON_RETURN_IF_ERROR(CheckOneOf(fields, "fmt", "e4m3", {"e4m3", "float8_e4m3fn"}));
-  BATON_RETURN_IF_ERROR(
-      CheckOneOf(fields, "activation_scheme", "dynamic", {"dynamic", "static"}));
+  BATON_RETURN_IF_ERROR(CheckOneOf(fields, "activation_scheme", "dynamic", {"dynamic", "static"}));
   WeightScheme scheme{.numbers = DType::kFp8, .bits = 8, .group_rows = 0};
   if (fields.Has("weight_block_size")) {
     const std::vector<int32_t> block = fields.IntsOr("weight_block_size", 1, kMaxGroup);
@@ -165,9 +165,8 @@ StatusOr<WeightScheme> ReadCompressedScheme(JsonFields& weights) {
   if (strategy == "tensor") scheme.group_rows = 0;
   if (strategy.ends_with("group")) {
     if (!weights.Has("group_size")) {
-      return InvalidArgument("{}: group_size is missing; strategy {} needs it",
-                             weights.file(),
-                             strategy);
+      return InvalidArgument(
+          "{}: group_size is missing; strategy {} needs it", weights.file(), strategy);
     }
     scheme.group_cols = ReadGroup(weights, "group_size", -1);
   }
@@ -214,6 +213,7 @@ StatusOr<QuantizationConfig> ReadCompressedTensors(JsonFields& fields) {
     BATON_ASSIGN_OR_RETURN(const auto weights, group->Object("weights"));
     BATON_ASSIGN_OR_RETURN(const WeightScheme scheme, ReadCompressedScheme(*weights));
     BATON_RETURN_IF_ERROR(AddScheme(*weights, scheme, quantization));
+    if (weights->IsText("actorder", "group")) quantization.act_order = true;
   }
   if (!quantization.schemes.empty()) return quantization;
   return InvalidArgument("{}: config_groups has no group with weights", fields.file());

@@ -34,6 +34,7 @@ struct WeightScheme {
 struct QuantizationConfig {
   QuantMethod method = QuantMethod::kNone;
   bool zeros_less_by_one = false;  // the files have z − 1 for the zero point z: GPTQ's first format
+  bool act_order = false;          // the groups of inputs are in an order that g_idx tells
   std::vector<WeightScheme> schemes = {};
 };
 

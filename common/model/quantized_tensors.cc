@@ -1,6 +1,7 @@
 #include "common/model/quantized_tensors.h"
 
 #include <string_view>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -8,6 +9,13 @@ namespace {
 using Layout = QuantizedTensors::Layout;
 
 constexpr std::string_view kWeight = ".weight";
+// The numbers that are beside these tensors.
+constexpr std::pair<std::string_view, std::string_view> kNumbersOfScales[] = {
+    {"_scales", "_blocks"},
+    {".scales", ".qweight"},
+    {".weight_shape", ".weight_packed"},
+    {".weight_global_scale", ".weight_packed"},
+};
 
 }  // namespace
 
@@ -23,7 +31,7 @@ std::vector<const FileTensor*> QuantizedTensors::All() const {
 }
 
 StatusOr<std::optional<QuantizedTensors>> FindQuantized(const std::string& name,
-                                                        QuantMethod method,
+                                                        const QuantizationConfig& quantization,
                                                         const TensorLookup& lookup) {
   const bool ends = name.ends_with(kWeight);
   const std::string module = ends ? name.substr(0, name.size() - kWeight.size()) : name;
@@ -45,10 +53,13 @@ StatusOr<std::optional<QuantizedTensors>> FindQuantized(const std::string& name,
     return found;
   }
   if ((found.numbers = with(".qweight")) != nullptr) {
-    found.layout = method == QuantMethod::kAwq ? Layout::kAwq : Layout::kGptq;
+    found.layout = quantization.method == QuantMethod::kAwq ? Layout::kAwq : Layout::kGptq;
     BATON_ASSIGN_OR_RETURN(found.scales, need(".scales"));
     BATON_ASSIGN_OR_RETURN(found.zeros, need(".qzeros"));
     found.group_indices = with(".g_idx");
+    if (quantization.act_order) {
+      BATON_ASSIGN_OR_RETURN(found.group_indices, need(".g_idx"));
+    }
     return found;
   }
   if ((found.numbers = with(".weight_packed")) != nullptr) {
@@ -60,16 +71,25 @@ StatusOr<std::optional<QuantizedTensors>> FindQuantized(const std::string& name,
     }
     found.zeros = with(".weight_zero_point");
     found.group_indices = with(".weight_g_idx");
+    if (quantization.act_order) {
+      BATON_ASSIGN_OR_RETURN(found.group_indices, need(".weight_g_idx"));
+    }
     found.unused = {with(".weight_shape"), with(".input_global_scale")};
     return found;
   }
   found.numbers = lookup(name);
+  if (found.numbers == nullptr) {
+    for (const auto& [scales, numbers] : kNumbersOfScales) {
+      if (with(scales) != nullptr) return need(numbers).status();
+    }
+  }
   if (found.numbers == nullptr || !IsNumberOfByte(*found.numbers)) {
     return std::optional<QuantizedTensors>();
   }
-  found.scales = with(".weight_scale_inv");
+  found.scales = with(".weight_scale");
   if (found.scales == nullptr) {
-    BATON_ASSIGN_OR_RETURN(found.scales, need(".weight_scale"));
+    const bool is_fp8 = quantization.method == QuantMethod::kFp8;
+    BATON_ASSIGN_OR_RETURN(found.scales, need(is_fp8 ? ".weight_scale_inv" : ".weight_scale"));
   }
   found.zeros = with(".weight_zero_point");
   found.unused = {with(".input_scale"), with(".input_zero_point")};

@@ -30,7 +30,7 @@ struct QuantizedTensors {
   const FileTensor* global_scale = nullptr;
   // Those that only describe others (weight_shape), and scales of activations, which stay as they
   // are.
-  std::vector<const FileTensor*> unused;
+  std::vector<const FileTensor*> unused = {};
 
   // All that are not null.
   std::vector<const FileTensor*> All() const;
@@ -46,7 +46,7 @@ using TensorLookup = std::function<const FileTensor*(const std::string& name)>;
 // are none, or when they are those of a matrix that is not quantised. Errors: NotFound naming a
 // tensor that is missing beside others.
 StatusOr<std::optional<QuantizedTensors>> FindQuantized(const std::string& name,
-                                                        QuantMethod method,
+                                                        const QuantizationConfig& quantization,
                                                         const TensorLookup& lookup);
 
 }  // namespace baton

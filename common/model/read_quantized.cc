@@ -244,8 +244,8 @@ Status ReadGptq(Reading& reading, const QuantizationConfig& quantization) {
   BATON_ASSIGN_OR_RETURN(const WeightScheme scheme,
                          reading.FindScheme(quantization, numbers, bits, /*transposed=*/true));
   BATON_RETURN_IF_ERROR(reading.ReadScales(/*transposed=*/true));
-  BATON_RETURN_IF_ERROR(Expect(
-      *tensors.zeros, "I32", {{reading.groups().in_row, Ceil(reading.rows() * bits, 32)}}));
+  BATON_RETURN_IF_ERROR(
+      Expect(*tensors.zeros, "I32", {{reading.groups().in_row, Ceil(reading.rows() * bits, 32)}}));
   BATON_RETURN_IF_ERROR(ReadGroupIndices(reading));
   // Symmetric weights have the middle as their zero, whatever the file says: tools wrote it in two
   // ways.
@@ -260,8 +260,7 @@ Status ReadGptq(Reading& reading, const QuantizationConfig& quantization) {
           return ((PackedInteger(packed, row, bits) + more) & last) - least;
         }));
   }
-  UnpackGptq(
-      tensors.numbers->bytes, reading.rows(), reading.cols(), bits, reading.NewNumbers());
+  UnpackGptq(tensors.numbers->bytes, reading.rows(), reading.cols(), bits, reading.NewNumbers());
   return OkStatus();
 }
 
@@ -275,8 +274,8 @@ Status ReadAwq(Reading& reading, const QuantizationConfig& quantization) {
   BATON_RETURN_IF_ERROR(
       Expect(*tensors.zeros, "I32", {{reading.groups().in_row, Ceil(reading.rows(), 8)}}));
   if (!reading.reads()) return OkStatus();
-  reading.SetZeros(ReadPackedZeros(
-      reading, *tensors.zeros, [](std::span<const std::byte> packed, int64_t row) {
+  reading.SetZeros(
+      ReadPackedZeros(reading, *tensors.zeros, [](std::span<const std::byte> packed, int64_t row) {
         return PackedInteger(packed, PlaceOfAwq(row), 4);
       }));
   UnpackAwq(tensors.numbers->bytes, reading.rows(), reading.cols(), reading.NewNumbers());
@@ -315,9 +314,10 @@ Status ReadPacked(Reading& reading, const QuantizationConfig& quantization) {
   BATON_RETURN_IF_ERROR(reading.ReadScales(/*transposed=*/false));
   if (!scheme.symmetric && tensors.zeros == nullptr) {
     return MakeStatus(StatusCode::kNotFound,
-                      "{} has no weight_zero_point beside it, but quantization_config says that "
-                      "weights are not symmetric",
-                      Named(*tensors.numbers));
+                      "{}: tensor {}_zero_point is missing; quantization_config says that weights "
+                      "are not symmetric",
+                      tensors.numbers->file,
+                      tensors.numbers->name.substr(0, tensors.numbers->name.rfind("_packed")));
   }
   if (tensors.zeros != nullptr) {
     BATON_RETURN_IF_ERROR(Expect(
@@ -332,8 +332,9 @@ Status ReadPacked(Reading& reading, const QuantizationConfig& quantization) {
   }
   if (bits == 4) return OkStatus();  // in place
   const std::span<std::byte> to = reading.NewNumbers();
-  std::ranges::transform(
-      tensors.numbers->bytes, to.begin(), [](std::byte number) { return number ^ std::byte{0x80}; });
+  std::ranges::transform(tensors.numbers->bytes, to.begin(), [](std::byte number) {
+    return number ^ std::byte{0x80};
+  });
   return OkStatus();
 }
 
@@ -380,8 +381,7 @@ Status ReadMxfp4(Reading& reading) {
   const int64_t in_row = reading.cols() / kMxGroup;
   BATON_RETURN_IF_ERROR(
       Expect(*tensors.numbers, "U8", {{place.slices, reading.rows(), in_row, kMxGroup / 2}}));
-  BATON_RETURN_IF_ERROR(
-      Expect(*tensors.scales, "U8", {{place.slices, reading.rows(), in_row}}));
+  BATON_RETURN_IF_ERROR(Expect(*tensors.scales, "U8", {{place.slices, reading.rows(), in_row}}));
   if (reading.cols() % kMxGroup != 0) {
     return InvalidArgument("{} is of {} inputs; MXFP4 needs a multiple of {}",
                            Named(*tensors.numbers),
@@ -394,8 +394,8 @@ Status ReadMxfp4(Reading& reading) {
   reading.groups().scale_type = DType::kBF16;
   if (!reading.reads()) return OkStatus();
   const auto count = static_cast<size_t>(reading.rows() * in_row);
-  const auto exponents = tensors.scales->bytes.subspan(static_cast<size_t>(place.slice) * count,
-                                                       count);
+  const auto exponents =
+      tensors.scales->bytes.subspan(static_cast<size_t>(place.slice) * count, count);
   std::vector<float> scales;
   for (const std::byte exponent : exponents) {
     const auto bits = std::to_integer<int>(exponent);

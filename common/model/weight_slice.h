@@ -44,8 +44,8 @@ StatusOr<IndexRange> ResolveRange(const std::optional<IndexRange>& range,
 
 // A view of a part of `whole`, which has all of its columns. Copies and reads no data. Both ends of
 // a range of columns must be multiples of the numbers in a block of the type (32 for q8_0, 256 for
-// q4_K, 1 for f32; WeightGroups::kCutColumns for weights with groups). Errors: InvalidArgument; the message begins with `what`, the name of the
-// matrix, and names the range and the valid values.
+// q4_K, 1 for f32; WeightGroups::kCutColumns for weights with groups). Errors: InvalidArgument; the
+// message begins with `what`, the name of the matrix, and names the range and the valid values.
 StatusOr<HostMatrix> SliceOf(const HostMatrix& whole,
                              const MatrixSlice& slice,
                              std::string_view what);

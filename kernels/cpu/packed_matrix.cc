@@ -129,9 +129,8 @@ void PackPanel(const HostMatrix& host,
   for (int64_t lane = 0; lane < lanes; ++lane) {
     const std::byte* row = host.Row(panel * kPanel + lane);
     for (int64_t b = 0; b < view.blocks; ++b) {
-      const WeightBlock block = host.has_groups()
-                                    ? ReadBlock(host, panel * kPanel + lane, b)
-                                    : ReadBlock(host.dtype, row, b);
+      const WeightBlock block = host.has_groups() ? ReadBlock(host, panel * kPanel + lane, b)
+                                                  : ReadBlock(host.dtype, row, b);
       std::byte* to = values + static_cast<size_t>(b) * (view.panel_bytes / blocks);
       if (view.kind == PanelKind::kNibble) {
         PutNibbles(block, lane, to);

@@ -1,5 +1,6 @@
-// The main function of all tests. A test runs in the root of its tree, wherever it is started. So the paths of
-// tests/data and of the programs are relative, the same in every tree, and a compiler cache serves them all.
+// The main function of all tests. A test runs in the root of its tree, wherever it is started. So
+// the paths of tests/data and of the programs are relative, the same in every tree, and a compiler
+// cache serves them all.
 #include <filesystem>
 
 #include <gmock/gmock.h>

@@ -34,12 +34,15 @@ std::string Tiny() {
 }
 
 // The folders of tests/data/tiny that have `file`, but for those of sentence-transformers, which
-// the list of modules makes other checkpoints.
+// the list of modules makes other checkpoints, and for those that differ from others in the sizes
+// of quantised matrices only.
 std::vector<std::string> FoldersWith(const std::string& file) {
   std::vector<std::string> folders;
   for (const auto& entry : fs::directory_iterator(Tiny())) {
     if (fs::exists(entry.path() / "modules.json")) continue;
-    if (fs::exists(entry.path() / file)) folders.push_back(entry.path().filename().string());
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("qwen3_moe_") && name != "qwen3_moe_fp8_block") continue;
+    if (fs::exists(entry.path() / file)) folders.push_back(name);
   }
   std::ranges::sort(folders);
   return folders;
@@ -107,6 +110,7 @@ class BadConfig : public testing::TestWithParam<std::string> {
         {"hybrid_override_pattern", "layers_block_type"},
         {"linear_attn_config", "layer_types"},
         {"num_local_experts", "num_experts"},
+        {"group_0", "config_groups"},
     };
     const auto [begin, end] = words.equal_range(member);
     return std::any_of(
@@ -145,6 +149,14 @@ std::string PatternOf(const std::string& name) {
   return pattern;
 }
 
+// Whether a checkpoint may be without this tensor of a quantised matrix, or in any shape: what
+// describes others, scales of activations, and groups of inputs that are in order.
+bool IsOptional(const std::string& name) {
+  const auto ends = [&](std::string_view ending) { return name.ends_with(ending); };
+  return ends(".weight_shape") || ends(".input_scale") || ends(".input_global_scale") ||
+         ends(".g_idx");
+}
+
 class BadCheckpoint : public testing::TestWithParam<std::string> {
  protected:
   BadCheckpoint() : good_(TensorsIn(Tiny() + "/" + GetParam())) {
@@ -172,7 +184,8 @@ TEST_P(BadCheckpoint, ATensorThatIsMissingOrOfAnotherShapeIsNamed) {
   const std::set<std::string> unread(unread_.begin(), unread_.end());
   std::set<std::string> seen;
   for (const auto& [name, tensor] : good_) {
-    if (unread.contains(name) || !seen.insert(PatternOf(name)).second) continue;
+    if (unread.contains(name) || IsOptional(name)) continue;
+    if (!seen.insert(PatternOf(name)).second) continue;
     HeldTensors bad = good_;
     bad.erase(name);
     EXPECT_THAT(ErrorOf(bad), HasSubstr(name + " is missing"));

@@ -96,10 +96,8 @@ TEST(QuantizationConfig, ReadsTheStrategiesOfCompressedTensors) {
   const WeightScheme tensor = scheme({{"num_bits", 8}, {"type", "float"}});
   EXPECT_EQ(tensor.numbers, DType::kFp8);
   EXPECT_EQ(tensor.group_rows, 0);
-  const WeightScheme blocks = scheme({{"num_bits", 8},
-                                      {"type", "float"},
-                                      {"strategy", "block"},
-                                      {"block_structure", {128, 64}}});
+  const WeightScheme blocks = scheme(
+      {{"num_bits", 8}, {"type", "float"}, {"strategy", "block"}, {"block_structure", {128, 64}}});
   EXPECT_EQ(blocks.group_rows, 128);
   EXPECT_EQ(blocks.group_cols, 64);
   const WeightScheme fours = scheme(
@@ -152,12 +150,13 @@ TEST(QuantizationConfig, RefusesMethodsAndMembersThatAreWrong) {
       {{{"quant_method", "bitsandbytes"}}, "quant_method is bitsandbytes; supported is gptq"},
       {{{"quant_method", "gptq"}}, "bits is missing"},
       {With(gptq, "/bits", 5), "bits is 5; supported is 2, 3, 4, 8"},
-      {With(gptq, "/bits", "4"), "bits is string; it must be a number"},
+      {With(gptq, "/bits", "4"), "it must be an integer"},
       {With(gptq, "/group_size", 0), "group_size is 0; it must be -1 or a multiple of 8"},
       {With(gptq, "/group_size", 12), "group_size is 12; it must be -1 or a multiple of 8"},
       {With(gptq, "/group_size", -2), "group_size is -2; it must be between -1"},
       {With(gptq, "/sym", 1), "sym is number; it must be a boolean"},
-      {With(gptq, "/checkpoint_format", "marlin"), "checkpoint_format is marlin; supported is gptq"},
+      {With(gptq, "/checkpoint_format", "marlin"),
+       "checkpoint_format is marlin; supported is gptq"},
       {With(gptq, "/pack_dtype", "int8"), "pack_dtype is int8; supported is int32"},
       {With(gptq, "/is_marlin_format", true), "is_marlin_format is true; supported is false"},
       {With(gptq, "/dynamic", 1), "dynamic is number; it must be an object"},
@@ -167,7 +166,7 @@ TEST(QuantizationConfig, RefusesMethodsAndMembersThatAreWrong) {
       {With(awq, "/bits", 8), "bits is 8; supported is 4"},
       {With(fp8, "/fmt", "e5m2"), "fmt is e5m2; supported is e4m3"},
       {With(fp8, "/activation_scheme", "none"), "activation_scheme is none; supported is dynamic"},
-      {With(fp8, "/weight_block_size", 128), "weight_block_size is number"},
+      {With(fp8, "/weight_block_size", 128), "weight_block_size has 1 numbers"},
       {With(fp8, "/weight_block_size", {128}), "weight_block_size has 1 numbers; it must have 2"},
       {With(fp8, "/weight_block_size", {128, 0}), "weight_block_size"},
   });

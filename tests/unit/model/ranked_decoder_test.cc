@@ -100,8 +100,8 @@ std::vector<Shape> ShapesOfFewHeads() {
   return shapes;
 }
 
-// Each layout of quantised weights. Parts of columns begin within groups, and have the groups of the
-// act-order of GPTQ.
+// Each layout of quantised weights. Parts of columns begin within groups, and have the groups of
+// the act-order of GPTQ.
 std::vector<Shape> ShapesOfQuantizedWeights() {
   std::vector<Shape> shapes;
   for (const char* folder : {"llama_gptq_int4_actorder",

@@ -34,9 +34,8 @@ class Held {
                   std::string_view type,
                   std::vector<int64_t> shape,
                   const std::vector<Number>& numbers) {
-    std::vector<std::byte>& bytes =
-        *bytes_.emplace_back(std::make_unique<std::vector<std::byte>>(numbers.size() *
-                                                                      sizeof(Number)));
+    std::vector<std::byte>& bytes = *bytes_.emplace_back(
+        std::make_unique<std::vector<std::byte>>(numbers.size() * sizeof(Number)));
     std::memcpy(bytes.data(), numbers.data(), bytes.size());
     auto& tensor = *tensors_.emplace_back(std::make_unique<FileTensor>());
     tensor.name = name;
@@ -77,7 +76,8 @@ std::vector<uint32_t> PackColumns(const std::vector<uint32_t>& integers, int64_t
   std::vector<uint32_t> packed(static_cast<size_t>(rows * words));
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t bit = 0; bit < cols * bits; ++bit) {
-      const uint32_t one = integers[static_cast<size_t>(row * cols + bit / bits)] >> (bit % bits) & 1;
+      const uint32_t one =
+          integers[static_cast<size_t>(row * cols + bit / bits)] >> (bit % bits) & 1;
       packed[static_cast<size_t>(row * words + bit / 32)] |= one << (bit % 32);
     }
   }
@@ -236,10 +236,8 @@ Example Packed(int32_t bits, bool symmetric) {
   if (!symmetric) zeros = Integers(kRows, kGroups, bits);
   example.tensors = {
       .layout = Layout::kPacked,
-      .numbers = example.held.Add("q.weight_packed",
-                                  "I32",
-                                  {kRows, kCols * bits / 32},
-                                  PackColumns(integers, kCols, bits)),
+      .numbers = example.held.Add(
+          "q.weight_packed", "I32", {kRows, kCols * bits / 32}, PackColumns(integers, kCols, bits)),
       .scales = example.held.Add("q.weight_scale", "f32", {kRows, kGroups}, scales)};
   if (!symmetric) {
     const auto words =
@@ -277,14 +275,12 @@ Example Numbers(DType dtype) {
   const auto scales = Scales(kRows / kBlockRows * kGroups);
   example.tensors = {
       .layout = Layout::kNumbers,
-      .numbers = example.held.Add(
-          "q.weight", dtype == DType::kFp8 ? "fp8" : "i8", {kRows, kCols}, bytes),
+      .numbers =
+          example.held.Add("q.weight", dtype == DType::kFp8 ? "fp8" : "i8", {kRows, kCols}, bytes),
       .scales = example.held.Add("q.weight_scale", "f32", {kRows / kBlockRows, kGroups}, scales)};
-  example.quantization = {.method = QuantMethod::kFp8,
-                          .schemes = {{.numbers = dtype,
-                                       .bits = 8,
-                                       .group_rows = kBlockRows,
-                                       .group_cols = kGroup}}};
+  example.quantization = {
+      .method = QuantMethod::kFp8,
+      .schemes = {{.numbers = dtype, .bits = 8, .group_rows = kBlockRows, .group_cols = kGroup}}};
   for (int64_t i = 0; i < kRows * kCols; ++i) {
     const uint8_t byte = bytes[static_cast<size_t>(i)];
     auto number = static_cast<float>(static_cast<int8_t>(byte));
@@ -321,7 +317,8 @@ Example Nvfp4() {
   const auto integers = Integers(kRows, kCols, 4);
   // FP8 numbers 2^(e − 7), e from 7 to 10.
   std::vector<uint8_t> scales;
-  for (int64_t i = 0; i < kRows * kGroups; ++i) scales.push_back(static_cast<uint8_t>((7 + i % 4) << 3));
+  for (int64_t i = 0; i < kRows * kGroups; ++i)
+    scales.push_back(static_cast<uint8_t>((7 + i % 4) << 3));
   example.tensors = {
       .layout = Layout::kNvfp4,
       .numbers = example.held.Add("q.weight_packed", "U8", {kRows, kCols / 2}, PackPairs(integers)),
@@ -458,8 +455,8 @@ TEST(ReadQuantized, RefusesInputsAndOutputsThatDoNotFillWords) {
 TEST(ReadQuantized, RefusesScalesAndGroupsThatAreNotValid) {
   Example example = Gptq(4, false, true);
   const QuantizedTensors good = example.tensors;
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto scales = Scales(kRows * kGroups);
     scales[17] = bad;
     example.tensors.scales = example.held.Add("q.scales", "f32", {kGroups, kRows}, scales);
@@ -474,7 +471,8 @@ TEST(ReadQuantized, RefusesScalesAndGroupsThatAreNotValid) {
     example.tensors.group_indices = example.held.Add("q.g_idx", "I32", {kCols}, groups);
     return example.Error();
   };
-  EXPECT_THAT(with_groups(5, -1), HasSubstr("q.g_idx has group -1 for input 5; it must be in [0, 4)"));
+  EXPECT_THAT(with_groups(5, -1),
+              HasSubstr("q.g_idx has group -1 for input 5; it must be in [0, 4)"));
   EXPECT_THAT(with_groups(63, 4), HasSubstr("q.g_idx has group 4 for input 63"));
   EXPECT_THAT(with_groups(0, 3), HasSubstr("q.g_idx has 15 inputs of group 0; expected 16"));
   EXPECT_EQ(with_groups(0, 0), "read");
@@ -499,7 +497,7 @@ TEST(ReadQuantized, AcceptsAScaleOfZero) {
 TEST(ReadQuantized, WantsZeroPointsOfWeightsThatAreNotSymmetric) {
   Example example = Packed(4, false);
   example.tensors.zeros = nullptr;
-  ExpectError(example, "q.weight_packed has no weight_zero_point beside it");
+  ExpectError(example, "tensor q.weight_zero_point is missing");
 }
 
 TEST(FindQuantized, TellsTheLayoutByTheNames) {
@@ -508,8 +506,8 @@ TEST(FindQuantized, TellsTheLayoutByTheNames) {
   const auto add = [&](const std::string& name, std::string_view type) {
     tensors[name] = held.Add(name, type, {1}, std::vector<int32_t>{0});
   };
-  const auto find = [&](QuantMethod method = QuantMethod::kGptq) {
-    return FindQuantized("q.weight", method, [&](const std::string& name) -> const FileTensor* {
+  const auto find = [&](const QuantizationConfig& config = {.method = QuantMethod::kGptq}) {
+    return FindQuantized("q.weight", config, [&](const std::string& name) -> const FileTensor* {
       const auto found = tensors.find(name);
       return found == tensors.end() ? nullptr : found->second;
     });
@@ -520,10 +518,12 @@ TEST(FindQuantized, TellsTheLayoutByTheNames) {
   add("q.weight", "fp8");
   EXPECT_THAT(Message(find().status()),
               HasSubstr("tensor q.weight_scale is missing beside others of q"));
-  add("q.weight_scale", "f32");
-  EXPECT_EQ((*find())->layout, Layout::kNumbers);
+  EXPECT_THAT(Message(find({.method = QuantMethod::kFp8}).status()),
+              HasSubstr("tensor q.weight_scale_inv is missing"));
   add("q.weight_scale_inv", "f32");
-  EXPECT_EQ((*find())->scales, tensors["q.weight_scale_inv"]);
+  EXPECT_EQ((*find({.method = QuantMethod::kFp8}))->layout, Layout::kNumbers);
+  add("q.weight_scale", "f32");
+  EXPECT_EQ((*find())->scales, tensors["q.weight_scale"]);
   add("q.weight_packed", "I32");
   EXPECT_EQ((*find())->layout, Layout::kPacked);
   add("q.weight_packed", "U8");
@@ -536,7 +536,13 @@ TEST(FindQuantized, TellsTheLayoutByTheNames) {
   EXPECT_THAT(Message(find().status()), HasSubstr("q.qzeros is missing"));
   add("q.qzeros", "I32");
   EXPECT_EQ((*find())->layout, Layout::kGptq);
-  EXPECT_EQ((*find(QuantMethod::kAwq))->layout, Layout::kAwq);
+  EXPECT_EQ((*find({.method = QuantMethod::kAwq}))->layout, Layout::kAwq);
+  EXPECT_THAT(Message(find({.method = QuantMethod::kGptq, .act_order = true}).status()),
+              HasSubstr("q.g_idx is missing"));
+  tensors.erase("q.qweight");
+  tensors.erase("q.weight_packed");
+  tensors.erase("q.weight");
+  EXPECT_THAT(Message(find().status()), HasSubstr("q.qweight is missing"));
 }
 
 }  // namespace

@@ -11,16 +11,21 @@
 namespace baton {
 namespace {
 
-std::string_view TypeInFile(DType dtype) {
-  switch (dtype) {
+std::string_view TypeInFile(const HeldTensor& tensor) {
+  if (!tensor.other_type.empty()) return tensor.other_type;
+  switch (tensor.dtype) {
     case DType::kF32:
       return "F32";
     case DType::kF16:
       return "F16";
     case DType::kBF16:
       return "BF16";
+    case DType::kFp8:
+      return "F8_E4M3";
+    case DType::kI8:
+      return "I8";
     default:
-      BATON_CHECK(false, "safetensors files have no {}", Name(dtype));
+      BATON_CHECK(false, "safetensors files have no {}", Name(tensor.dtype));
   }
 }
 
@@ -32,7 +37,7 @@ std::string SafetensorsFileOf(const HeldTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
     const size_t begin = data.size();
     data.append(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
-    header[name] = {{"dtype", TypeInFile(tensor.dtype)},
+    header[name] = {{"dtype", TypeInFile(tensor)},
                     {"shape", tensor.shape},
                     {"data_offsets", {begin, data.size()}}};
   }
@@ -47,8 +52,10 @@ HeldTensors TensorsIn(const std::string& path) {
   BATON_CHECK(opened.ok(), "{}", Message(opened.status()));
   HeldTensors tensors;
   for (const FileTensor* tensor : opened->tensors) {
-    tensors[tensor->name] = {
-        tensor->dtype, tensor->shape, {tensor->bytes.begin(), tensor->bytes.end()}};
+    tensors[tensor->name] = {tensor->dtype,
+                             tensor->shape,
+                             {tensor->bytes.begin(), tensor->bytes.end()},
+                             tensor->other_type};
   }
   return tensors;
 }

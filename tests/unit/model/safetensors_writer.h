@@ -14,12 +14,13 @@ struct HeldTensor {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
   std::vector<std::byte> bytes;
+  std::string other_type = {};  // the file's name of a type that is not a DType
 };
 
 // By name.
 using HeldTensors = std::map<std::string, HeldTensor>;
 
-// The content of a safetensors file with these tensors, which are of F32, F16 or BF16.
+// The content of a safetensors file with these tensors.
 std::string SafetensorsFileOf(const HeldTensors& tensors);
 
 // All tensors of the Hugging Face directory `path`. Aborts when it cannot be read.

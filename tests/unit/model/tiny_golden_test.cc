@@ -23,8 +23,8 @@ std::string TinyModel(const std::string& family) {
 }
 
 struct TinyCase {
-  std::string name;     // folder with the configuration and the outputs of transformers
-  std::string weights;  // folder with the weights
+  std::string name;                 // folder with the configuration and the outputs of transformers
+  std::string weights;              // folder with the weights
   std::string prompts = "prompts";  // member of golden.json
 
   friend void PrintTo(const TinyCase& tested, std::ostream* out) { *out << tested.name; }
@@ -112,8 +112,8 @@ std::vector<TinyCase> MoreFamilies() {
   return cases;
 }
 
-// Quantised weights. The outputs of these prompts are float32 arithmetic on the dequantised weights,
-// also of models whose activations are quantised elsewhere.
+// Quantised weights. The outputs of these prompts are float32 arithmetic on the dequantised
+// weights, also of models whose activations are quantised elsewhere.
 std::vector<TinyCase> QuantizedModels() {
   std::vector<TinyCase> cases;
   for (const char* name : {"llama_gptq_int4",
