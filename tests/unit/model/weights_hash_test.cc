@@ -110,6 +110,7 @@ TEST(WeightsHash, IsTheSameForEveryShapeOfAGroup) {
       EXPECT_NE(whole, Hash128());
       for (const auto& [tensor, pipeline] :
            std::vector<std::pair<int, int>>{{2, 1}, {1, 2}, {2, 2}, {1, 3}}) {
+        if (pipeline > model->spec.layers) continue;
         EXPECT_EQ(HashOf(model->spec, *weights, tensor, pipeline), whole)
             << family << " " << tensor << " x " << pipeline;
       }
