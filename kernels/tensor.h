@@ -36,6 +36,9 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
+// Types in which files have scales. kE8m0 are powers of two (bits of an exponent over 127).
+enum class ScaleType : uint8_t { kF32, kF16, kBF16, kFp8, kE8m0 };
+
 // The scales and zero points of a matrix of quantised weights. Weight (o, i) of output o and input
 // i is scale · (number (o, i) − zero), with the scale and the zero of its group. Groups divide the
 // rows and the columns of the whole matrix from (0, 0) on; those at its end may be smaller. Does
@@ -53,7 +56,10 @@ struct WeightGroups {
   // The group of each input of the whole matrix, where they are not in order (the act-order of
   // GPTQ). Null: input i is in group i / cols.
   const int32_t* of_input = nullptr;
-  DType scale_type = DType::kF32;  // a type that has all scales exactly
+  // A type that has all scales exactly. Those of kFp8 were divided by `divisor` (the global scale
+  // of NVFP4).
+  ScaleType scale_type = ScaleType::kF32;
+  float divisor = 1;
   // The position of the matrix in the groups.
   int64_t first_row = 0;
   int64_t first_col = 0;

@@ -61,6 +61,19 @@ bool IsFloatTensor(const FileTensor& tensor) {
          tensor.dtype != DType::kI8;
 }
 
+ScaleType ScaleTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return ScaleType::kF16;
+    case DType::kBF16:
+      return ScaleType::kBF16;
+    case DType::kFp8:
+      return ScaleType::kFp8;
+    default:
+      return ScaleType::kF32;
+  }
+}
+
 Status CheckScales(const FileTensor& tensor, std::span<const float> scales) {
   for (const float scale : scales) {
     if (std::isfinite(scale)) continue;
@@ -131,7 +144,7 @@ class Reading {
       return InvalidArgument(
           "{} is of {}; expected f32, f16 or bf16", Named(tensor), TypeName(tensor));
     }
-    groups().scale_type = tensor.dtype;
+    groups().scale_type = ScaleTypeOf(tensor.dtype);
     if (!reads()) return OkStatus();
     std::vector<float> values(tensor.bytes.size() / ShapeOf(tensor.dtype).bytes);
     Dequantize(tensor.dtype, tensor.bytes, values);
@@ -362,7 +375,6 @@ Status ReadNvfp4(Reading& reading, const QuantizationConfig& quantization) {
       reading.FindScheme(quantization, DType::kFp4, 4, /*transposed=*/false).status());
   BATON_RETURN_IF_ERROR(reading.ReadScales(/*transposed=*/false));
   BATON_RETURN_IF_ERROR(Expect(*tensors.global_scale, "f32", {{1}, {}}));
-  reading.groups().scale_type = DType::kF32;  // of products
   if (!reading.reads()) return OkStatus();
   float global = 0;
   std::memcpy(&global, tensors.global_scale->bytes.data(), sizeof(global));
@@ -371,6 +383,7 @@ Status ReadNvfp4(Reading& reading, const QuantizationConfig& quantization) {
         "{} is {}; it must be finite and not 0", Named(*tensors.global_scale), global);
   }
   for (float& scale : reading.memory().scales) scale /= global;
+  reading.groups().divisor = global;
   return OkStatus();
 }
 
@@ -391,7 +404,7 @@ Status ReadMxfp4(Reading& reading) {
   reading.matrix().dtype = DType::kFp4;
   reading.groups().cols = kMxGroup;
   reading.groups().in_row = in_row;
-  reading.groups().scale_type = DType::kBF16;
+  reading.groups().scale_type = ScaleType::kE8m0;
   if (!reading.reads()) return OkStatus();
   const auto count = static_cast<size_t>(reading.rows() * in_row);
   const auto exponents =

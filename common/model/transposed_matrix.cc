@@ -16,6 +16,20 @@ HostMatrix RowsOf(const HostMatrix& whole, int64_t first, int64_t count) {
   return part;
 }
 
+WidenedMatrix::WidenedMatrix(const HostMatrix& matrix) : view_(matrix) {
+  const bool quantised = matrix.has_groups() || ShapeOf(matrix.dtype).elements != 1;
+  if (!quantised || matrix.data == nullptr) return;
+  const auto cols = static_cast<size_t>(matrix.cols);
+  weights_.resize(static_cast<size_t>(matrix.rows) * cols);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    const auto weights = std::span(weights_).subspan(static_cast<size_t>(row) * cols, cols);
+    DequantizeRow(matrix, row, weights);
+  }
+  const std::byte* const data = std::as_bytes(std::span(weights_)).data();
+  view_ = {DType::kF32, matrix.rows, matrix.cols, data};
+  view_.may_quantize = matrix.may_quantize;
+}
+
 TransposedMatrix TransposedMatrix::Of(const HostMatrix& matrix) {
   HostMatrix from = matrix;
   std::vector<uint16_t> drawn;
@@ -24,16 +38,8 @@ TransposedMatrix TransposedMatrix::Of(const HostMatrix& matrix) {
     DrawMatrix(matrix, drawn);
     from = {DType::kBF16, matrix.rows, matrix.cols, std::as_bytes(std::span(drawn)).data()};
   }
-  std::vector<float> widened;
-  if (from.has_groups() || ShapeOf(from.dtype).elements != 1) {
-    const auto cols = static_cast<size_t>(from.cols);
-    widened.resize(static_cast<size_t>(from.rows) * cols);
-    for (int64_t row = 0; row < from.rows; ++row) {
-      const auto to_row = std::span(widened).subspan(static_cast<size_t>(row) * cols, cols);
-      DequantizeRow(from, row, to_row);
-    }
-    from = {DType::kF32, from.rows, from.cols, std::as_bytes(std::span(widened)).data()};
-  }
+  const WidenedMatrix widened(from);
+  from = widened.view();
   const size_t number = ShapeOf(from.dtype).bytes;
   const auto rows = static_cast<size_t>(from.rows);
   const auto cols = static_cast<size_t>(from.cols);

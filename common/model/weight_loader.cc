@@ -145,8 +145,11 @@ Status WeightLoader::LoadHead(const HostMatrix& keys,
                               const HostMatrix& values,
                               Ops& ops,
                               LatentWeights& to) {
-  BATON_ASSIGN_OR_RETURN(to.keys.emplace_back(), Count(ops.LoadMatrix({&keys, 1})));
-  BATON_ASSIGN_OR_RETURN(to.values.emplace_back(), Count(ops.LoadMatrix({&values, 1})));
+  // Heads are multiplied with activations that are not quantised.
+  const WidenedMatrix of_keys(keys);
+  const WidenedMatrix of_values(values);
+  BATON_ASSIGN_OR_RETURN(to.keys.emplace_back(), Count(ops.LoadMatrix({&of_keys.view(), 1})));
+  BATON_ASSIGN_OR_RETURN(to.values.emplace_back(), Count(ops.LoadMatrix({&of_values.view(), 1})));
   return OkStatus();
 }
 

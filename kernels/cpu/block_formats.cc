@@ -119,68 +119,7 @@ WeightBlock ReadSimple(DType dtype, const std::byte* from) {
   return block;
 }
 
-// Whether the halves of a block have scales of their own.
-bool HasHalfGroups(const WeightGroups& groups) {
-  return groups.in_row > 1 && groups.cols % kBlock != 0;
-}
-
-// The integers of 32 weights; of FP4, twice the numbers.
-void ReadIntegers(DType dtype, const std::byte* from, WeightBlock& block) {
-  constexpr int8_t kTwiceFp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-  if (dtype == DType::kI8) {
-    std::memcpy(block.values, from, kBlock);
-    return;
-  }
-  for (int64_t i = 0; i < kBlock; ++i) {
-    const int nibble = i % 2 == 0 ? U8(from, i / 2) & 15 : U8(from, i / 2) >> 4;
-    block.values[i] = dtype == DType::kFp4 ? kTwiceFp4[nibble] : static_cast<int8_t>(nibble);
-  }
-}
-
 }  // namespace
-
-bool FitsPanels(const HostMatrix& matrix) {
-  const WeightGroups& groups = matrix.groups;
-  const bool integers = matrix.dtype == DType::kU4 || matrix.dtype == DType::kI8;
-  if (!integers && matrix.dtype != DType::kFp4) return false;
-  if (matrix.cols % kBlock != 0 || groups.first_col % kBlock != 0) return false;
-  if (groups.of_input != nullptr) return false;
-  if (!HasHalfGroups(groups)) return true;
-  return groups.cols % (kBlock / 2) == 0 && groups.zeros == nullptr;
-}
-
-PanelView PanelFormat(const HostMatrix& matrix) {
-  const WeightGroups& groups = matrix.groups;
-  PanelView view;
-  view.half_groups = HasHalfGroups(groups);
-  const bool nibbles = matrix.dtype == DType::kU4 && !view.half_groups;
-  view.kind = nibbles ? PanelKind::kNibble : PanelKind::kByte;
-  view.has_min = groups.zeros != nullptr;
-  if (nibbles && !view.has_min) view.zero_point = groups.zero;
-  // Minima, and halves of the scales of FP4, need more than the type of the scales has.
-  view.wide_scales = view.has_min || view.half_groups || groups.scale_type != DType::kF16 ||
-                     matrix.dtype == DType::kFp4;
-  return view;
-}
-
-WeightBlock ReadBlock(const HostMatrix& matrix, int64_t row, int64_t index) {
-  const WeightGroups& groups = matrix.groups;
-  const PanelView view = PanelFormat(matrix);
-  const auto first = static_cast<size_t>(index * kBlock);
-  WeightBlock block;
-  ReadIntegers(matrix.dtype, matrix.Row(row) + RowBytes(matrix.dtype, first), block);
-  for (int half = 0; half < 2; ++half) {
-    const size_t group = groups.IndexOf(row, index * kBlock + half * kBlock / 2);
-    const float scale = groups.scales[group];
-    block.scale[half] = matrix.dtype == DType::kFp4 ? scale / 2 : scale;
-    block.minimum = view.has_min ? -scale * groups.ZeroOf(group) : 0;
-  }
-  if (!view.wide_scales) block.half_scale = HalfFromFloat(block.scale[0]);
-  if (view.kind == PanelKind::kByte && !view.has_min && matrix.dtype != DType::kFp4) {
-    for (int8_t& value : block.values) value = static_cast<int8_t>(value - groups.zero);
-  }
-  return block;
-}
 
 PanelView PanelFormat(DType dtype) {
   PanelView view;

@@ -9,7 +9,7 @@
 
 namespace baton::cpu {
 
-// 32 consecutive weights of one row, unpacked from a GGUF block or from a matrix with groups:
+// 32 consecutive weights of one row, unpacked from a GGUF block:
 // weight k = scale[k / 16] · (value[k] − zero point of the format) + minimum.
 struct WeightBlock {
   int8_t values[kBlock] = {};
@@ -26,11 +26,5 @@ PanelView PanelFormat(DType dtype);
 
 // Weights [32·index, 32·index + 32) of the row that begins at `row`.
 WeightBlock ReadBlock(DType dtype, const std::byte* row, int64_t index);
-
-// The same for weights with groups (WeightGroups). Whether each 32 weights have one scale, or two
-// halves one each, and are integers, or twice the numbers of FP4; others are computed as float32.
-bool FitsPanels(const HostMatrix& matrix);
-PanelView PanelFormat(const HostMatrix& matrix);
-WeightBlock ReadBlock(const HostMatrix& matrix, int64_t row, int64_t index);
 
 }  // namespace baton::cpu

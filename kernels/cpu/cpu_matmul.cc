@@ -27,6 +27,12 @@ void CpuMatMul::Prepare(const Tensor& x, const PackedMatrix& w) {
   BATON_CHECK(x.cols == w.cols(), "a matrix has {} inputs, but x has {}", w.cols(), x.cols);
   const int64_t blocks = w.quantised() ? w.cols() / kBlock : 0;
   tiles_.Reset(reinterpret_cast<const float*>(x.data), x.stride, x.rows, blocks);
+  scales_.resize(static_cast<size_t>(pool_.threads()));
+  for (const PackedPart& part : w.parts()) {
+    if (part.stored.data == nullptr) continue;
+    const auto floats = static_cast<size_t>(kGroup * ExpandedScales(part.stored));
+    for (std::vector<float>& scales : scales_) scales.resize(std::max(scales.size(), floats));
+  }
   if (blocks == 0) return;
   ForRows(pool_, x.rows, x.cols / 2, [&](int64_t row) { kernels_.quantize(tiles_.Row(row)); });
 }
@@ -43,21 +49,35 @@ void CpuMatMul::Share(int64_t panels, const PackedMatrix& w, const Body& body) {
     const int64_t size = std::max(least, left / pool_.threads() / 2);
     items_.push_back(std::min(all, items_.back() + (size + step - 1) / step * step));
   }
-  pool_.Run(static_cast<int64_t>(items_.size()) - 1, [&](int64_t item, int) {
+  pool_.Run(static_cast<int64_t>(items_.size()) - 1, [&](int64_t item, int thread) {
     int64_t at = items_[static_cast<size_t>(item)];
     const int64_t end = items_[static_cast<size_t>(item) + 1];
     while (at < end) {
       const int64_t tile = at / panels;
       const int64_t last = std::min(end, (tile + 1) * panels);
-      body(tiles_.Tile(tile), tile * kTileRows, at % panels, last - tile * panels);
+      body(tiles_.Tile(tile), tile * kTileRows, at % panels, last - tile * panels, thread);
       at = last;
     }
   });
 }
 
-void CpuMatMul::Panels(
-    const PackedPart& part, const TileView& x, int64_t panel, int32_t count, float* acc) {
-  kernels_.panels[static_cast<size_t>(part.view.kind)](part.view, x, panel, count, acc);
+void CpuMatMul::Panels(const PackedPart& part,
+                       const TileView& x,
+                       int64_t panel,
+                       int32_t count,
+                       int thread,
+                       float* acc) {
+  const auto multiply = kernels_.panels[static_cast<size_t>(part.view.kind)];
+  if (part.stored.data == nullptr) return multiply(part.view, x, panel, count, acc);
+  // The view begins with these panels, because there are no expanded scales of others.
+  PanelView view = part.view;
+  float* scales = scales_[static_cast<size_t>(thread)].data();
+  view.values += static_cast<size_t>(panel) * view.panel_bytes;
+  view.scales = reinterpret_cast<const std::byte*>(scales);
+  for (int32_t p = 0; p < count; ++p, scales += ExpandedScales(part.stored)) {
+    kernels_.expand_scales(part.stored, panel + p, scales);
+  }
+  multiply(view, x, 0, count, acc);
 }
 
 void CpuMatMul::Multiply(const Tensor& x,
@@ -73,28 +93,30 @@ void CpuMatMul::Multiply(const Tensor& x,
   Prepare(x, w);
   int64_t panels = 0;
   for (const PackedPart& part : w.parts()) panels += part.panels;
-  Share(panels, w, [&](const TileView& tile, int64_t first_row, int64_t begin, int64_t end) {
-    alignas(64) float acc[kGroup * kTileRows * kPanel];
-    int64_t first_panel = 0;  // of the part
-    for (const PackedPart& part : w.parts()) {
-      const int64_t last = std::min(end - first_panel, part.panels);
-      int64_t panel = std::max<int64_t>(0, begin - first_panel);
-      first_panel += part.panels;
-      while (panel < last) {
-        const auto count = static_cast<int32_t>(std::min<int64_t>(kGroup, last - panel));
-        Panels(part, tile, panel, count, acc);
-        for (int64_t p = 0; p < count; ++p, ++panel) {
-          const int64_t col = part.first_row + panel * kPanel;
-          kernels_.store(acc + p * tile.rows * kPanel,
-                         tile.rows,
-                         bias == nullptr ? nullptr : bias + col,
-                         OutAt(out, first_row, col),
-                         out.stride,
-                         PanelWidth(part, panel));
-        }
-      }
-    }
-  });
+  Share(panels,
+        w,
+        [&](const TileView& tile, int64_t first_row, int64_t begin, int64_t end, int thread) {
+          alignas(64) float acc[kGroup * kTileRows * kPanel];
+          int64_t first_panel = 0;  // of the part
+          for (const PackedPart& part : w.parts()) {
+            const int64_t last = std::min(end - first_panel, part.panels);
+            int64_t panel = std::max<int64_t>(0, begin - first_panel);
+            first_panel += part.panels;
+            while (panel < last) {
+              const auto count = static_cast<int32_t>(std::min<int64_t>(kGroup, last - panel));
+              Panels(part, tile, panel, count, thread, acc);
+              for (int64_t p = 0; p < count; ++p, ++panel) {
+                const int64_t col = part.first_row + panel * kPanel;
+                kernels_.store(acc + p * tile.rows * kPanel,
+                               tile.rows,
+                               bias == nullptr ? nullptr : bias + col,
+                               OutAt(out, first_row, col),
+                               out.stride,
+                               PanelWidth(part, panel));
+              }
+            }
+          }
+        });
 }
 
 void CpuMatMul::GatedMultiply(const Tensor& x,
@@ -112,28 +134,30 @@ void CpuMatMul::GatedMultiply(const Tensor& x,
   const PackedPart& gate = w.parts()[0];
   const PackedPart& up = w.parts()[1];
   const auto combine = form.limit > 0 ? kernels_.clamped_mul : kernels_.silu_mul;
-  Share(gate.panels, w, [&](const TileView& tile, int64_t first_row, int64_t begin, int64_t end) {
-    alignas(64) float gates[kGroup * kTileRows * kPanel];
-    alignas(64) float ups[kGroup * kTileRows * kPanel];
-    for (int64_t panel = begin; panel < end;) {
-      const auto count = static_cast<int32_t>(std::min<int64_t>(kGroup, end - panel));
-      Panels(gate, tile, panel, count, gates);
-      Panels(up, tile, panel, count, ups);
-      for (int64_t p = 0; p < count; ++p, ++panel) {
-        const int64_t col = panel * kPanel;
-        combine({.gate = gates + p * tile.rows * kPanel,
-                 .up = ups + p * tile.rows * kPanel,
-                 .rows = tile.rows,
-                 .gate_bias = bias == nullptr ? nullptr : bias + col,
-                 .up_bias = bias == nullptr ? nullptr : bias + gate.rows + col,
-                 .limit = form.limit,
-                 .alpha = form.alpha,
-                 .out = OutAt(out, first_row, col),
-                 .stride = out.stride,
-                 .n = PanelWidth(gate, panel)});
-      }
-    }
-  });
+  Share(gate.panels,
+        w,
+        [&](const TileView& tile, int64_t first_row, int64_t begin, int64_t end, int thread) {
+          alignas(64) float gates[kGroup * kTileRows * kPanel];
+          alignas(64) float ups[kGroup * kTileRows * kPanel];
+          for (int64_t panel = begin; panel < end;) {
+            const auto count = static_cast<int32_t>(std::min<int64_t>(kGroup, end - panel));
+            Panels(gate, tile, panel, count, thread, gates);
+            Panels(up, tile, panel, count, thread, ups);
+            for (int64_t p = 0; p < count; ++p, ++panel) {
+              const int64_t col = panel * kPanel;
+              combine({.gate = gates + p * tile.rows * kPanel,
+                       .up = ups + p * tile.rows * kPanel,
+                       .rows = tile.rows,
+                       .gate_bias = bias == nullptr ? nullptr : bias + col,
+                       .up_bias = bias == nullptr ? nullptr : bias + gate.rows + col,
+                       .limit = form.limit,
+                       .alpha = form.alpha,
+                       .out = OutAt(out, first_row, col),
+                       .stride = out.stride,
+                       .n = PanelWidth(gate, panel)});
+            }
+          }
+        });
 }
 
 }  // namespace baton::cpu

@@ -29,16 +29,23 @@ class CpuMatMul final {
 
  private:
   void Prepare(const Tensor& x, const PackedMatrix& w);
-  // Runs body(tile, first row, first panel, end) on the thread pool, such that each of `panels`
-  // panels is computed once for each tile. The items of work become smaller towards the end, so
-  // that they are few and all threads end at the same time.
+  // Runs body(tile, first row, first panel, end, thread) on the thread pool, such that each of
+  // `panels` panels is computed once for each tile. The items of work become smaller towards the
+  // end, so that they are few and all threads end at the same time.
   template <class Body>
   void Share(int64_t panels, const PackedMatrix& w, const Body& body);
-  void Panels(const PackedPart& part, const TileView& x, int64_t panel, int32_t count, float* acc);
+  // Computes `count` panels from `panel` on, on thread `thread` of the pool.
+  void Panels(const PackedPart& part,
+              const TileView& x,
+              int64_t panel,
+              int32_t count,
+              int thread,
+              float* acc);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
   TileBuffer tiles_;
+  std::vector<std::vector<float>> scales_;  // by thread: expanded scales of the panels of a call
   std::vector<int64_t> items_;  // where each item of work begins, and the end of the last one
 };
 

@@ -26,6 +26,9 @@ struct DotMatMulKernels {
   template <PanelKind kKind, int kLane>
   [[gnu::always_inline]] static typename S::W Weights(const std::byte* values) {
     if constexpr (kKind == PanelKind::kByte) return S::Bytes(S::LoadInt(values + kLane * 64));
+    if constexpr (kKind == PanelKind::kFp4) {
+      return S::Bytes(Base::Fp4Bytes(S::LoadInt(values + kLane / 2 * 64), kLane % 2));
+    }
     const auto words = S::LoadInt(values + kLane / 2 * 64);
     if constexpr (kLane % 2 == 0) return S::LowNibbles(words);
     return S::HighNibbles(words);
@@ -67,7 +70,7 @@ struct DotMatMulKernels {
 
   template <class L>
   static int32_t Start(const PanelView& w, const TileView& x, int64_t entry) {
-    if constexpr (L::kMin || L::kHalves || L::kKind == PanelKind::kByte) return 0;
+    if constexpr (L::kMin || L::kHalves || L::kKind != PanelKind::kNibble) return 0;
     return -w.zero_point * x.counts[entry];
   }
 
@@ -101,7 +104,7 @@ struct DotMatMulKernels {
         for (int r = 0; r < kR; ++r) sum[r] = S::Fma(minimum, S::Set(x.sums[entry + r]), sum[r]);
       }
       block.values += L::kValueBytes;
-      block.scales += L::kScaleBytes;
+      block.scales = Base::template ScalesOf<L>(w, panel, b + 1);
     }
     for (int r = 0; r < kR; ++r) S::Store(acc + (row + r) * 16, sum[r]);
   }

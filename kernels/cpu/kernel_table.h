@@ -17,8 +17,11 @@ constexpr int kTileRows = 64;  // most rows of a tile
 constexpr int kGroup = 4;      // most panels of one call of a GEMM kernel
 
 // The memory layout of the weights of a panel; see packed_matrix.h.
-enum class PanelKind : uint8_t { kNibble, kByte, kF32, kF16, kBF16 };
-constexpr int kPanelKinds = 5;
+enum class PanelKind : uint8_t { kNibble, kByte, kFp4, kF32, kF16, kBF16, kFp8 };
+constexpr int kPanelKinds = 7;
+
+// Twice the numbers of FP4 (E2M1), by their bits.
+constexpr int8_t kTwiceFp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 enum class FloatKind : uint8_t { kF32, kF16, kBF16 };
 
@@ -29,13 +32,62 @@ struct PanelView {
   bool has_min = false;
   bool half_groups = false;  // one scale per 16 inputs instead of 32
   int32_t zero_point = 0;    // subtracted from every stored integer
-  int64_t blocks = 0;        // cols / kBlock; 0 for float kinds
+  // 2^group_shift blocks have the same scales and minima. The panels begin with block `first_block`
+  // of their first group.
+  int32_t group_shift = 0;
+  int64_t first_block = 0;
+  int64_t blocks = 0;  // cols / kBlock; 0 for float kinds
   int64_t cols = 0;
   const std::byte* values = nullptr;
   const std::byte* scales = nullptr;
   size_t panel_bytes = 0;        // bytes of the values of one panel
   size_t panel_scale_bytes = 0;  // bytes of the scales of one panel
 };
+
+enum class ScaleForm : uint8_t { kF32, kOneF32, kF16, kBF16, kFp8, kE8m0 };
+
+// The scales and zero points of panels in a form that takes less memory than the one of PanelView,
+// into which KernelTable::expand_scales brings them for each GEMM. A panel has one behind the other
+//   scales  [sets][16 outputs] of 16 or 32 bits (kOneF32: [sets], for all outputs of a panel);
+//   those
+//           of a byte are [⌈sets / 4⌉][16] words, with the first set in the low byte
+//   zeros   of 4 bits [⌈sets / 8⌉][16] words, of 8 bits [⌈sets / 4⌉][16]
+// A scale is (number / divisor) · factor, a minimum scale · (zero_offset − zero).
+struct StoredScales {
+  ScaleForm form = ScaleForm::kF32;
+  int32_t zero_bits = 0;  // 0: without zero points
+  int32_t zero_offset = 0;
+  float divisor = 1;
+  float factor = 1;
+  int64_t sets = 0;
+  const std::byte* data = nullptr;  // null: PanelView::scales has them
+  size_t panel_bytes = 0;
+};
+
+// The bytes of the scales alone, without the zero points.
+constexpr int64_t ScaleBytes(const StoredScales& stored) {
+  switch (stored.form) {
+    case ScaleForm::kF32:
+      return stored.sets * 64;
+    case ScaleForm::kOneF32:
+      return stored.sets * 4;
+    case ScaleForm::kF16:
+    case ScaleForm::kBF16:
+      return stored.sets * 32;
+    case ScaleForm::kFp8:
+    case ScaleForm::kE8m0:
+      return (stored.sets + 3) / 4 * 64;
+  }
+  return 0;
+}
+constexpr int64_t ZeroBytes(const StoredScales& stored) {
+  const int64_t in_word = stored.zero_bits == 0 ? 0 : 32 / stored.zero_bits;
+  return in_word == 0 ? 0 : (stored.sets + in_word - 1) / in_word * 64;
+}
+// The floats of a panel that expand_scales writes.
+constexpr int64_t ExpandedScales(const StoredScales& stored) {
+  return stored.sets * (stored.zero_bits == 0 ? 16 : 32);
+}
 
 // A tile of at most kTileRows rows of activations, the input of a GEMM kernel. When quantised, the
 // 32 inputs of a block are 16-bit integers times one scale; row r of block b is entry b·rows + r.
@@ -198,6 +250,8 @@ struct KernelTable {
   // Computes acc[p][row][16] for `count` ≤ kGroup panels from `panel` on.
   void (*panels[kPanelKinds])(
       const PanelView& w, const TileView& x, int64_t panel, int32_t count, float* acc);
+  // Writes the scales of a panel as PanelView has them, in f32.
+  void (*expand_scales)(const StoredScales& stored, int64_t panel, float* to);
   // out[row][0 … n) = acc[row] (+ bias), n ≤ 16.
   void (*store)(
       const float* acc, int32_t rows, const float* bias, float* out, int64_t stride, int n);

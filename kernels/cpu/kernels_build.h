@@ -1,10 +1,12 @@
 #pragma once
 
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/float_matmul_kernels.h"
 #include "kernels/cpu/index_kernels.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/matmul_kernels.h"
 #include "kernels/cpu/recurrent_kernels.h"
+#include "kernels/cpu/scale_kernels.h"
 #include "kernels/cpu/vector_kernels.h"
 
 namespace baton::cpu {
@@ -20,9 +22,17 @@ constexpr KernelTable BuildKernels() {
       Quantised<S>::template QuantisedPanels<PanelKind::kNibble>;
   table.panels[static_cast<int>(PanelKind::kByte)] =
       Quantised<S>::template QuantisedPanels<PanelKind::kByte>;
-  table.panels[static_cast<int>(PanelKind::kF32)] = M::template FloatPanels<PanelKind::kF32>;
-  table.panels[static_cast<int>(PanelKind::kF16)] = M::template FloatPanels<PanelKind::kF16>;
-  table.panels[static_cast<int>(PanelKind::kBF16)] = M::template FloatPanels<PanelKind::kBF16>;
+  table.panels[static_cast<int>(PanelKind::kFp4)] =
+      Quantised<S>::template QuantisedPanels<PanelKind::kFp4>;
+  table.panels[static_cast<int>(PanelKind::kF32)] =
+      FloatMatMulKernels<S>::template FloatPanels<PanelKind::kF32>;
+  table.panels[static_cast<int>(PanelKind::kF16)] =
+      FloatMatMulKernels<S>::template FloatPanels<PanelKind::kF16>;
+  table.panels[static_cast<int>(PanelKind::kBF16)] =
+      FloatMatMulKernels<S>::template FloatPanels<PanelKind::kBF16>;
+  table.panels[static_cast<int>(PanelKind::kFp8)] =
+      FloatMatMulKernels<S>::template FloatPanels<PanelKind::kFp8>;
+  table.expand_scales = ScaleKernels<S>::ExpandScales;
   table.store = M::StoreRows;
   table.silu_mul = V::SiluMul;
   table.clamped_mul = V::ClampedMul;

@@ -9,7 +9,7 @@ namespace baton::cpu {
 // GEMM of panels with tiles, with the vectors of instruction set S. The operations of an output
 // have a fixed order, independent of the rows and panels that are computed with it:
 //   quantised: for each block b: acc = fma(d·s, float(Σ w·x), acc), then acc = fma(m, s·Σ x, acc);
-//   float:     for each k: acc = fma(x[k], w[k], acc).
+//   float:     for each k: acc = fma(x[k], w[k], acc), also with w[k] = FP8 number · scale.
 template <class S>
 struct MatMulKernels {
   using F = typename S::F;
@@ -17,7 +17,6 @@ struct MatMulKernels {
   using D = typename S::D;
   using Vector = VectorKernels<S>;
   using Tile = RegisterTile<S::kTileVectors>;
-  using FloatShape = RegisterTile<S::kTileVectors, S::kFloatTileRows>;
   using PackedShape = RegisterTile<S::kPackedTileRows, S::kPackedTileRows>;
 
   // Quantises blocks of activations to 16-bit integers. A block that contains NaN or infinity gets
@@ -60,12 +59,23 @@ struct MatMulKernels {
   // The vectors of weights in a vector of packed words. Each lane of a vector of weights has the
   // weights of two consecutive inputs.
   template <PanelKind kKind>
-  static constexpr int kPerWord = kKind == PanelKind::kNibble ? 4 : 2;
+  static constexpr int kPerWord = kKind == PanelKind::kByte ? 2 : 4;
+
+  // The four low (`half` 0) or high nibbles of each word as bytes: twice the numbers of FP4.
+  [[gnu::always_inline]] static I Fp4Bytes(I words, int half) {
+    const I nibbles = S::SetInt(0x0f0f0f0f);
+    if (half == 0) return S::Fp4Bytes(S::And(words, nibbles));
+    return S::Fp4Bytes(S::And(S::template ShiftRight<4>(words), nibbles));
+  }
 
   // Vector of weights `index` of a vector of packed words. `index` is constant after inlining.
   template <PanelKind kKind>
   [[gnu::always_inline]] static I Unpack(I words, int index) {
     if constexpr (kKind == PanelKind::kNibble) return S::Nibbles(words, index);
+    if constexpr (kKind == PanelKind::kFp4) {
+      const I bytes = Fp4Bytes(words, index / 2);
+      return index % 2 == 0 ? S::EvenBytes(bytes) : S::OddBytes(bytes);
+    }
     return index == 0 ? S::EvenBytes(words) : S::OddBytes(words);
   }
 
@@ -95,7 +105,7 @@ struct MatMulKernels {
     static constexpr bool kWide = kWideScales;
     static constexpr bool kMin = kHasMin;
     static constexpr bool kHalves = kHalfGroups;
-    static constexpr int64_t kValueBytes = kKind == PanelKind::kNibble ? 256 : 512;
+    static constexpr int64_t kValueBytes = kKind == PanelKind::kByte ? 512 : 256;
     static constexpr int64_t kScaleBytes =
         ((kHalves ? 2 : 1) + (kMin ? 1 : 0)) * 16 * (kWide ? 4 : 2);
   };
@@ -109,7 +119,16 @@ struct MatMulKernels {
   template <class L>
   static PanelBlock BlockOf(const PanelView& w, int64_t panel, int64_t b) {
     return {w.values + static_cast<size_t>(panel) * w.panel_bytes + b * L::kValueBytes,
-            w.scales + static_cast<size_t>(panel) * w.panel_scale_bytes + b * L::kScaleBytes};
+            ScalesOf<L>(w, panel, b)};
+  }
+
+  // The scales of block `b` of a panel.
+  template <class L>
+  [[gnu::always_inline]] static const std::byte* ScalesOf(const PanelView& w,
+                                                          int64_t panel,
+                                                          int64_t b) {
+    return w.scales + static_cast<size_t>(panel) * w.panel_scale_bytes +
+           ((w.first_block + b) >> w.group_shift) * L::kScaleBytes;
   }
 
   // Prefetches the weights of the block that is `bytes` of values after `block`.
@@ -122,7 +141,7 @@ struct MatMulKernels {
 
   template <class L>
   static D Start(const PanelView& w, const TileView& x, int64_t entry) {
-    if constexpr (L::kMin || L::kHalves || L::kKind == PanelKind::kByte) return S::SetDot(0);
+    if constexpr (L::kMin || L::kHalves || L::kKind != PanelKind::kNibble) return S::SetDot(0);
     return S::SetDot(-w.zero_point * x.counts[entry]);
   }
 
@@ -156,7 +175,7 @@ struct MatMulKernels {
         sum = S::Fma(LoadScale<L::kWide>(block.scales, kParts), S::Set(x.sums[b]), sum);
       }
       block.values += L::kValueBytes;
-      block.scales += L::kScaleBytes;
+      block.scales = ScalesOf<L>(w, panel, b + 1);
     }
     S::Store(acc, sum);
   }
@@ -209,7 +228,7 @@ struct MatMulKernels {
         for (int r = 0; r < kR; ++r) sum[r] = S::Fma(minimum, S::Set(sums[r]), sum[r]);
       }
       block.values += L::kValueBytes;
-      block.scales += L::kScaleBytes;
+      block.scales = ScalesOf<L>(w, panel, b + 1);
       values += x_rows * kBlock;
       scales += x_rows;
       sums += x_rows;
@@ -311,7 +330,7 @@ struct MatMulKernels {
 #pragma GCC unroll 4
       for (int p = 0; p < kP; ++p) {
         blocks[p].values += L::kValueBytes;
-        blocks[p].scales += L::kScaleBytes;
+        blocks[p].scales = ScalesOf<L>(w, panel + p, b + 1);
       }
     }
   }
@@ -353,6 +372,10 @@ struct MatMulKernels {
   // Calls body(Layout) with the layout of `w`.
   template <PanelKind kKind, class Body>
   [[gnu::always_inline]] static void WithLayout(const PanelView& w, const Body& body) {
+    if constexpr (kKind == PanelKind::kFp4) {
+      if (w.half_groups) return body(Layout<kKind, true, false, true>());
+      return body(Layout<kKind, true, false, false>());
+    }
     if (w.half_groups) return body(Layout<kKind, true, false, true>());
     if (w.has_min && w.wide_scales) return body(Layout<kKind, true, true, false>());
     if (w.has_min) return body(Layout<kKind, false, true, false>());
@@ -365,88 +388,6 @@ struct MatMulKernels {
       const PanelView& w, const TileView& x, int64_t panel, int32_t count, float* acc) {
     WithLayout<kKind>(
         w, [&](auto layout) { QuantisedGroup<decltype(layout)>(w, x, panel, count, acc); });
-  }
-
-  template <PanelKind kKind>
-  static F LoadWeights(const std::byte* panel, int64_t k) {
-    if constexpr (kKind == PanelKind::kF32) {
-      return S::Load(reinterpret_cast<const float*>(panel) + k * 16);
-    } else if constexpr (kKind == PanelKind::kF16) {
-      return S::LoadHalf(reinterpret_cast<const uint16_t*>(panel) + k * 16);
-    } else {
-      return S::LoadBf16(reinterpret_cast<const uint16_t*>(panel) + k * 16);
-    }
-  }
-
-  // Cache lines that a float tile prefetches at a time: about as many cache misses as a core can
-  // have under way.
-  static constexpr int64_t kBurst = 16;
-
-  // Memory that a float tile prefetches: a burst before each `inputs` inputs.
-  struct Ahead {
-    const std::byte* from;
-    int64_t inputs;
-  };
-
-  // What tile `tile` of `tiles` prefetches of the `bytes` bytes from `from` on. All tiles take
-  // equal parts, so that the memory delivers at an even rate.
-  static Ahead PartOf(
-      const std::byte* from, int64_t bytes, int64_t cols, int32_t tile, int32_t tiles) {
-    const int64_t inputs = cols * tiles * kBurst * 64 / bytes;
-    return {from + bytes / tiles * tile, std::max<int64_t>(1, inputs)};
-  }
-
-  // Computes kP panels × kR rows from `row` on, with the accumulators in registers.
-  template <PanelKind kKind, int kP, int kR>
-  static void FloatTile(
-      const PanelView& w, const TileView& x, int64_t panel, int row, Ahead ahead, float* acc) {
-    const std::byte* from[kP];
-    F sum[kP][kR];
-    for (int p = 0; p < kP; ++p) {
-      from[p] = w.values + static_cast<size_t>(panel + p) * w.panel_bytes;
-      for (int r = 0; r < kR; ++r) sum[p][r] = S::Set(0.0f);
-    }
-    const float* in = x.x + row * x.x_stride;
-    for (int64_t k = 0; k < w.cols;) {
-      for (int64_t line = 0; line < kBurst; ++line) {
-        __builtin_prefetch(ahead.from + line * 64, 0, 2);
-      }
-      ahead.from += kBurst * 64;
-      const int64_t end = std::min(k + ahead.inputs, w.cols);
-      for (; k < end; ++k) {
-        F weights[kP];
-        for (int p = 0; p < kP; ++p) weights[p] = LoadWeights<kKind>(from[p], k);
-        for (int r = 0; r < kR; ++r) {
-          const F value = S::Set(in[r * x.x_stride + k]);
-          for (int p = 0; p < kP; ++p) sum[p][r] = S::Fma(value, weights[p], sum[p][r]);
-        }
-      }
-    }
-    for (int p = 0; p < kP; ++p) {
-      for (int r = 0; r < kR; ++r) S::Store(acc + (p * x.rows + row + r) * 16, sum[p][r]);
-    }
-  }
-
-  // While the tiles of some panels are computed, they prefetch the panels after them: the
-  // processor's own prefetches are too late for the first tile, and the others read its weights.
-  template <PanelKind kKind>
-  static void FloatPanels(
-      const PanelView& w, const TileView& x, int64_t panel, int32_t count, float* acc) {
-    const typename FloatShape::Rows rows(x.rows);
-    ForPanels<FloatShape>(x.rows, panel, count, acc, [&](auto panels, int64_t first, float* sums) {
-      const auto bytes = static_cast<int64_t>(panels.value * w.panel_bytes);
-      const std::byte* const next = w.values + static_cast<size_t>(first + count) * w.panel_bytes;
-      for (int32_t t = 0, row = 0; t < rows.tiles; row += rows.Of(t++)) {
-        // One row only waits for memory, where the processor's own prefetches are the fastest.
-        const Ahead ahead =
-            x.rows == 1 ? Ahead{next, w.cols} : PartOf(next, bytes, w.cols, t, rows.tiles);
-        FloatShape::WithRows(rows.Of(t), [&](auto n) {
-          if constexpr (panels.value <= FloatShape::Width(n.value)) {
-            FloatTile<kKind, panels.value, n.value>(w, x, first, row, ahead, sums);
-          }
-        });
-      }
-    });
   }
 
   static void StoreRows(

@@ -1,18 +1,20 @@
 #include "kernels/cpu/packed_matrix.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 
 #include "kernels/cpu/block_formats.h"
+#include "kernels/cpu/group_panels.h"
 #include "kernels/cpu/half.h"
 #include "kernels/dequantize.h"
 
 namespace baton::cpu {
 namespace {
 
-// Whether the weights are in panels of floats: those that the formats of blocks do not fit as
-// float32.
+// Whether the weights are in panels of floats, or as float32 because their groups do not fit
+// panels.
 bool IsFloat(const HostMatrix& host) {
   return host.has_groups() ? !FitsPanels(host) : ShapeOf(host.dtype).elements == 1;
 }
@@ -22,16 +24,27 @@ bool IsWidened(const HostMatrix& host) {
   return host.has_groups() && !FitsPanels(host);
 }
 
-PanelView MakeView(const HostMatrix& host) {
-  PanelView view;
-  if (IsFloat(host)) {
+// Whether the scales are stored in another form than that of the kernels.
+bool ScalesExpand(const HostMatrix& host) {
+  return host.has_groups() && !IsWidened(host) && GroupFormatOf(host).expands;
+}
+
+// The form of a part, without addresses and rows.
+PackedPart MakePart(const HostMatrix& host) {
+  PackedPart part;
+  PanelView& view = part.view;
+  if (host.has_groups() && !IsWidened(host)) {
+    const GroupFormat format = GroupFormatOf(host);
+    view = format.view;
+    part.stored = format.stored;
+  } else if (IsFloat(host)) {
     const DType dtype = IsWidened(host) ? DType::kF32 : host.dtype;
     view.kind = dtype == DType::kF32   ? PanelKind::kF32
                 : dtype == DType::kF16 ? PanelKind::kF16
                                        : PanelKind::kBF16;
     view.panel_bytes = static_cast<size_t>(host.cols) * kPanel * ShapeOf(dtype).bytes;
   } else {
-    view = host.has_groups() ? PanelFormat(host) : PanelFormat(host.dtype);
+    view = PanelFormat(host.dtype);
     view.blocks = host.cols / kBlock;
     const int64_t block_bytes = view.kind == PanelKind::kNibble ? 256 : 512;
     const int64_t sets = (view.half_groups ? 2 : 1) + (view.has_min ? 1 : 0);
@@ -40,7 +53,7 @@ PanelView MakeView(const HostMatrix& host) {
     view.panel_scale_bytes = static_cast<size_t>(view.blocks * scale_bytes);
   }
   view.cols = host.cols;
-  return view;
+  return part;
 }
 
 void PutNibbles(const WeightBlock& block, int64_t lane, std::byte* to) {
@@ -114,23 +127,18 @@ void WidenPanel(const HostMatrix& host, int64_t panel, std::byte* values) {
   }
 }
 
-void PackPanel(const HostMatrix& host,
-               const PanelView& view,
-               int64_t panel,
-               std::byte* memory,
-               size_t scales_at) {
-  std::byte* values = memory + static_cast<size_t>(panel) * view.panel_bytes;
-  if (IsWidened(host)) return WidenPanel(host, panel, values);
-  if (view.kind == PanelKind::kF32) return PackFloatPanel<4>(host, panel, values);
-  if (view.blocks == 0) return PackFloatPanel<2>(host, panel, values);
-  std::byte* scales = memory + scales_at + static_cast<size_t>(panel) * view.panel_scale_bytes;
+// The weights of a panel of a block format.
+void PackBlocks(const HostMatrix& host,
+                const PanelView& view,
+                int64_t panel,
+                std::byte* values,
+                std::byte* scales) {
   const auto blocks = static_cast<size_t>(view.blocks);
   const int64_t lanes = std::min<int64_t>(kPanel, host.rows - panel * kPanel);
   for (int64_t lane = 0; lane < lanes; ++lane) {
     const std::byte* row = host.Row(panel * kPanel + lane);
     for (int64_t b = 0; b < view.blocks; ++b) {
-      const WeightBlock block = host.has_groups() ? ReadBlock(host, panel * kPanel + lane, b)
-                                                  : ReadBlock(host.dtype, row, b);
+      const WeightBlock block = ReadBlock(host.dtype, row, b);
       std::byte* to = values + static_cast<size_t>(b) * (view.panel_bytes / blocks);
       if (view.kind == PanelKind::kNibble) {
         PutNibbles(block, lane, to);
@@ -141,6 +149,31 @@ void PackPanel(const HostMatrix& host,
           view, block, lane, scales + static_cast<size_t>(b) * (view.panel_scale_bytes / blocks));
     }
   }
+}
+
+// Returns whether all weights are numbers that the kernels know.
+bool PackPanel(const HostMatrix& host, const PackedPart& part, int64_t panel, std::byte* scales) {
+  const PanelView& view = part.view;
+  std::byte* const values = part.memory.get() + static_cast<size_t>(panel) * view.panel_bytes;
+  if (IsWidened(host)) {
+    WidenPanel(host, panel, values);
+    return true;
+  }
+  if (host.has_groups()) {
+    const GroupFormat format = GroupFormatOf(host);
+    PackGroupScales(
+        host, format, panel, scales + static_cast<size_t>(panel) * format.stored.panel_bytes);
+    return PackGroupValues(host, format, panel, values);
+  }
+  if (view.kind == PanelKind::kF32) {
+    PackFloatPanel<4>(host, panel, values);
+  } else if (view.blocks == 0) {
+    PackFloatPanel<2>(host, panel, values);
+  } else {
+    PackBlocks(
+        host, view, panel, values, scales + static_cast<size_t>(panel) * view.panel_scale_bytes);
+  }
+  return true;
 }
 
 std::string ColumnsText(const HostMatrix& part) {
@@ -201,27 +234,50 @@ float Scale(const PanelView& view, const std::byte* scales, int64_t set, int64_t
   return FloatFromHalf(value);
 }
 
-void BlockRow(const PanelView& view, int64_t panel, int64_t lane, int64_t b, float* out) {
-  const auto blocks = static_cast<size_t>(view.blocks);
-  const std::byte* values = view.values + static_cast<size_t>(panel) * view.panel_bytes +
-                            static_cast<size_t>(b) * (view.panel_bytes / blocks) + lane * 4;
-  const std::byte* scales = view.scales + static_cast<size_t>(panel) * view.panel_scale_bytes +
-                            static_cast<size_t>(b) * (view.panel_scale_bytes / blocks);
-  const float d[2] = {Scale(view, scales, 0, lane),
-                      Scale(view, scales, view.half_groups ? 1 : 0, lane)};
-  const float minimum = view.has_min ? Scale(view, scales, view.half_groups ? 2 : 1, lane) : 0;
-  for (int64_t k = 0; k < kBlock; ++k) {
-    int q = 0;
-    if (view.kind == PanelKind::kNibble) {
-      uint32_t word;
-      std::memcpy(&word, values + k / 8 * 64, sizeof(word));
-      q = static_cast<int>(word >> (k % 8 / 2 * 4 + k % 2 * 16) & 15);
-    } else {
-      constexpr int kByteOf[4] = {0, 2, 1, 3};
-      const auto byte = std::to_integer<int>(values[k / 4 * 64 + kByteOf[k % 4]]);
-      q = byte < 128 ? byte : byte - 256;
+// The integer of input `k` of a block, or twice the FP4 number.
+int Integer(PanelKind kind, const std::byte* lane_of_block, int64_t k) {
+  constexpr int kByteOf[4] = {0, 2, 1, 3};
+  if (kind == PanelKind::kByte) {
+    const auto byte = std::to_integer<int>(lane_of_block[k / 4 * 64 + kByteOf[k % 4]]);
+    return byte < 128 ? byte : byte - 256;
+  }
+  uint32_t word;
+  std::memcpy(&word, lane_of_block + k / 8 * 64, sizeof(word));
+  if (kind == PanelKind::kNibble)
+    return static_cast<int>(word >> (k % 8 / 2 * 4 + k % 2 * 16) & 15);
+  return kTwiceFp4[word >> (kByteOf[k % 4] * 8 + k % 8 / 4 * 4) & 15];
+}
+
+// The weights of a lane of a quantised panel, whose scales begin at `scales`.
+void QuantisedRow(
+    const PanelView& view, const std::byte* scales, int64_t panel, int64_t lane, float* out) {
+  const int64_t sets = (view.half_groups ? 2 : 1) + (view.has_min ? 1 : 0);
+  const std::byte* values = view.values + static_cast<size_t>(panel) * view.panel_bytes + lane * 4;
+  for (int64_t b = 0; b < view.blocks; ++b, out += kBlock) {
+    const int64_t set = ((view.first_block + b) >> view.group_shift) * sets;
+    const float d[2] = {Scale(view, scales, set, lane),
+                        Scale(view, scales, set + (view.half_groups ? 1 : 0), lane)};
+    const float minimum = view.has_min ? Scale(view, scales, set + sets - 1, lane) : 0;
+    for (int64_t k = 0; k < kBlock; ++k) {
+      const int q = Integer(view.kind, values, k);
+      out[k] = d[k / 16] * static_cast<float>(q - view.zero_point) + minimum;
     }
-    out[k] = d[k / 16] * static_cast<float>(q - view.zero_point) + minimum;
+    values += view.panel_bytes / static_cast<size_t>(view.blocks);
+  }
+}
+
+void Fp8Row(const PanelView& view,
+            const std::byte* scales,
+            int64_t panel,
+            int64_t lane,
+            std::span<float> out) {
+  const std::byte* values = view.values + static_cast<size_t>(panel) * view.panel_bytes + lane * 4;
+  std::vector<std::byte> numbers(out.size());
+  for (size_t k = 0; k < out.size(); ++k) numbers[k] = values[k / 4 * 64 + k % 4];
+  Dequantize(DType::kFp8, numbers, out);
+  for (size_t k = 0; k < out.size(); ++k) {
+    const auto block = static_cast<int64_t>(k) / kBlock;
+    out[k] *= Scale(view, scales, (view.first_block + block) >> view.group_shift, lane);
   }
 }
 
@@ -236,25 +292,32 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackedMatrix::Pack(std::span<const HostM
   for (size_t i = 0; i < parts.size(); ++i) {
     const HostMatrix& host = parts[i];
     BATON_RETURN_IF_ERROR(CheckPart(host, i, parts[0]));
-    PackedPart part;
-    part.view = MakeView(host);
+    PackedPart part = MakePart(host);
     part.first_row = matrix->rows_;
     part.rows = host.rows;
     part.panels = (host.rows + kPanel - 1) / kPanel;
+    const bool expands = ScalesExpand(host);
+    const size_t panel_scale_bytes =
+        expands ? part.stored.panel_bytes : part.view.panel_scale_bytes;
     const size_t value_bytes = static_cast<size_t>(part.panels) * part.view.panel_bytes;
     const size_t scales_at = (value_bytes + 63) / 64 * 64;
-    const size_t scale_bytes = static_cast<size_t>(part.panels) * part.view.panel_scale_bytes;
+    const size_t scale_bytes = static_cast<size_t>(part.panels) * panel_scale_bytes;
     BATON_ASSIGN_OR_RETURN(part.memory, weights.Allocate(scales_at + scale_bytes));
-    std::byte* memory = part.memory.get();
-    part.view.values = memory;
-    part.view.scales = memory + scales_at;
+    part.view.values = part.memory.get();
+    std::byte* const scales = part.memory.get() + scales_at;
+    (expands ? part.stored.data : part.view.scales) = scales;
     const int64_t chunk = std::max<int64_t>(1, part.panels / (int64_t{pool.threads()} * 8));
+    std::atomic<bool> numbers = true;
     pool.Run((part.panels + chunk - 1) / chunk, [&](int64_t item, int) {
       const int64_t end = std::min(part.panels, (item + 1) * chunk);
       for (int64_t panel = item * chunk; panel < end; ++panel) {
-        PackPanel(host, part.view, panel, memory, scales_at);
+        if (!PackPanel(host, part, panel, scales)) numbers = false;
       }
     });
+    if (!numbers) {
+      return InvalidArgument(
+          "part {} of a matrix has NaN among its numbers of {}", i, Name(host.dtype));
+    }
     matrix->quantised_ = matrix->quantised_ || part.view.blocks > 0;
     matrix->rows_ += host.rows;
     matrix->bytes_ += scales_at + scale_bytes;
@@ -266,13 +329,21 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackedMatrix::Pack(std::span<const HostM
 void PackedMatrix::Row(int64_t row, float* out) const {
   for (const PackedPart& part : parts_) {
     if (row >= part.first_row + part.rows) continue;
+    const PanelView& view = part.view;
     const int64_t panel = (row - part.first_row) / kPanel;
     const int64_t lane = (row - part.first_row) % kPanel;
-    for (int64_t b = 0; b < part.view.blocks; ++b) {
-      BlockRow(part.view, panel, lane, b, out + b * kBlock);
+    const std::byte* scales = view.scales + static_cast<size_t>(panel) * view.panel_scale_bytes;
+    std::vector<float> expanded;
+    if (part.stored.data != nullptr) {
+      expanded.resize(static_cast<size_t>(ExpandedScales(part.stored)));
+      PortableKernels().expand_scales(part.stored, panel, expanded.data());
+      scales = std::as_bytes(std::span(expanded)).data();
     }
-    if (part.view.blocks > 0) return;
-    for (int64_t k = 0; k < cols_; ++k) out[k] = Element(part.view, panel, lane, k);
+    if (view.blocks > 0) return QuantisedRow(view, scales, panel, lane, out);
+    if (view.kind == PanelKind::kFp8) {
+      return Fp8Row(view, scales, panel, lane, {out, static_cast<size_t>(cols_)});
+    }
+    for (int64_t k = 0; k < cols_; ++k) out[k] = Element(view, panel, lane, k);
     return;
   }
 }

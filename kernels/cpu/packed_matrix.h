@@ -14,6 +14,7 @@ namespace baton::cpu {
 // One of the matrices stacked in a PackedMatrix.
 struct PackedPart {
   PanelView view;
+  StoredScales stored;    // with data: `view` has no scales, and these are expanded for each GEMM
   int64_t first_row = 0;  // index in the whole matrix
   int64_t rows = 0;
   int64_t panels = 0;  // panels of 16 rows; the last one is padded with zeros
@@ -23,14 +24,18 @@ struct PackedPart {
 // Weights in panels of 16 outputs. Quantised weights stay quantised. Immutable after Pack.
 //
 // Values of a panel, where w[o][k] is the weight of output o for input k:
-//   floats   [k][16 outputs]
+//   floats   [k][16 outputs]; FP8 [k / 4][16] words of four inputs, with a scale for each group
 //   kNibble  per block of 32 inputs 4 × 16 32-bit words; bits 4i … 4i+3 of word o of group j hold
 //            w[o][2(4j + i)], bits 16+4i … hold w[o][2(4j + i) + 1]: shift and mask by 0x000f000f
 //            give the weights of two consecutive inputs for 16 outputs
 //   kByte    per block 8 × 16 words; bytes 0, 2 of word o of group j hold w[o][4j], w[o][4j + 1],
 //            bytes 1, 3 hold w[o][4j + 2], w[o][4j + 3], signed
-// Scales of a panel, per block: 16 scales (two sets when the block has two scales per output), then
-// 16 minima if the format has minima. A weight is scale · (integer − zero point) + minimum.
+//   kFp4     per block 4 × 16 words; the low nibbles of bytes 0 … 3 of word o of group j are the
+//   FP4
+//            numbers w[o][8j + {0, 2, 1, 3}], the high ones w[o][8j + 4 + {0, 2, 1, 3}]
+// Scales of a panel, per block, or per group of blocks (PanelView::group_shift): 16 scales (two
+// sets when the block has two scales per output), then 16 minima if the format has minima. A weight
+// is scale · (integer − zero point) + minimum.
 class PackedMatrix final : public Matrix {
  public:
   // Packs `parts`, concatenated along their rows. Errors: InvalidArgument naming the part and the

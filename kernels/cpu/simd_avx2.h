@@ -158,6 +158,11 @@ struct Avx2 {
             _mm256_srai_epi16(_mm256_slli_epi16(a.high, 8), 8)};
   }
   static I OddBytes(I a) { return {_mm256_srai_epi16(a.low, 8), _mm256_srai_epi16(a.high, 8)}; }
+  static I Fp4Bytes(I a) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTwiceFp4));
+    const __m256i table = _mm256_broadcastsi128_si256(half);
+    return {_mm256_shuffle_epi8(table, a.low), _mm256_shuffle_epi8(table, a.high)};
+  }
 
  private:
   [[gnu::always_inline]] static __m256i Nibbles(__m256i a, int index) {

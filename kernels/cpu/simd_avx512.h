@@ -105,6 +105,10 @@ struct Avx512 {
   }
   static I EvenBytes(I a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
   static I OddBytes(I a) { return _mm512_srai_epi16(a, 8); }
+  static I Fp4Bytes(I a) {
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTwiceFp4));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), a);
+  }
 
  private:
   static __m256i LoadNarrow(const uint16_t* p) {

@@ -155,6 +155,12 @@ struct Neon {
   static I ShiftLeft(I v) {
     return Each([](auto i) { return vshlq_n_s32(i, kBits); }, v);
   }
+  template <int kBits>
+  static I ShiftRight(I v) {
+    return Each(
+        [](auto i) { return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(i), kBits)); },
+        v);
+  }
   static int32_t SumInt(I v) {
     return vaddvq_s32(vaddq_s32(vaddq_s32(v.a, v.b), vaddq_s32(v.c, v.d)));
   }
@@ -211,6 +217,12 @@ struct Neon {
   }
   static I OddBytes(I v) {
     return Each([](auto i) { return vreinterpretq_s32_s16(vshrq_n_s16(Halves(i), 8)); }, v);
+  }
+  static I Fp4Bytes(I v) {
+    const int8x16_t table = vld1q_s8(kTwiceFp4);
+    return Each(
+        [&](auto i) { return vreinterpretq_s32_s8(vqtbl1q_s8(table, vreinterpretq_u8_s32(i))); },
+        v);
   }
 
  protected:

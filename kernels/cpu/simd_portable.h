@@ -203,6 +203,17 @@ struct Portable {
   static I OddBytes(const I& a) {
     return EachInt([&](int i) { return Pair(a.lane[i] << 16 >> 24, a.lane[i] >> 24); });
   }
+  // Bytes of 4 bits each, whose high bits are 0, to twice the numbers of FP4 (E2M1), signed bytes.
+  static I Fp4Bytes(const I& a) {
+    return EachInt([&](int i) {
+      uint32_t bytes = 0;
+      for (int at = 0; at < 32; at += 8) {
+        const auto twice = static_cast<uint8_t>(kTwiceFp4[Unsigned(a, i) >> at & 15]);
+        bytes |= uint32_t{twice} << at;
+      }
+      return static_cast<int32_t>(bytes);
+    });
+  }
 
  private:
   static uint32_t Unsigned(const I& a, int i) { return static_cast<uint32_t>(a.lane[i]); }

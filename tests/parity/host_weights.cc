@@ -151,6 +151,16 @@ float RoundedToFp8(float value) {
 
 }  // namespace
 
+HostMatrix HostWeights::matrix() const {
+  HostMatrix matrix{dtype, rows, cols, bytes.data()};
+  if (scales.empty()) return matrix;
+  matrix.groups = groups;
+  matrix.groups.scales = scales.data();
+  if (!zeros.empty()) matrix.groups.zeros = zeros.data();
+  if (!of_input.empty()) matrix.groups.of_input = of_input.data();
+  return matrix;
+}
+
 float HalfToFloat(uint16_t half) {
   const int exponent = half >> 10 & 31;
   const int mantissa = half & 1023;
@@ -199,7 +209,7 @@ HostWeights RandomWeights(DType dtype, int64_t rows, int64_t cols, uint64_t seed
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0.0f, 0.1f);
   std::uniform_real_distribution<float> factor(0.001f, 0.02f);
-  HostWeights weights{dtype, rows, cols, {}, {}};
+  HostWeights weights{.dtype = dtype, .rows = rows, .cols = cols};
   const BlockShape shape = ShapeOf(dtype);
   if (shape.elements == 1) {
     for (int64_t i = 0; i < rows * cols; ++i) AddPlain(dtype, normal(random), weights);

@@ -13,10 +13,15 @@ struct HostWeights {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
-  std::vector<std::byte> bytes;
-  std::vector<float> values;  // [rows][cols]
+  std::vector<std::byte> bytes = {};
+  std::vector<float> values = {};  // [rows][cols]
+  // Of weights with groups (group_weights.h), else empty.
+  std::vector<float> scales = {};
+  std::vector<int8_t> zeros = {};
+  std::vector<int32_t> of_input = {};
+  WeightGroups groups = {};
 
-  HostMatrix matrix() const { return {dtype, rows, cols, bytes.data()}; }
+  HostMatrix matrix() const;
 };
 
 HostWeights RandomWeights(DType dtype, int64_t rows, int64_t cols, uint64_t seed);

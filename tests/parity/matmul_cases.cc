@@ -8,6 +8,7 @@
 
 #include "kernels/dequantize.h"
 #include "tests/parity/device_tensor.h"
+#include "tests/parity/group_weights.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/parity.h"
 #include "tests/parity/step_plan.h"
@@ -206,6 +207,89 @@ void AddPartCases(std::vector<Case>& cases) {
        }});
 }
 
+// A part of the rows and columns has the bits of the same part of a matrix that is not quantised.
+void CheckPartOfGroups(Ops& ops, const GroupForm& form) {
+  const HostWeights whole = RandomGroupWeights(form, 40, 192, 8);
+  HostMatrix part = whole.matrix();
+  part.rows = 33;
+  part.cols = 96;
+  part.whole_cols = 192;
+  part.groups.first_row = part.first_row = 5;
+  part.groups.first_col = part.first_col = 64;
+  part.data = part.data + 5 * RowBytes(part.dtype, 192) + RowBytes(part.dtype, 64);
+  std::vector<float> row(96);
+  for (int64_t r = 0; r < part.rows; ++r) {
+    DequantizeRow(part, r, row);
+    const auto first = whole.values.begin() + (5 + r) * 192 + 64;
+    ASSERT_TRUE(std::equal(row.begin(), row.end(), first)) << "row " << r;
+  }
+  HostWeights copy{.dtype = DType::kF32, .rows = 33, .cols = 96};
+  for (int64_t r = 5; r < 38; ++r) {
+    copy.values.insert(copy.values.end(),
+                       whole.values.begin() + r * 192 + 64,
+                       whole.values.begin() + r * 192 + 160);
+  }
+  copy = HeldBy(ops, std::move(copy));
+  const auto matrix = ops.LoadMatrix({&part, 1});
+  ASSERT_TRUE(matrix.ok()) << matrix.status();
+  const auto x = RandomActivations(ops, size_t{3} * 96, 9);
+  const DeviceTensor in(ops, 3, 96, x);
+  const DeviceTensor out(ops, DType::kF32, 3, 33);
+  InStep(ops, [&] { ops.MatMul(in.view(), **matrix, nullptr, out.view()); });
+  const auto got = out.Read();
+  for (int64_t r = 0; r < 3; ++r) {
+    for (int64_t o = 0; o < 33; ++o) {
+      const Dot dot = Product(copy, o, x.data() + r * 96);
+      ASSERT_NEAR(got[static_cast<size_t>(r * 33 + o)], dot.value, 1e-3 * dot.bound)
+          << r << ", " << o;
+    }
+  }
+}
+
+void AddGroupCases(std::vector<Case>& cases) {
+  struct Shape {
+    int64_t rows, cols, m;
+  };
+  for (const GroupForm& form : GroupForms()) {
+    for (const Shape& shape : {Shape{16, 192, 1},
+                               Shape{17, 192, 3},
+                               Shape{130, 384, 9},
+                               Shape{200, 1152, 1},
+                               Shape{70, 384, 70}}) {
+      cases.push_back(
+          {fmt::format("MatMul_{}_{}x{}_m{}", form.name, shape.rows, shape.cols, shape.m),
+           [=](Ops& ops, const Tolerance& tolerance) {
+             CheckMatMul(ops,
+                         tolerance,
+                         {RandomGroupWeights(form, shape.rows, shape.cols, 5),
+                          RandomGroupWeights(form, 24, shape.cols, 6)},
+                         shape.m,
+                         shape.rows % 2 == 0,
+                         ops.activation_dtype());
+           }});
+    }
+    cases.push_back(
+        {fmt::format("GateUp_{}", form.name), [=](Ops& ops, const Tolerance& tolerance) {
+           CheckGateUp(ops,
+                       tolerance,
+                       RandomGroupWeights(form, 72, 384, 6),
+                       RandomGroupWeights(form, 72, 384, 7),
+                       9,
+                       true);
+         }});
+    cases.push_back({fmt::format("MatMul_{}_part", form.name),
+                     [=](Ops& ops, const Tolerance&) { CheckPartOfGroups(ops, form); }});
+  }
+  cases.push_back({"GateUp_of_two_forms_of_groups", [](Ops& ops, const Tolerance& tolerance) {
+                     CheckGateUp(ops,
+                                 tolerance,
+                                 RandomGroupWeights(GroupForms()[0], 40, 96, 6),
+                                 RandomGroupWeights(GroupForms()[4], 40, 96, 7),
+                                 3,
+                                 true);
+                   }});
+}
+
 // A single row of no multiple of 512 numbers.
 void AddRowCases(std::vector<Case>& cases) {
   for (const int64_t cols : {960, 2304, 2880}) {
@@ -292,6 +376,7 @@ std::vector<Case> MatMulCases() {
                                  true);
                    }});
   AddPartCases(cases);
+  AddGroupCases(cases);
   cases.push_back(
       {"Load_refuses_bad_shapes", [](Ops& ops, const Tolerance&) { CheckBadShapes(ops); }});
   return cases;

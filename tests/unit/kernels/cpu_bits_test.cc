@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/parity/device_tensor.h"
+#include "tests/parity/group_weights.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/latent_run.h"
 #include "tests/parity/recurrent_run.h"
@@ -62,6 +63,23 @@ TEST_P(CpuBitsTest, MatMul) {
         auto x = RandomFloats(static_cast<size_t>(m * 512), 2);
         x[3] = 1000.0f;  // an outlier gives its block a coarse scale
         const DeviceTensor in(ops, m, 512, x);
+        const DeviceTensor out(ops, m, 200);
+        ops.MatMul(in.view(), *matrix, nullptr, out.view());
+        return out.Read();
+      });
+    }
+  }
+}
+
+TEST_P(CpuBitsTest, MatMulOfGroups) {
+  for (const parity::GroupForm& form : parity::GroupForms()) {
+    const HostWeights weights = parity::RandomGroupWeights(form, 200, 384, 1);
+    for (const int64_t m : {1, 5, 8, 13, 70}) {
+      SCOPED_TRACE(fmt::format("{}, {} rows", form.name, m));
+      ExpectSame([&](Ops& ops) {
+        const HostMatrix host = weights.matrix();
+        const auto matrix = *ops.LoadMatrix({&host, 1});
+        const DeviceTensor in(ops, m, 384, RandomFloats(static_cast<size_t>(m * 384), 2));
         const DeviceTensor out(ops, m, 200);
         ops.MatMul(in.view(), *matrix, nullptr, out.view());
         return out.Read();
