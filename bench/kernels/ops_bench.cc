@@ -6,18 +6,31 @@
 namespace baton::bench {
 namespace {
 
-// {threads, rows, cols, m, dtype}
-void Product(benchmark::State& state) {
+constexpr GroupForm kGroupForms[] = {
+    {"W4A16 g32 f16", DType::kU4, ScaleType::kF16, 1, 32},
+    {"W4A16 g128 f16", DType::kU4, ScaleType::kF16, 1, 128},
+    {"W4A16 g128 bf16", DType::kU4, ScaleType::kBF16, 1, 128},
+    {"GPTQ g32 zeros", DType::kU4, ScaleType::kF16, 1, 32, true},
+    {"AWQ g128", DType::kU4, ScaleType::kF16, 1, 128, true},
+    {"INT8 channels", DType::kI8, ScaleType::kF32},
+    {"FP8 blocks", DType::kFp8, ScaleType::kF32, 128, 128},
+    {"FP8 channels", DType::kFp8, ScaleType::kBF16},
+    {"MXFP4", DType::kFp4, ScaleType::kE8m0, 1, 32},
+    {"NVFP4", DType::kFp4, ScaleType::kFp8, 1, 16},
+};
+
+// Multiplies with matrices that `make` makes of backend, rows and columns.
+template <class Make>
+void RunProduct(benchmark::State& state, const Make& make) {
   Backend backend(static_cast<int>(state.range(0)));
   const int64_t rows = state.range(1);
   const int64_t cols = state.range(2);
   const int64_t m = state.range(3);
-  const auto dtype = static_cast<DType>(state.range(4));
   // Enough copies that the weights are read from memory and not from a cache, as in a whole step.
   std::vector<std::unique_ptr<Matrix>> copies;
   size_t bytes = 0;
   do {
-    copies.push_back(RandomMatrix(*backend.ops, dtype, rows, cols));
+    copies.push_back(make(*backend.ops, rows, cols));
     bytes += copies.back()->bytes();
   } while (bytes < size_t{100} << 20);
   const Activations x(m, cols);
@@ -27,11 +40,28 @@ void Product(benchmark::State& state) {
     backend.ops->MatMul(x.view(m), *copies[next], nullptr, out.view(m));
     next = (next + 1) % copies.size();
   }
-  state.SetLabel(std::string(Name(dtype)));
   state.counters["GB/s"] = benchmark::Counter(static_cast<double>(copies[0]->bytes()) / 1e9,
                                               benchmark::Counter::kIsIterationInvariantRate);
   state.counters["GFLOP/s"] = benchmark::Counter(2e-9 * static_cast<double>(rows * cols * m),
                                                  benchmark::Counter::kIsIterationInvariantRate);
+}
+
+// {threads, rows, cols, m, dtype}
+void Product(benchmark::State& state) {
+  const auto dtype = static_cast<DType>(state.range(4));
+  RunProduct(state, [&](Ops& ops, int64_t rows, int64_t cols) {
+    return RandomMatrix(ops, dtype, rows, cols);
+  });
+  state.SetLabel(std::string(Name(dtype)));
+}
+
+// {threads, rows, cols, m, index in kGroupForms}
+void ProductOfGroups(benchmark::State& state) {
+  const GroupForm& form = kGroupForms[state.range(4)];
+  RunProduct(state, [&](Ops& ops, int64_t rows, int64_t cols) {
+    return RandomGroups(ops, form, rows, cols);
+  });
+  state.SetLabel(form.name);
 }
 
 // {threads, sequences, rows, context, kv}
@@ -84,6 +114,20 @@ void RegisterOps() {
     }
   }
   product->UseRealTime()->Unit(benchmark::kMicrosecond);
+  auto* groups = benchmark::RegisterBenchmark("MatMulOfGroups", ProductOfGroups);
+  groups->ArgNames({"threads", "rows", "cols", "m", "form"});
+  auto* peers = benchmark::RegisterBenchmark("MatMulBesideGroups", Product);
+  peers->ArgNames({"threads", "rows", "cols", "m", "dtype"});
+  for (const int64_t m : {1, 8, 64}) {
+    for (const DType dtype : {DType::kQ4_1, DType::kQ4_0, DType::kQ8_0, DType::kBF16}) {
+      peers->Args({2, 2048, 2048, m, static_cast<int64_t>(dtype)});
+    }
+    for (int64_t form = 0; form < std::ssize(kGroupForms); ++form) {
+      groups->Args({2, 2048, 2048, m, form});
+    }
+  }
+  groups->UseRealTime()->Unit(benchmark::kMicrosecond);
+  peers->UseRealTime()->Unit(benchmark::kMicrosecond);
   auto* attention = benchmark::RegisterBenchmark("Attention", AttentionOp);
   attention->ArgNames({"threads", "sequences", "rows", "context", "kv"});
   attention->Args({2, 1, 1, 512, 0})->Args({2, 1, 1, 512, 1})->Args({2, 8, 1, 512, 0});

@@ -47,6 +47,29 @@ std::unique_ptr<Matrix> RandomMatrix(Ops& ops, DType dtype, int64_t rows, int64_
   return Checked(ops.LoadMatrix({&host, 1}));
 }
 
+std::unique_ptr<Matrix> RandomGroups(Ops& ops, const GroupForm& form, int64_t rows, int64_t cols) {
+  std::vector<std::byte> bytes(static_cast<size_t>(rows) *
+                               RowBytes(form.dtype, static_cast<size_t>(cols)));
+  uint32_t random = 1;
+  for (std::byte& byte : bytes) {
+    random = random * 1664525 + 1013904223;
+    byte = static_cast<std::byte>(random >> 24 & 0xf7);  // no NaN of FP8
+  }
+  HostMatrix host{form.dtype, rows, cols, bytes.data()};
+  WeightGroups& groups = host.groups;
+  groups.rows = form.group_rows;
+  groups.cols = form.group_cols == 0 ? cols : form.group_cols;
+  groups.in_row = (cols + groups.cols - 1) / groups.cols;
+  groups.scale_type = form.scale_type;
+  groups.zero = form.dtype == DType::kU4 ? 8 : 0;
+  const auto sets = static_cast<size_t>((rows + groups.rows - 1) / groups.rows * groups.in_row);
+  const std::vector<float> scales(sets, 1.0f / 128);
+  const std::vector<int8_t> zeros(sets, 7);
+  groups.scales = scales.data();
+  if (form.zeros) groups.zeros = zeros.data();
+  return Checked(ops.LoadMatrix({&host, 1}));
+}
+
 std::unique_ptr<Matrix> RandomGateUp(Ops& ops, DType dtype, int64_t rows, int64_t cols) {
   const auto bytes = RandomBytes(dtype, rows, cols);
   const HostMatrix host{dtype, rows, cols, bytes.data()};

@@ -25,6 +25,16 @@ struct Backend {
 
 // A matrix with random weights.
 std::unique_ptr<Matrix> RandomMatrix(Ops& ops, DType dtype, int64_t rows, int64_t cols);
+// The same of weights with groups, whose scales and zero points are all alike.
+struct GroupForm {
+  const char* name;
+  DType dtype;
+  ScaleType scale_type;
+  int64_t group_rows = 1;
+  int64_t group_cols = 0;  // 0: all
+  bool zeros = false;
+};
+std::unique_ptr<Matrix> RandomGroups(Ops& ops, const GroupForm& form, int64_t rows, int64_t cols);
 std::unique_ptr<Matrix> RandomGateUp(Ops& ops, DType dtype, int64_t rows, int64_t cols);
 std::vector<float> RandomValues(size_t count);
 

@@ -26,7 +26,12 @@ int PanelWidth(const PackedPart& part, int64_t panel) {
 void CpuMatMul::Prepare(const Tensor& x, const PackedMatrix& w) {
   BATON_CHECK(x.cols == w.cols(), "a matrix has {} inputs, but x has {}", w.cols(), x.cols);
   const int64_t blocks = w.quantised() ? w.cols() / kBlock : 0;
-  tiles_.Reset(reinterpret_cast<const float*>(x.data), x.stride, x.rows, blocks);
+  if (w.input_order().empty()) {
+    tiles_.Reset(reinterpret_cast<const float*>(x.data), x.stride, x.rows, blocks);
+  } else {
+    Reorder(x, w.input_order());
+    tiles_.Reset(reordered_.data(), x.cols, x.rows, blocks);
+  }
   scales_.resize(static_cast<size_t>(pool_.threads()));
   for (const PackedPart& part : w.parts()) {
     if (part.stored.data == nullptr) continue;
@@ -35,6 +40,15 @@ void CpuMatMul::Prepare(const Tensor& x, const PackedMatrix& w) {
   }
   if (blocks == 0) return;
   ForRows(pool_, x.rows, x.cols / 2, [&](int64_t row) { kernels_.quantize(tiles_.Row(row)); });
+}
+
+void CpuMatMul::Reorder(const Tensor& x, std::span<const int32_t> order) {
+  reordered_.resize(static_cast<size_t>(x.rows * x.cols));
+  ForRows(pool_, x.rows, x.cols, [&](int64_t row) {
+    const float* const from = reinterpret_cast<const float*>(x.data) + row * x.stride;
+    float* const to = reordered_.data() + row * x.cols;
+    for (size_t i = 0; i < order.size(); ++i) to[i] = from[order[i]];
+  });
 }
 
 template <class Body>

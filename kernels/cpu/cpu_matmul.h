@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/kernel_table.h"
@@ -29,6 +30,8 @@ class CpuMatMul final {
 
  private:
   void Prepare(const Tensor& x, const PackedMatrix& w);
+  // Copies x with its columns in the order of the weights' inputs (PackedMatrix::input_order).
+  void Reorder(const Tensor& x, std::span<const int32_t> order);
   // Runs body(tile, first row, first panel, end, thread) on the thread pool, such that each of
   // `panels` panels is computed once for each tile. The items of work become smaller towards the
   // end, so that they are few and all threads end at the same time.
@@ -45,6 +48,7 @@ class CpuMatMul final {
   const KernelTable& kernels_;
   ThreadPool& pool_;
   TileBuffer tiles_;
+  std::vector<float> reordered_;
   std::vector<std::vector<float>> scales_;  // by thread: expanded scales of the panels of a call
   std::vector<int64_t> items_;  // where each item of work begins, and the end of the last one
 };

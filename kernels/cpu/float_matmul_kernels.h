@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kernels/cpu/matmul_kernels.h"
-#include "kernels/cpu/scale_kernels.h"
 
 namespace baton::cpu {
 
@@ -10,7 +9,6 @@ namespace baton::cpu {
 template <class S>
 struct FloatMatMulKernels {
   using F = typename S::F;
-  using I = typename S::I;
   using Base = MatMulKernels<S>;
   using FloatShape = RegisterTile<S::kTileVectors, S::kFloatTileRows>;
 
@@ -20,32 +18,23 @@ struct FloatMatMulKernels {
       return S::Load(reinterpret_cast<const float*>(panel) + k * 16);
     } else if constexpr (kKind == PanelKind::kF16) {
       return S::LoadHalf(reinterpret_cast<const uint16_t*>(panel) + k * 16);
+    } else if constexpr (kKind == PanelKind::kFp8) {
+      return S::LoadFp8(panel + k * 16);
     } else {
       return S::LoadBf16(reinterpret_cast<const uint16_t*>(panel) + k * 16);
     }
   }
 
-  // Weights of inputs k … k + kStep − 1 of kP panels.
-  template <PanelKind kKind>
-  static constexpr int64_t kStep = kKind == PanelKind::kFp8 ? 4 : 1;
-  template <PanelKind kKind, int kP>
-  [[gnu::always_inline]] static void LoadInputs(const PanelView& w,
-                                                const std::byte* const (&from)[kP],
+  // The scales of FP8 weights from input `k` on, of kP panels. LoadFp8 gives 2^-8 of the numbers.
+  template <int kP>
+  [[gnu::always_inline]] static void LoadScales(const PanelView& w,
                                                 int64_t panel,
                                                 int64_t k,
-                                                F (&weights)[kP][kStep<kKind>]) {
+                                                F (&scales)[kP]) {
+    using Scales = typename Base::template Layout<PanelKind::kFp8, true, false, false>;
     for (int p = 0; p < kP; ++p) {
-      if constexpr (kKind == PanelKind::kFp8) {
-        const I words = S::LoadInt(from[p] + k * 16);
-        using Scales = typename Base::template Layout<kKind, true, false, false>;
-        const F scale = Base::template LoadScale<true>(
-            Base::template ScalesOf<Scales>(w, panel + p, k / kBlock), 0);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i)
-          weights[p][i] = S::Mul(ScaleKernels<S>::Fp8Number(words, i), scale);
-      } else {
-        weights[p][0] = LoadWeights<kKind>(from[p], k);
-      }
+      const std::byte* const from = Base::template ScalesOf<Scales>(w, panel + p, k / kBlock);
+      scales[p] = S::Mul(Base::template LoadScale<true>(from, 0), S::Set(256.0f));
     }
   }
 
@@ -64,7 +53,7 @@ struct FloatMatMulKernels {
   static Ahead PartOf(
       const std::byte* from, int64_t bytes, int64_t cols, int32_t tile, int32_t tiles) {
     const int64_t inputs = cols * tiles * kBurst * 64 / bytes;
-    return {from + bytes / tiles * tile, std::max<int64_t>(4, inputs / 4 * 4)};
+    return {from + bytes / tiles * tile, std::max<int64_t>(1, inputs)};
   }
 
   // Computes kP panels × kR rows from `row` on, with the accumulators in registers.
@@ -84,14 +73,20 @@ struct FloatMatMulKernels {
       }
       ahead.from += kBurst * 64;
       const int64_t end = std::min(k + ahead.inputs, w.cols);
-      for (; k < end; k += kStep<kKind>) {
-        F weights[kP][kStep<kKind>];
-        LoadInputs<kKind>(w, from, panel, k, weights);
-#pragma GCC unroll 4
-        for (int i = 0; i < kStep<kKind>; ++i) {
+      while (k < end) {
+        constexpr bool kScaled = kKind == PanelKind::kFp8;
+        const int64_t last = kScaled ? std::min(end, (k / kBlock + 1) * kBlock) : end;
+        F scales[kP];
+        if constexpr (kScaled) LoadScales<kP>(w, panel, k, scales);
+        for (; k < last; ++k) {
+          F weights[kP];
+          for (int p = 0; p < kP; ++p) {
+            weights[p] = LoadWeights<kKind>(from[p], k);
+            if constexpr (kScaled) weights[p] = S::Mul(weights[p], scales[p]);
+          }
           for (int r = 0; r < kR; ++r) {
-            const F value = S::Set(in[r * x.x_stride + k + i]);
-            for (int p = 0; p < kP; ++p) sum[p][r] = S::Fma(value, weights[p][i], sum[p][r]);
+            const F value = S::Set(in[r * x.x_stride + k]);
+            for (int p = 0; p < kP; ++p) sum[p][r] = S::Fma(value, weights[p], sum[p][r]);
           }
         }
       }

@@ -71,18 +71,17 @@ ScaleForm FormOf(const WeightGroups& groups) {
   return PanelsShareScales(groups) ? ScaleForm::kOneF32 : ScaleForm::kF32;
 }
 
-// The nibble or byte `index` of `bits` bits of words of 16 outputs.
-void PutSmall(uint32_t value, int64_t set, int64_t lane, int32_t bits, std::byte* to) {
-  const int64_t in_word = 32 / bits;
-  std::byte* const at = to + (set / in_word * kPanel + lane) * 4;
+// Integer `set` of 4 bits of words of 16 outputs.
+void PutNibble(uint32_t value, int64_t set, int64_t lane, std::byte* to) {
+  std::byte* const at = to + (set / 8 * kPanel + lane) * 4;
   uint32_t word;
   std::memcpy(&word, at, sizeof(word));
-  word |= value << (set % in_word * bits);
+  word |= value << (set % 8 * 4);
   std::memcpy(at, &word, sizeof(word));
 }
 
 // The bits of the FP8 number closest to `value`, which is one but for rounding.
-uint32_t Fp8Bits(float value) {
+uint8_t Fp8Bits(float value) {
   static const auto kNumbers = [] {
     std::array<float, 127> numbers;
     std::array<std::byte, 127> bits;
@@ -93,7 +92,7 @@ uint32_t Fp8Bits(float value) {
   const float magnitude = std::abs(value);
   auto above = std::lower_bound(kNumbers.begin(), kNumbers.end() - 1, magnitude);
   if (above != kNumbers.begin() && magnitude - above[-1] < *above - magnitude) --above;
-  return static_cast<uint32_t>(above - kNumbers.begin()) | (value < 0 ? 0x80u : 0u);
+  return static_cast<uint8_t>(above - kNumbers.begin() + (value < 0 ? 0x80 : 0));
 }
 
 void PutScale(const StoredScales& stored, float scale, int64_t set, int64_t lane, std::byte* to) {
@@ -110,9 +109,9 @@ void PutScale(const StoredScales& stored, float scale, int64_t set, int64_t lane
     case ScaleForm::kBF16:
       return put(Bf16FromFloat(scale), set * kPanel + lane);
     case ScaleForm::kFp8:
-      return PutSmall(Fp8Bits(scale * stored.divisor), set, lane, 8, to);
+      return put(Fp8Bits(scale * stored.divisor), set * kPanel + lane);
     case ScaleForm::kE8m0:
-      return PutSmall(BitsOfFloat(scale) >> 23, set, lane, 8, to);
+      return put(static_cast<uint8_t>(BitsOfFloat(scale) >> 23), set * kPanel + lane);
   }
 }
 
@@ -172,11 +171,9 @@ void PutBytes(const HostMatrix& matrix,
 // Returns whether no number is NaN.
 bool PutFp8(const std::byte* from, int64_t cols, int64_t lane, std::byte* to) {
   bool numbers = true;
-  for (int64_t k = 0; k < cols; k += 4) {
-    std::memcpy(to + (k / 4 * kPanel + lane) * 4, from + k, 4);
-    for (int64_t i = k; i < k + 4; ++i) {
-      numbers = numbers && (from[i] & std::byte{0x7f}) != std::byte{0x7f};
-    }
+  for (int64_t k = 0; k < cols; ++k) {
+    to[k * kPanel + lane] = from[k];
+    numbers = numbers && (from[k] & std::byte{0x7f}) != std::byte{0x7f};
   }
   return numbers;
 }
@@ -268,8 +265,10 @@ void PackGroupScales(const HostMatrix& matrix,
       const size_t group = groups.IndexOf(panel * kPanel + lane, input);
       PutScale(stored, groups.scales[group], set, lane, to);
       if (stored.zero_bits == 0) continue;
-      const auto zero = static_cast<uint32_t>(groups.zeros[group] + stored.zero_offset);
-      PutSmall(zero, set, lane, stored.zero_bits, to + ScaleBytes(stored));
+      const int32_t zero = groups.zeros[group] + stored.zero_offset;
+      std::byte* const zeros = to + ScaleBytes(stored);
+      if (stored.zero_bits == 4) PutNibble(static_cast<uint32_t>(zero), set, lane, zeros);
+      if (stored.zero_bits == 8) zeros[set * kPanel + lane] = static_cast<std::byte>(zero);
     }
   }
 }

@@ -48,10 +48,8 @@ enum class ScaleForm : uint8_t { kF32, kOneF32, kF16, kBF16, kFp8, kE8m0 };
 
 // The scales and zero points of panels in a form that takes less memory than the one of PanelView,
 // into which KernelTable::expand_scales brings them for each GEMM. A panel has one behind the other
-//   scales  [sets][16 outputs] of 16 or 32 bits (kOneF32: [sets], for all outputs of a panel);
-//   those
-//           of a byte are [⌈sets / 4⌉][16] words, with the first set in the low byte
-//   zeros   of 4 bits [⌈sets / 8⌉][16] words, of 8 bits [⌈sets / 4⌉][16]
+//   scales  [sets][16 outputs]; kOneF32: [sets], for all outputs of a panel
+//   zeros   of 8 bits [sets][16], of 4 bits [⌈sets / 8⌉][16] words, the first set in the low bits
 // A scale is (number / divisor) · factor, a minimum scale · (zero_offset − zero).
 struct StoredScales {
   ScaleForm form = ScaleForm::kF32;
@@ -76,13 +74,13 @@ constexpr int64_t ScaleBytes(const StoredScales& stored) {
       return stored.sets * 32;
     case ScaleForm::kFp8:
     case ScaleForm::kE8m0:
-      return (stored.sets + 3) / 4 * 64;
+      return stored.sets * 16;
   }
   return 0;
 }
 constexpr int64_t ZeroBytes(const StoredScales& stored) {
-  const int64_t in_word = stored.zero_bits == 0 ? 0 : 32 / stored.zero_bits;
-  return in_word == 0 ? 0 : (stored.sets + in_word - 1) / in_word * 64;
+  if (stored.zero_bits == 0) return 0;
+  return stored.zero_bits == 8 ? stored.sets * 16 : (stored.sets + 7) / 8 * 64;
 }
 // The floats of a panel that expand_scales writes.
 constexpr int64_t ExpandedScales(const StoredScales& stored) {

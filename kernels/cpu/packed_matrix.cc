@@ -8,6 +8,7 @@
 #include "kernels/cpu/block_formats.h"
 #include "kernels/cpu/group_panels.h"
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/input_order.h"
 #include "kernels/dequantize.h"
 
 namespace baton::cpu {
@@ -271,9 +272,9 @@ void Fp8Row(const PanelView& view,
             int64_t panel,
             int64_t lane,
             std::span<float> out) {
-  const std::byte* values = view.values + static_cast<size_t>(panel) * view.panel_bytes + lane * 4;
+  const std::byte* values = view.values + static_cast<size_t>(panel) * view.panel_bytes + lane;
   std::vector<std::byte> numbers(out.size());
-  for (size_t k = 0; k < out.size(); ++k) numbers[k] = values[k / 4 * 64 + k % 4];
+  for (size_t k = 0; k < out.size(); ++k) numbers[k] = values[k * kPanel];
   Dequantize(DType::kFp8, numbers, out);
   for (size_t k = 0; k < out.size(); ++k) {
     const auto block = static_cast<int64_t>(k) / kBlock;
@@ -287,46 +288,67 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackedMatrix::Pack(std::span<const HostM
                                                            WeightMemory& weights,
                                                            ThreadPool& pool) {
   if (parts.empty()) return InvalidArgument("a matrix has no parts; it must have at least one");
+  for (size_t i = 0; i < parts.size(); ++i) {
+    BATON_RETURN_IF_ERROR(CheckPart(parts[i], i, parts[0]));
+  }
   std::unique_ptr<PackedMatrix> matrix(new PackedMatrix);
   matrix->cols_ = parts[0].cols;
+  matrix->input_order_ = InputOrder(parts);
   for (size_t i = 0; i < parts.size(); ++i) {
-    const HostMatrix& host = parts[i];
-    BATON_RETURN_IF_ERROR(CheckPart(host, i, parts[0]));
-    PackedPart part = MakePart(host);
-    part.first_row = matrix->rows_;
-    part.rows = host.rows;
-    part.panels = (host.rows + kPanel - 1) / kPanel;
-    const bool expands = ScalesExpand(host);
-    const size_t panel_scale_bytes =
-        expands ? part.stored.panel_bytes : part.view.panel_scale_bytes;
-    const size_t value_bytes = static_cast<size_t>(part.panels) * part.view.panel_bytes;
-    const size_t scales_at = (value_bytes + 63) / 64 * 64;
-    const size_t scale_bytes = static_cast<size_t>(part.panels) * panel_scale_bytes;
-    BATON_ASSIGN_OR_RETURN(part.memory, weights.Allocate(scales_at + scale_bytes));
-    part.view.values = part.memory.get();
-    std::byte* const scales = part.memory.get() + scales_at;
-    (expands ? part.stored.data : part.view.scales) = scales;
-    const int64_t chunk = std::max<int64_t>(1, part.panels / (int64_t{pool.threads()} * 8));
-    std::atomic<bool> numbers = true;
-    pool.Run((part.panels + chunk - 1) / chunk, [&](int64_t item, int) {
-      const int64_t end = std::min(part.panels, (item + 1) * chunk);
-      for (int64_t panel = item * chunk; panel < end; ++panel) {
-        if (!PackPanel(host, part, panel, scales)) numbers = false;
-      }
-    });
-    if (!numbers) {
-      return InvalidArgument(
-          "part {} of a matrix has NaN among its numbers of {}", i, Name(host.dtype));
+    if (matrix->input_order_.empty()) {
+      BATON_RETURN_IF_ERROR(matrix->Add(parts[i], i, weights, pool));
+    } else {
+      const ReorderedMatrix reordered(parts[i], matrix->input_order_);
+      BATON_RETURN_IF_ERROR(matrix->Add(reordered.view(), i, weights, pool));
     }
-    matrix->quantised_ = matrix->quantised_ || part.view.blocks > 0;
-    matrix->rows_ += host.rows;
-    matrix->bytes_ += scales_at + scale_bytes;
-    matrix->parts_.push_back(std::move(part));
   }
   return matrix;
 }
 
+Status PackedMatrix::Add(const HostMatrix& host,
+                         size_t index,
+                         WeightMemory& weights,
+                         ThreadPool& pool) {
+  PackedPart part = MakePart(host);
+  part.first_row = rows_;
+  part.rows = host.rows;
+  part.panels = (host.rows + kPanel - 1) / kPanel;
+  const bool expands = ScalesExpand(host);
+  const size_t panel_scale_bytes = expands ? part.stored.panel_bytes : part.view.panel_scale_bytes;
+  const size_t value_bytes = static_cast<size_t>(part.panels) * part.view.panel_bytes;
+  const size_t scales_at = (value_bytes + 63) / 64 * 64;
+  const size_t scale_bytes = static_cast<size_t>(part.panels) * panel_scale_bytes;
+  BATON_ASSIGN_OR_RETURN(part.memory, weights.Allocate(scales_at + scale_bytes));
+  part.view.values = part.memory.get();
+  std::byte* const scales = part.memory.get() + scales_at;
+  (expands ? part.stored.data : part.view.scales) = scales;
+  const int64_t chunk = std::max<int64_t>(1, part.panels / (int64_t{pool.threads()} * 8));
+  std::atomic<bool> numbers = true;
+  pool.Run((part.panels + chunk - 1) / chunk, [&](int64_t item, int) {
+    const int64_t end = std::min(part.panels, (item + 1) * chunk);
+    for (int64_t panel = item * chunk; panel < end; ++panel) {
+      if (!PackPanel(host, part, panel, scales)) numbers = false;
+    }
+  });
+  if (!numbers) {
+    return InvalidArgument(
+        "part {} of a matrix has NaN among its numbers of {}", index, Name(host.dtype));
+  }
+  quantised_ = quantised_ || part.view.blocks > 0;
+  rows_ += host.rows;
+  bytes_ += scales_at + scale_bytes;
+  parts_.push_back(std::move(part));
+  return OkStatus();
+}
+
 void PackedMatrix::Row(int64_t row, float* out) const {
+  if (input_order_.empty()) return RowInOrder(row, out);
+  std::vector<float> weights(input_order_.size());
+  RowInOrder(row, weights.data());
+  for (size_t i = 0; i < weights.size(); ++i) out[input_order_[i]] = weights[i];
+}
+
+void PackedMatrix::RowInOrder(int64_t row, float* out) const {
   for (const PackedPart& part : parts_) {
     if (row >= part.first_row + part.rows) continue;
     const PanelView& view = part.view;

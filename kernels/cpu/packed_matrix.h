@@ -24,7 +24,7 @@ struct PackedPart {
 // Weights in panels of 16 outputs. Quantised weights stay quantised. Immutable after Pack.
 //
 // Values of a panel, where w[o][k] is the weight of output o for input k:
-//   floats   [k][16 outputs]; FP8 [k / 4][16] words of four inputs, with a scale for each group
+//   floats   [k][16 outputs]; also FP8, which has scales for groups
 //   kNibble  per block of 32 inputs 4 × 16 32-bit words; bits 4i … 4i+3 of word o of group j hold
 //            w[o][2(4j + i)], bits 16+4i … hold w[o][2(4j + i) + 1]: shift and mask by 0x000f000f
 //            give the weights of two consecutive inputs for 16 outputs
@@ -49,6 +49,8 @@ class PackedMatrix final : public Matrix {
   size_t bytes() const override { return bytes_; }
 
   const std::vector<PackedPart>& parts() const { return parts_; }
+  // The input that the weights have at each place (InputOrder); empty: they are in order.
+  std::span<const int32_t> input_order() const { return input_order_; }
   // Whether a part has quantised weights and so needs quantised activations.
   bool quantised() const { return quantised_; }
   // Dequantises row `row` to out[0 … cols).
@@ -57,7 +59,12 @@ class PackedMatrix final : public Matrix {
  private:
   PackedMatrix() = default;
 
+  // Row `row` with the inputs in the order of the weights.
+  void RowInOrder(int64_t row, float* out) const;
+  Status Add(const HostMatrix& host, size_t index, WeightMemory& weights, ThreadPool& pool);
+
   std::vector<PackedPart> parts_;
+  std::vector<int32_t> input_order_;
   int64_t rows_ = 0;
   int64_t cols_ = 0;
   size_t bytes_ = 0;

@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace baton::cpu {
@@ -78,6 +79,12 @@ struct Avx2 {
     return {_mm256_cvtph_ps(LoadNarrow(p)), _mm256_cvtph_ps(LoadNarrow(p + 8))};
   }
   static F LoadBf16(const uint16_t* p) { return {Bf16(LoadNarrow(p)), Bf16(LoadNarrow(p + 8))}; }
+  static F LoadFp8(const std::byte* p) {
+    __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(LoadSixteen(p)), 7);
+    wide = _mm256_and_si256(wide, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+    return {_mm256_cvtph_ps(_mm256_castsi256_si128(wide)),
+            _mm256_cvtph_ps(_mm256_extracti128_si256(wide, 1))};
+  }
   static void StoreHalf(uint16_t* p, F a) {
     StoreNarrow(p, _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
     StoreNarrow(p + 8, _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
@@ -91,6 +98,10 @@ struct Avx2 {
   static I LoadInt(const void* p) {
     const auto* from = static_cast<const __m256i*>(p);
     return {_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
+  }
+  static I LoadBytes(const std::byte* p) {
+    const __m128i bytes = LoadSixteen(p);
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
   }
   static I Bits(F a) { return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)}; }
   static F FromBits(I a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
@@ -113,6 +124,10 @@ struct Avx2 {
   template <int kBits>
   static I ShiftRight(I a) {
     return {_mm256_srli_epi32(a.low, kBits), _mm256_srli_epi32(a.high, kBits)};
+  }
+  static I ShiftRightBy(I a, int bits) {
+    const __m128i count = _mm_cvtsi32_si128(bits);
+    return {_mm256_srl_epi32(a.low, count), _mm256_srl_epi32(a.high, count)};
   }
   static D SetDot(int32_t x) {
     const auto lanes = reinterpret_cast<Lanes8>(_mm256_set1_epi32(x));
@@ -165,6 +180,9 @@ struct Avx2 {
   }
 
  private:
+  static __m128i LoadSixteen(const std::byte* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  }
   [[gnu::always_inline]] static __m256i Nibbles(__m256i a, int index) {
     if (index == 3) return _mm256_srli_epi16(a, 12);
     return _mm256_and_si256(_mm256_srli_epi16(a, 4 * index), _mm256_set1_epi16(15));

@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu/kernel_table.h"
@@ -55,6 +56,10 @@ struct Avx512 {
   static F LoadBf16(const uint16_t* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(LoadNarrow(p)), 16));
   }
+  static F LoadFp8(const std::byte* p) {
+    const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(LoadSixteen(p)), 7);
+    return _mm512_cvtph_ps(_mm256_and_si256(wide, _mm256_set1_epi16(static_cast<int16_t>(0xbf80))));
+  }
   static void StoreHalf(uint16_t* p, F a) {
     StoreNarrow(p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
@@ -70,6 +75,7 @@ struct Avx512 {
 
   static I SetInt(int32_t x) { return _mm512_set1_epi32(x); }
   static I LoadInt(const void* p) { return _mm512_loadu_si512(p); }
+  static I LoadBytes(const std::byte* p) { return _mm512_cvtepu8_epi32(LoadSixteen(p)); }
   static I Bits(F a) { return _mm512_castps_si512(a); }
   static F FromBits(I a) { return _mm512_castsi512_ps(a); }
   static I AddInt(I a, I b) { return _mm512_add_epi32(a, b); }
@@ -84,6 +90,7 @@ struct Avx512 {
   static I ShiftRight(I a) {
     return _mm512_srli_epi32(a, kBits);
   }
+  static I ShiftRightBy(I a, int bits) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits)); }
   static D SetDot(int32_t x) { return reinterpret_cast<D>(_mm512_set1_epi32(x)); }
   static D AddDot(D a, D b) { return a + b; }
   static F ToFloat(D a) { return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(a)); }
@@ -111,6 +118,9 @@ struct Avx512 {
   }
 
  private:
+  static __m128i LoadSixteen(const std::byte* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  }
   static __m256i LoadNarrow(const uint16_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }

@@ -2,6 +2,7 @@
 
 #include <arm_neon.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -118,6 +119,20 @@ struct Neon {
   static F LoadBf16(const uint16_t* p) {
     return Each([](auto h) { return vreinterpretq_f32_u32(vshll_n_u16(h, 16)); }, LoadNarrow(p));
   }
+  static F LoadFp8(const std::byte* p) {
+    const int8x16_t bytes = vld1q_s8(reinterpret_cast<const int8_t*>(p));
+    const auto half = [](int8x8_t eight) {
+      const int16x8_t wide = vshlq_n_s16(vmovl_s8(eight), 7);
+      const int16x8_t kept = vdupq_n_s16(static_cast<int16_t>(0xbf80));
+      return vreinterpretq_f16_s16(vandq_s16(wide, kept));
+    };
+    const float16x8_t low = half(vget_low_s8(bytes));
+    const float16x8_t high = half(vget_high_s8(bytes));
+    return {vcvt_f32_f16(vget_low_f16(low)),
+            vcvt_f32_f16(vget_high_f16(low)),
+            vcvt_f32_f16(vget_low_f16(high)),
+            vcvt_f32_f16(vget_high_f16(high))};
+  }
   static void StoreHalf(uint16_t* p, F v) {
     StoreNarrow(p, Each([](auto f) { return vreinterpret_u16_f16(vcvt_f16_f32(f)); }, v));
   }
@@ -132,6 +147,15 @@ struct Neon {
   static I LoadInt(const void* p) {
     const auto* from = static_cast<const uint8_t*>(p);
     return {LoadFour(from), LoadFour(from + 16), LoadFour(from + 32), LoadFour(from + 48)};
+  }
+  static I LoadBytes(const std::byte* p) {
+    const uint8x16_t bytes = vld1q_u8(reinterpret_cast<const uint8_t*>(p));
+    const uint16x8_t low = vmovl_u8(vget_low_u8(bytes));
+    const uint16x8_t high = vmovl_u8(vget_high_u8(bytes));
+    return {vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low))),
+            vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(low))),
+            vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))),
+            vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(high)))};
   }
   static I Bits(F v) {
     return Each([](auto f) { return vreinterpretq_s32_f32(f); }, v);
@@ -159,6 +183,12 @@ struct Neon {
   static I ShiftRight(I v) {
     return Each(
         [](auto i) { return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(i), kBits)); },
+        v);
+  }
+  static I ShiftRightBy(I v, int bits) {
+    const int32x4_t count = vdupq_n_s32(-bits);
+    return Each(
+        [&](auto i) { return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(i), count)); },
         v);
   }
   static int32_t SumInt(I v) {

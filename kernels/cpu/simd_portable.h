@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -111,6 +112,13 @@ struct Portable {
   static F LoadBf16(const uint16_t* p) {
     return Each([&](int i) { return FloatFromBf16(p[i]); });
   }
+  // FP8 numbers (E4M3), 2^-8 of them, without NaN: with two more bits of exponent, they are halves.
+  static F LoadFp8(const std::byte* p) {
+    return Each([&](int i) {
+      const auto bits = static_cast<uint32_t>(p[i]);
+      return FloatFromHalf(static_cast<uint16_t>((bits & 0x80) << 8 | (bits & 0x7f) << 7));
+    });
+  }
   static void StoreHalf(uint16_t* p, const F& a) {
     for (int i = 0; i < 16; ++i) p[i] = HalfFromFloat(a.lane[i]);
   }
@@ -125,6 +133,9 @@ struct Portable {
     I r;
     std::memcpy(r.lane, p, sizeof(r.lane));
     return r;
+  }
+  static I LoadBytes(const std::byte* p) {
+    return EachInt([&](int i) { return static_cast<int32_t>(p[i]); });
   }
   static I Bits(const F& a) {
     I r;
@@ -155,6 +166,9 @@ struct Portable {
   template <int kBits>
   static I ShiftRight(const I& a) {
     return EachInt([&](int i) { return static_cast<int32_t>(Unsigned(a, i) >> kBits); });
+  }
+  static I ShiftRightBy(const I& a, int bits) {
+    return EachInt([&](int i) { return static_cast<int32_t>(Unsigned(a, i) >> bits); });
   }
   static D SetDot(int32_t x) { return SetInt(x); }
   static D AddDot(const D& a, const D& b) { return AddInt(a, b); }

@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/rope_table.h"
 #include "kernels/sampling.h"
+#include "tests/parity/group_weights.h"
 #include "tests/parity/host_weights.h"
 
 namespace baton {
@@ -22,6 +26,71 @@ TEST(CpuBackendTest, RefusesBadOptions) {
     const auto ops = MakeCpuOps(device, {threads, BestCpuIsa()});
     EXPECT_EQ(ops.status().code(), StatusCode::kInvalidArgument);
     EXPECT_NE(Message(ops.status()).find(std::to_string(threads)), std::string_view::npos);
+  }
+}
+
+// The bytes of numbers, scales and zero points in a file.
+size_t FileBytes(const parity::HostWeights& weights) {
+  constexpr size_t kScaleBytes[] = {4, 2, 2, 1, 1};  // by ScaleType
+  const size_t scale_bytes = kScaleBytes[static_cast<size_t>(weights.groups.scale_type)];
+  const size_t zero_bits = weights.dtype == DType::kU4 ? 4 : 8;
+  return weights.bytes.size() + weights.scales.size() * scale_bytes +
+         weights.zeros.size() * zero_bits / 8;
+}
+
+TEST(CpuBackendTest, KeepsWeightsWithGroupsInTheSizeThatTheyHaveInFiles) {
+  // Panels have scales for each output and block of 32 inputs, where groups are not powers of two
+  // of blocks or begin within panels, and a byte for each integer with scales for 16 inputs.
+  const std::set<std::string_view> larger = {
+      "ct_g16", "ct_g48_zeros", "ct_g96", "fp8_blocks_of_10_rows"};
+  CpuDevice device;
+  const auto ops = MakeCpuOps(device, {1, BestCpuIsa()});
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  for (const parity::GroupForm& form : parity::GroupForms()) {
+    if (larger.contains(form.name)) continue;
+    const auto weights = parity::RandomGroupWeights(form, 512, 1024, 1);
+    const HostMatrix host = weights.matrix();
+    const auto matrix = (*ops)->LoadMatrix({&host, 1});
+    ASSERT_TRUE(matrix.ok()) << matrix.status();
+    EXPECT_LE(static_cast<double>((*matrix)->bytes()),
+              1.02 * static_cast<double>(FileBytes(weights)))
+        << form.name;
+  }
+}
+
+// The kernels do not know the NaN of FP8.
+TEST(CpuBackendTest, RefusesNanAmongWeightsOfFp8) {
+  CpuDevice device;
+  const auto ops = MakeCpuOps(device, {2, BestCpuIsa()});
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  for (const parity::GroupForm& form : parity::GroupForms()) {
+    if (form.dtype != DType::kFp8) continue;
+    auto weights = parity::RandomGroupWeights(form, 40, 128, 1);
+    weights.bytes[1000] = std::byte{0xff};
+    const HostMatrix host = weights.matrix();
+    EXPECT_NE(Message((*ops)->LoadMatrix({&host, 1}).status()).find("NaN among its numbers of fp8"),
+              std::string_view::npos);
+  }
+}
+
+// A word of the vocabulary is a row of the matrix, whatever its groups are.
+TEST(CpuBackendTest, ReadsRowsOfWeightsWithGroups) {
+  CpuDevice device;
+  const auto ops = MakeCpuOps(device, {1, BestCpuIsa()});
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  for (const parity::GroupForm& form : parity::GroupForms()) {
+    const auto weights = parity::RandomGroupWeights(form, 40, 384, 1);
+    const HostMatrix host = weights.matrix();
+    const auto matrix = (*ops)->LoadMatrix({&host, 1});
+    ASSERT_TRUE(matrix.ok()) << matrix.status();
+    std::vector<float> row(384);
+    for (const int64_t r : {0, 17, 39}) {
+      static_cast<const cpu::PackedMatrix&>(**matrix).Row(r, row.data());
+      for (size_t k = 0; k < row.size(); ++k) {
+        const float want = weights.values[static_cast<size_t>(r) * 384 + k];
+        ASSERT_NEAR(row[k], want, 1e-6 * std::fabs(want)) << form.name << ", row " << r;
+      }
+    }
   }
 }
 
