@@ -323,7 +323,12 @@ StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id,
   if (found.order != RowOrder::kPartByPart) {
     Dequantize(tensor.dtype, OrderedRows(found, 1), values);
   } else {
-    Dequantize(tensor.dtype, SliceBytes(found), values);
+    const std::span<const std::byte> slice = SliceBytes(found);
+    const size_t of_part = slice.size() / static_cast<size_t>(found.parts);
+    Dequantize(tensor.dtype,
+               slice.subspan(of_part * static_cast<size_t>(found.part),
+                             of_part * static_cast<size_t>(found.size)),
+               values);
   }
   if (IsLessByOne(id.kind, naming_.scheme)) {
     for (float& value : values) value += 1;

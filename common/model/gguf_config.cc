@@ -56,6 +56,10 @@ constexpr Architecture kArchitectures[] = {
     {"mamba2", ModelFamily::kMamba2, RopePairing::kHalves},
     {"stablelm", ModelFamily::kStableLm, RopePairing::kHalves},
     {"hunyuan-dense", ModelFamily::kHunyuan, RopePairing::kHalves},
+    {"hunyuan-moe", ModelFamily::kHunyuanMoe, RopePairing::kHalves},
+    {"phi2", ModelFamily::kPhi, RopePairing::kHalves},
+    {"gptneox", ModelFamily::kGptNeox, RopePairing::kHalves},
+    {"llama4", ModelFamily::kLlama4, RopePairing::kAdjacent},
 };
 
 StatusOr<Architecture> FindArchitecture(const GgufFile& gguf) {
@@ -151,6 +155,8 @@ bool HasLayerNorms(ModelFamily family) {
     case ModelFamily::kCohere:
     case ModelFamily::kCohere2:
     case ModelFamily::kStableLm:
+    case ModelFamily::kPhi:
+    case ModelFamily::kGptNeox:
       return true;
     default:
       return false;
@@ -257,7 +263,8 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   spec.tied_head = !HasTensor(gguf, WeightKind::kHead, -1);
   spec.qkv_bias = HasTensor(gguf, WeightKind::kQueryBias, 0);
   spec.o_bias = HasTensor(gguf, WeightKind::kAttentionOutputBias, 0);
-  spec.mlp_bias = HasTensor(gguf, WeightKind::kGateBias, 0);
+  spec.mlp_bias = HasTensor(gguf, WeightKind::kUpBias, 0);
+  spec.head_bias = HasTensor(gguf, WeightKind::kHeadBias, -1);
   spec.rope.file_factors = HasTensor(gguf, WeightKind::kRopeFactors, -1);
 
   BATON_RETURN_IF_ERROR(ReadBlocks(fields, gguf, spec));

@@ -35,13 +35,27 @@ void FindLayers(const GgufFile& gguf, ModelSpec& spec) {
   }
 }
 
+// Llama 4: the sigmoid of a chosen expert's logit multiplies its input. The shared expert has the
+// size of one expert.
+Status ReadLlama4(GgufFields& fields, ModelSpec& spec) {
+  MoeSpec& moe = spec.moe;
+  moe.intermediate = fields.Int("expert_feed_forward_length", 1, ModelSpec::kMaxIntermediate);
+  moe.shared_intermediate = moe.intermediate;
+  moe.score = RouterScore::kSigmoidOfLogits;
+  moe.normalize = false;
+  moe.weighted_inputs = true;
+  if (std::ranges::all_of(spec.layers, &LayerSpec::moe)) spec.intermediate = 0;
+  return fields.status();
+}
+
 // Softmax routers, without groups.
 Status ReadPlain(GgufFields& fields, ModelSpec& spec) {
-  const bool shared = IsQwenWithSharedExpert(spec.family);
+  const bool hunyuan = spec.family == ModelFamily::kHunyuanMoe;
+  const bool shared = IsQwenWithSharedExpert(spec.family) || hunyuan;
   constexpr std::string_view kShared = "expert_shared_feed_forward_length";
   if (shared) {
     spec.moe.shared_intermediate = fields.Int(kShared, 1, ModelSpec::kMaxIntermediate);
-    spec.moe.shared_gate = true;
+    spec.moe.shared_gate = !hunyuan;
   } else if (fields.Has(kShared)) {
     return MakeStatus(
         StatusCode::kUnimplemented, "{}: shared experts are not supported", fields.file());
@@ -59,7 +73,7 @@ Status ReadPlain(GgufFields& fields, ModelSpec& spec) {
                                      : "expert_feed_forward_length";
   spec.moe.intermediate = fields.Int(width, 1, ModelSpec::kMaxIntermediate);
   spec.moe.normalize = fields.BoolOr("expert_weights_norm", spec.family != ModelFamily::kQwen2Moe);
-  if (one_width) spec.intermediate = 0;
+  if (one_width || hunyuan) spec.intermediate = 0;
   return fields.status();
 }
 
@@ -111,6 +125,8 @@ bool MayHaveExpertsInGguf(ModelFamily family) {
     case ModelFamily::kQwen3Next:
     case ModelFamily::kGraniteMoe:
     case ModelFamily::kGptOss:
+    case ModelFamily::kHunyuanMoe:
+    case ModelFamily::kLlama4:
       return true;
     default:
       return HasGroups(family);
@@ -121,6 +137,7 @@ Status ReadExpertsOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& sp
   spec.moe.experts = fields.Int("expert_count", 1, ModelSpec::kMaxExperts);
   spec.moe.experts_per_token = fields.Int("expert_used_count", 1, ModelSpec::kMaxExperts);
   FindLayers(gguf, spec);
+  if (spec.family == ModelFamily::kLlama4) return ReadLlama4(fields, spec);
   return HasGroups(spec.family) ? ReadGrouped(fields, spec) : ReadPlain(fields, spec);
 }
 

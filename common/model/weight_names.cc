@@ -97,6 +97,12 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kGgufPhi3, WeightKind::kQuery, "blk.{0}.attn_qkv.weight", kQkv},
     {NamingScheme::kGgufPhi3, WeightKind::kKey, "blk.{0}.attn_qkv.weight", kQkv},
     {NamingScheme::kGgufPhi3, WeightKind::kValue, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kQuery, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kKey, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kValue, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kQueryBias, "blk.{0}.attn_qkv.bias", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kKeyBias, "blk.{0}.attn_qkv.bias", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kValueBias, "blk.{0}.attn_qkv.bias", kQkv},
     {NamingScheme::kGgufSeed, WeightKind::kFeedForwardNorm, "blk.{0}.post_attention_norm.weight"},
     {NamingScheme::kGgufQwen3Next,
      WeightKind::kFeedForwardNorm,
@@ -293,10 +299,12 @@ void SetParts(OwnName::Joined joined, WeightKind kind, const Naming& naming, Ten
     name.part = gate ? 0 : 1;
     name.parts = 2;
   } else if (joined == kQkv) {
+    const bool query = kind == WeightKind::kQuery || kind == WeightKind::kQueryBias;
+    const bool value = kind == WeightKind::kValue || kind == WeightKind::kValueBias;
     name.parts = naming.heads + 2 * naming.kv_heads;
-    name.size = kind == WeightKind::kQuery ? naming.heads : naming.kv_heads;
-    if (kind != WeightKind::kQuery) name.part = naming.heads;
-    if (kind == WeightKind::kValue) name.part += naming.kv_heads;
+    name.size = query ? naming.heads : naming.kv_heads;
+    if (!query) name.part = naming.heads;
+    if (value) name.part += naming.kv_heads;
   } else if (joined == kQkvByHead) {
     name.parts = 3;
     name.order = RowOrder::kHeadByHead;
@@ -401,6 +409,8 @@ Naming GgufNames(const ModelSpec& spec) {
     case ModelFamily::kGptOss:
     case ModelFamily::kGlm4Moe:
       return {NamingScheme::kGgufSeed, spec};
+    case ModelFamily::kGptNeox:
+      return {NamingScheme::kGgufGptNeox, spec};
     case ModelFamily::kQwen3Next:
       return {NamingScheme::kGgufQwen3Next, spec};
     case ModelFamily::kFalconH1:

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "common/model/describe_model.h"
 #include "common/model/gguf_file.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/model/gguf_writer.h"
 #include "tests/unit/model/step_runner.h"
 #include "tests/unit/model/tiny_gguf.h"
 
@@ -43,7 +45,8 @@ void CheckThatLogitsAreThoseOf(const OpenedModel& checkpoint, const OpenedModel&
   EXPECT_EQ(gguf.spec.family, checkpoint.spec.family);
   EXPECT_EQ(gguf.spec.eos, checkpoint.spec.eos);
   // The converter writes the same context length for all models with rope scaling by alpha.
-  const bool by_alpha = gguf.spec.family == ModelFamily::kHunyuan;
+  const bool by_alpha =
+      gguf.spec.family == ModelFamily::kHunyuan || gguf.spec.family == ModelFamily::kHunyuanMoe;
   EXPECT_EQ(gguf.spec.context_length, by_alpha ? 1 << 18 : checkpoint.spec.context_length);
   const auto want = LogitsOf(checkpoint);
   const auto got = LogitsOf(gguf);
@@ -67,6 +70,29 @@ class ChangedGguf {
     uint32_t bits = 0;
     std::memcpy(&bits, &value, sizeof(bits));
     Set(key, bits);
+  }
+  // Adds a key with a number of 32 bits in front of the others, and one that keeps the alignment of
+  // the tensors.
+  void Add(std::string_view key, uint32_t value) {
+    constexpr size_t kHeader = 24;
+    constexpr size_t kKeyCount = 16;
+    constexpr size_t kAlignment = 32;
+    constexpr uint32_t kUint32 = 4;
+    constexpr uint32_t kString = 8;
+    std::vector<std::byte> added;
+    const auto add_text = [&added](std::string_view text) {
+      AppendBytes(added, uint64_t{text.size()});
+      for (const char letter : text) added.push_back(static_cast<std::byte>(letter));
+    };
+    add_text(key);
+    AppendBytes(added, kUint32);
+    AppendBytes(added, value);
+    add_text("test.padding");
+    AppendBytes(added, kString);
+    const size_t end = added.size() + sizeof(uint64_t);
+    add_text(std::string((kAlignment - end % kAlignment) % kAlignment, '-'));
+    bytes_.insert(kHeader, reinterpret_cast<const char*>(added.data()), added.size());
+    bytes_[kKeyCount] = static_cast<char>(bytes_[kKeyCount] + 2);
   }
   // Gives a tensor of three dimensions another type, which stands behind their number and sizes.
   void SetType(std::string_view tensor, uint32_t type) {
@@ -145,6 +171,9 @@ INSTANTIATE_TEST_SUITE_P(Files,
                                          "ernie4_5_moe",
                                          "stablelm",
                                          "hunyuan_v1_dense",
+                                         "hunyuan_v1_moe",
+                                         "phi",
+                                         "gpt_neox",
                                          "phi3_longrope",
                                          "qwen3_next",
                                          "falcon_h1",
@@ -377,6 +406,40 @@ TEST(ExpertGguf, LayersOfPredictionAndOtherRoutersAreNotRun) {
   EXPECT_EQ(model->spec.layer_count(), 2);
   file.Set("glm4moe.expert_gating_func", 1);
   EXPECT_THAT(file.Error(), HasSubstr("expert_gating_func is 1; it must be between 2 and 2"));
+}
+
+// The files do not have the size of chunks, nor the scaling of queries, nor which layers rotate.
+// Those of the tiny model are others than those of the published models.
+TEST(Llama4Gguf, HasTheLogitsOfTheCheckpointWithItsAttention) {
+  const OpenedModel checkpoint = Open("llama4_text");
+  OpenedModel gguf = Open("gguf/llama4_text.gguf");
+  EXPECT_EQ(gguf.spec.moe.shared_intermediate, 48);
+  EXPECT_EQ(gguf.spec.query_scaling.slope, 0.1f);
+  EXPECT_EQ(gguf.spec.query_scaling.step, 8192);
+  gguf.spec.query_scaling = checkpoint.spec.query_scaling;
+  for (size_t i = 0; i < gguf.spec.layers.size(); ++i) {
+    LayerSpec& layer = gguf.spec.layers[i];
+    EXPECT_EQ(layer.chunk, i == 3 ? 0 : 8192);
+    EXPECT_EQ(layer.rotary, i != 3);
+    layer.chunk = checkpoint.spec.layers[i].chunk;
+  }
+  CheckThatLogitsAreThoseOf(checkpoint, gguf);
+}
+
+TEST(Llama4Gguf, MaverickHasNoNormsOfHeadsAndAWindowOf0NoChunks) {
+  ChangedGguf file("llama4_text");
+  file.Set("llama4.expert_count", 128);
+  const auto maverick = file.Open();
+  ASSERT_TRUE(maverick.ok()) << Message(maverick.status());
+  EXPECT_EQ(maverick->spec.qk_norm, QkNorm::kNone);
+  ChangedGguf window("llama4_text");
+  window.Add("llama4.attention.sliding_window", 0);
+  const auto whole = window.Open();
+  ASSERT_TRUE(whole.ok()) << Message(whole.status());
+  EXPECT_EQ(whole->spec.query_scaling.slope, 0);
+  EXPECT_EQ(whole->spec.layers[0].chunk, 0);
+  EXPECT_TRUE(whole->spec.layers[3].rotary);
+  EXPECT_EQ(whole->spec.qk_norm, QkNorm::kUnitAfterRope);
 }
 
 TEST(StableLmGguf, NormsOfHeadsAreRefused) {
