@@ -243,6 +243,7 @@ constexpr FamilyEntry kEntries[] = {
      .models = "Nemotron-H, Nemotron Nano 2 and 3",
      .blocks = "a layer is Mamba 2, attention without rope, a network of max(up x, 0)², or such "
                "experts with the router of dots1",
+     .gguf = "nemotron_h, nemotron_h_moe",
      .golden = "nemotron_h"},
     {.family = kFalconH1,
      .gpu = kRuns,
@@ -261,12 +262,14 @@ constexpr FamilyEntry kEntries[] = {
      .models = "Jamba",
      .blocks = "Mamba (1) with norms in all but one of eight layers, attention without rope; "
                "experts in every other layer",
+     .gguf = "jamba",
      .golden = "jamba"},
     {.family = kKimiLinear,
      .gpu = kRuns,
      .models = "Kimi Linear",
      .blocks = "Kimi delta attention in three of four layers, latent attention without rope in the "
                "others; the router of dots1",
+     .gguf = "kimi-linear",
      .golden = "kimi_linear"},
 };
 

@@ -11,6 +11,7 @@
 #include "common/model/gguf_experts.h"
 #include "common/model/gguf_families.h"
 #include "common/model/gguf_gemma.h"
+#include "common/model/gguf_recurrent.h"
 #include "common/model/hf_latent.h"
 #include "common/model/weight_names.h"
 
@@ -57,6 +58,10 @@ constexpr Architecture kArchitectures[] = {
     {"stablelm", ModelFamily::kStableLm, RopePairing::kHalves},
     {"hunyuan-dense", ModelFamily::kHunyuan, RopePairing::kHalves},
     {"hunyuan-moe", ModelFamily::kHunyuanMoe, RopePairing::kHalves},
+    {"jamba", ModelFamily::kJamba, RopePairing::kHalves},
+    {"nemotron_h", ModelFamily::kNemotronH, RopePairing::kHalves},
+    {"nemotron_h_moe", ModelFamily::kNemotronH, RopePairing::kHalves},
+    {"kimi-linear", ModelFamily::kKimiLinear, RopePairing::kHalves},
     {"phi2", ModelFamily::kPhi, RopePairing::kHalves},
     {"gptneox", ModelFamily::kGptNeox, RopePairing::kHalves},
     {"llama4", ModelFamily::kLlama4, RopePairing::kAdjacent},
@@ -163,6 +168,14 @@ bool HasLayerNorms(ModelFamily family) {
   }
 }
 
+// Nemotron-H has RMS norms, whose epsilon its files may have under the key of LayerNorm.
+std::string_view EpsilonKey(const GgufFields& fields, ModelFamily family) {
+  constexpr std::string_view kRms = "attention.layer_norm_rms_epsilon";
+  const bool other =
+      HasLayerNorms(family) || (family == ModelFamily::kNemotronH && !fields.Has(kRms));
+  return other ? "attention.layer_norm_epsilon" : kRms;
+}
+
 // Reads the sizes, and returns that of a v head. A model whose layers have no attention has no
 // heads; no head has its head dimension.
 int32_t ReadSizes(GgufFields& fields, ModelSpec& spec) {
@@ -171,17 +184,17 @@ int32_t ReadSizes(GgufFields& fields, ModelSpec& spec) {
   spec.head_dim = kHeadDimOfMamba;
   if (spec.family != ModelFamily::kMamba2) {
     spec.heads = fields.Int("attention.head_count", 1, ModelSpec::kMaxHeads);
-    spec.kv_heads = fields.IntOr("attention.head_count_kv", spec.heads, 1, ModelSpec::kMaxHeads);
+    if (!ListsLayersInGguf(spec.family)) {
+      spec.kv_heads = fields.IntOr("attention.head_count_kv", spec.heads, 1, ModelSpec::kMaxHeads);
+    }
     spec.head_dim =
         fields.IntOr("attention.key_length", spec.hidden / spec.heads, 1, ModelSpec::kMaxHeadDim);
   }
-  spec.intermediate = fields.IntOr("feed_forward_length", 0, 0, ModelSpec::kMaxIntermediate);
+  if (spec.family != ModelFamily::kNemotronH) {
+    spec.intermediate = fields.IntOr("feed_forward_length", 0, 0, ModelSpec::kMaxIntermediate);
+  }
   spec.context_length = fields.Int("context_length", 1, kMaxContext);
-  spec.norm_epsilon = static_cast<float>(fields.Number(HasLayerNorms(spec.family)
-                                                           ? "attention.layer_norm_epsilon"
-                                                           : "attention.layer_norm_rms_epsilon",
-                                                       0,
-                                                       1));
+  spec.norm_epsilon = static_cast<float>(fields.Number(EpsilonKey(fields, spec.family), 0, 1));
   // Layers of multi-token prediction stand behind the others.
   const int32_t predicting = fields.IntOr("nextn_predict_layers", 0, 0, kMaxLayers - 1);
   const int32_t blocks = fields.Int("block_count", predicting + 1, kMaxLayers);
@@ -235,6 +248,13 @@ bool HasTensor(const GgufFile& gguf, WeightKind kind, int32_t layer) {
   return FindTensor(gguf, {kind, layer, 0}) != nullptr;
 }
 
+bool HasTensorInLayers(const GgufFile& gguf, WeightKind kind, int32_t layers) {
+  for (int32_t i = 0; i < layers; ++i) {
+    if (HasTensor(gguf, kind, i)) return true;
+  }
+  return false;
+}
+
 StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   BATON_ASSIGN_OR_RETURN(const Architecture architecture, FindArchitecture(gguf));
   GgufFields fields(gguf, std::string(architecture.name) + ".");
@@ -243,6 +263,9 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   spec.rope.pairing = architecture.pairing;
   const int32_t value_dim = ReadSizes(fields, spec);
   BATON_RETURN_IF_ERROR(fields.status());
+  if (ListsLayersInGguf(spec.family)) {
+    BATON_RETURN_IF_ERROR(ReadListedLayersOfGguf(fields, gguf, spec));
+  }
   const bool latent = HasLatentAttention(spec.family);
   if (latent) {
     BATON_RETURN_IF_ERROR(ReadLatentOfGguf(fields, gguf, spec));
@@ -261,9 +284,12 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   }
   spec.vocab = static_cast<int32_t>(std::min<int64_t>(embedding->shape[0], INT32_MAX));
   spec.tied_head = !HasTensor(gguf, WeightKind::kHead, -1);
-  spec.qkv_bias = HasTensor(gguf, WeightKind::kQueryBias, 0);
-  spec.o_bias = HasTensor(gguf, WeightKind::kAttentionOutputBias, 0);
-  spec.mlp_bias = HasTensor(gguf, WeightKind::kUpBias, 0);
+  const auto has = [&](WeightKind kind) {
+    return HasTensorInLayers(gguf, kind, spec.layer_count());
+  };
+  spec.qkv_bias = has(WeightKind::kQueryBias);
+  spec.o_bias = has(WeightKind::kAttentionOutputBias);
+  spec.mlp_bias = has(WeightKind::kUpBias);
   spec.head_bias = HasTensor(gguf, WeightKind::kHeadBias, -1);
   spec.rope.file_factors = HasTensor(gguf, WeightKind::kRopeFactors, -1);
 

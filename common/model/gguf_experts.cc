@@ -21,10 +21,15 @@ bool HasGroups(ModelFamily family) {
     case ModelFamily::kGlm4Moe:
     case ModelFamily::kMiniMaxM2:
     case ModelFamily::kErnieMoe:
+    case ModelFamily::kNemotronH:
       return true;
     default:
       return HasLatentAttention(family);
   }
+}
+
+bool IsDeepSeek(ModelFamily family) {
+  return HasLatentAttention(family) && family != ModelFamily::kKimiLinear;
 }
 
 // Which layers have experts, and whether a bias selects them.
@@ -65,15 +70,17 @@ Status ReadPlain(GgufFields& fields, ModelSpec& spec) {
     spec.moe.gate = {.limit = 7, .alpha = 1.702f};  // the files do not have them
     spec.intermediate = 0;
   }
-  // Files of Mixtral and Granite have only one feed-forward size.
+  // Files of Mixtral, Granite and Jamba have only one feed-forward size.
+  const bool jamba = spec.family == ModelFamily::kJamba;
   const bool one_width =
-      spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kGraniteMoe;
+      spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kGraniteMoe || jamba;
   const std::string_view width = one_width && !fields.Has("expert_feed_forward_length")
                                      ? "feed_forward_length"
                                      : "expert_feed_forward_length";
   spec.moe.intermediate = fields.Int(width, 1, ModelSpec::kMaxIntermediate);
-  spec.moe.normalize = fields.BoolOr("expert_weights_norm", spec.family != ModelFamily::kQwen2Moe);
-  if (one_width || hunyuan) spec.intermediate = 0;
+  const bool normalizes = spec.family != ModelFamily::kQwen2Moe && !jamba;
+  spec.moe.normalize = fields.BoolOr("expert_weights_norm", normalizes);
+  if ((one_width && !jamba) || hunyuan) spec.intermediate = 0;
   return fields.status();
 }
 
@@ -83,7 +90,7 @@ void ReadScore(GgufFields& fields, ModelSpec& spec) {
   constexpr int32_t kSoftmax = 1;
   constexpr int32_t kSigmoid = 2;
   bool sigmoid = spec.family != ModelFamily::kErnieMoe;
-  if (HasLatentAttention(spec.family)) {
+  if (IsDeepSeek(spec.family)) {
     sigmoid = fields.IntOr("expert_gating_func", kSoftmax, kSoftmax, kSigmoid) == kSigmoid;
     spec.family = sigmoid ? ModelFamily::kDeepSeekV3 : ModelFamily::kDeepSeekV2;
   } else {
@@ -95,11 +102,25 @@ void ReadScore(GgufFields& fields, ModelSpec& spec) {
   spec.moe.group_score = best ? GroupScore::kBest : GroupScore::kBestTwo;
 }
 
+// Experts without a gate, and a shared one that has a size of its own.
+Status ReadNemotronH(GgufFields& fields, MoeSpec& moe) {
+  if (fields.IntOr("moe_latent_size", 0, 0, ModelSpec::kMaxHidden) > 0) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: moe_latent_size is not 0; experts of a latent are not supported",
+                      fields.file());
+  }
+  moe.shared_intermediate =
+      fields.IntOr("expert_shared_feed_forward_length", 0, 0, ModelSpec::kMaxIntermediate);
+  moe.gate.ungated = true;
+  return fields.status();
+}
+
 // The routers of DeepSeek, and those like them.
 Status ReadGrouped(GgufFields& fields, ModelSpec& spec) {
   MoeSpec& moe = spec.moe;
-  const bool always =
-      spec.family == ModelFamily::kMiniMaxM2 || spec.family == ModelFamily::kErnieMoe;
+  const bool always = spec.family == ModelFamily::kMiniMaxM2 ||
+                      spec.family == ModelFamily::kErnieMoe ||
+                      spec.family == ModelFamily::kKimiLinear;
   moe.intermediate = fields.Int("expert_feed_forward_length", 1, ModelSpec::kMaxIntermediate);
   moe.normalize = always || fields.BoolOr("expert_weights_norm", false);
   moe.scale =
@@ -108,6 +129,7 @@ Status ReadGrouped(GgufFields& fields, ModelSpec& spec) {
   moe.groups_per_token = fields.IntOr("expert_group_used_count", 1, 1, ModelSpec::kMaxExperts);
   if (spec.family == ModelFamily::kErnieMoe) moe.least_sum = 1e-12f;  // the files do not have it
   ReadScore(fields, spec);
+  if (spec.family == ModelFamily::kNemotronH) return ReadNemotronH(fields, moe);
   const int64_t shared = fields.IntOr("expert_shared_count", 0, 0, ModelSpec::kMaxExperts);
   moe.shared_intermediate = static_cast<int32_t>(
       std::min<int64_t>(shared * moe.intermediate, int64_t{ModelSpec::kMaxIntermediate} + 1));
@@ -127,6 +149,7 @@ bool MayHaveExpertsInGguf(ModelFamily family) {
     case ModelFamily::kGptOss:
     case ModelFamily::kHunyuanMoe:
     case ModelFamily::kLlama4:
+    case ModelFamily::kJamba:
       return true;
     default:
       return HasGroups(family);
@@ -134,9 +157,13 @@ bool MayHaveExpertsInGguf(ModelFamily family) {
 }
 
 Status ReadExpertsOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
+  FindLayers(gguf, spec);
+  // Some models of these families have no experts, or one, which is a dense network.
+  const bool optional =
+      spec.family == ModelFamily::kJamba || spec.family == ModelFamily::kNemotronH;
+  if (optional && std::ranges::none_of(spec.layers, &LayerSpec::moe)) return OkStatus();
   spec.moe.experts = fields.Int("expert_count", 1, ModelSpec::kMaxExperts);
   spec.moe.experts_per_token = fields.Int("expert_used_count", 1, ModelSpec::kMaxExperts);
-  FindLayers(gguf, spec);
   if (spec.family == ModelFamily::kLlama4) return ReadLlama4(fields, spec);
   return HasGroups(spec.family) ? ReadGrouped(fields, spec) : ReadPlain(fields, spec);
 }

@@ -183,6 +183,13 @@ Status ReadFamilyOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spe
       return OkStatus();
     case ModelFamily::kQwen3Next:
       return ReadDeltaNetsOfGguf(fields, spec);
+    case ModelFamily::kNemotronH:
+      spec.feed_forward = FeedForward::kSquaredRelu;
+      return spec.state_layers() > 0 ? ReadStateSpaceOfGguf(fields, gguf, spec) : OkStatus();
+    case ModelFamily::kJamba:
+      return ReadSelectiveScanOfGguf(fields, gguf, spec);
+    case ModelFamily::kKimiLinear:
+      return ReadKimiDeltaOfGguf(fields, spec);
     case ModelFamily::kFalconH1:
     case ModelFamily::kMamba2:
       return ReadStateSpaceOfGguf(fields, gguf, spec);

@@ -108,6 +108,13 @@ constexpr OwnName kOwnNames[] = {
      WeightKind::kFeedForwardNorm,
      "blk.{0}.post_attention_norm.weight"},
     {NamingScheme::kGgufFalconH1, WeightKind::kFeedForwardNorm, "blk.{0}.ffn_norm"},
+    {NamingScheme::kGgufNemotronH, WeightKind::kFeedForwardNorm, "blk.{0}.attn_norm.weight"},
+    {NamingScheme::kGgufJamba, WeightKind::kRecurrentTimeDown, "blk.{0}.ssm_x.weight"},
+    {NamingScheme::kGgufJamba, WeightKind::kRecurrentTimeUp, "blk.{0}.ssm_dt.weight"},
+    {NamingScheme::kGgufKimiLinear,
+     WeightKind::kRecurrentConvolution,
+     "blk.{0}.ssm_conv1d_q.weight"},
+    {NamingScheme::kGgufKimiLinear, WeightKind::kRecurrentOutput, "blk.{0}.attn_output.weight"},
     {NamingScheme::kGgufQwen3Next, WeightKind::kRecurrentInput, "blk.{0}.attn_qkv.weight"},
     {NamingScheme::kGgufQwen3Next, WeightKind::kQuery, "blk.{0}.attn_q.weight", kQueryGateByHead},
     {NamingScheme::kGgufQwen3Next,
@@ -415,6 +422,12 @@ Naming GgufNames(const ModelSpec& spec) {
       return {NamingScheme::kGgufQwen3Next, spec};
     case ModelFamily::kFalconH1:
       return {NamingScheme::kGgufFalconH1, spec};
+    case ModelFamily::kNemotronH:
+      return {NamingScheme::kGgufNemotronH, spec};
+    case ModelFamily::kJamba:
+      return {NamingScheme::kGgufJamba, spec};
+    case ModelFamily::kKimiLinear:
+      return {NamingScheme::kGgufKimiLinear, spec};
     default:
       return {NamingScheme::kGguf, spec};
   }

@@ -38,6 +38,9 @@ enum class NamingScheme : uint8_t {
   kGgufSeed,  // also of gpt-oss and GLM-4.5
   kGgufGptNeox,
   kGgufQwen3Next,
+  kGgufNemotronH,
+  kGgufJamba,
+  kGgufKimiLinear,
   kGgufFalconH1,
 };
 

@@ -124,10 +124,12 @@ INSTANTIATE_TEST_SUITE_P(ShapesOfFewHeads,
 
 // Files of llama.cpp have the keys and the values of all heads as a tensor each.
 TEST(RankedDecoder, LatentsOfGgufFilesHaveTheBitsOfOneRank) {
-  const OpenedModel model = Open("gguf/deepseek_v3.gguf");
-  for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{1, 3}, Degrees{2, 2}}) {
-    SCOPED_TRACE(NameOf(degrees));
-    RankComparison(model.spec, *model.weights, degrees).RunMixedBatches(70);
+  for (const char* file : {"gguf/deepseek_v3.gguf", "gguf/kimi_linear.gguf"}) {
+    const OpenedModel model = Open(file);
+    for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{1, 3}, Degrees{2, 2}}) {
+      SCOPED_TRACE(file + (" " + NameOf(degrees)));
+      RankComparison(model.spec, *model.weights, degrees).RunMixedBatches(70);
+    }
   }
 }
 

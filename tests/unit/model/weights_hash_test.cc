@@ -92,6 +92,8 @@ TEST(WeightsHash, IsTheSameForEveryShapeOfAGroup) {
                                    "llama4_text",
                                    "deepseek_v32",
                                    "gguf/deepseek_v3.gguf",
+                                   "gguf/gpt_neox.gguf",
+                                   "gguf/kimi_linear.gguf",
                                    "gpt_neox"}) {
     const auto model = OpenModel(TinyModelPath(family));
     ASSERT_TRUE(model.ok()) << model.status();
