@@ -53,6 +53,8 @@ constexpr Architecture kArchitectures[] = {
     {"minimax-m2", ModelFamily::kMiniMaxM2, RopePairing::kHalves},
     {"ernie4_5-moe", ModelFamily::kErnieMoe, RopePairing::kAdjacent},
     {"qwen3next", ModelFamily::kQwen3Next, RopePairing::kHalves},
+    {"qwen35", ModelFamily::kQwen35, RopePairing::kHalves},
+    {"qwen35moe", ModelFamily::kQwen35Moe, RopePairing::kHalves},
     {"falcon-h1", ModelFamily::kFalconH1, RopePairing::kHalves},
     {"mamba2", ModelFamily::kMamba2, RopePairing::kHalves},
     {"stablelm", ModelFamily::kStableLm, RopePairing::kHalves},
@@ -144,15 +146,16 @@ void ReadTokens(const GgufFile& gguf, ModelSpec& spec, Status& status) {
   status = fields.status();
 }
 
-// Refuses vision models of a text model's architecture, whose positions have several parts.
-Status CheckText(GgufFields& fields, const GgufFile& gguf, std::string_view architecture) {
-  if (!fields.Has("rope.dimension_sections")) return OkStatus();
+// Refuses vision models of a text model's architecture, whose positions have several parts. Files
+// of Qwen 3.5 always have the key; of text, all parts of a position are the same.
+Status CheckText(const GgufFields& fields, const GgufFile& gguf, const Architecture& architecture) {
+  if (!fields.Has("rope.dimension_sections") || IsQwen35(architecture.family)) return OkStatus();
   return MakeStatus(
       StatusCode::kUnimplemented,
       "{}: {}.rope.dimension_sections: rope in sections, which vision models have, is "
       "not supported",
       gguf.path(),
-      architecture);
+      architecture.name);
 }
 
 bool HasLayerNorms(ModelFamily family) {
@@ -294,7 +297,7 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   spec.rope.file_factors = HasTensor(gguf, WeightKind::kRopeFactors, -1);
 
   BATON_RETURN_IF_ERROR(ReadBlocks(fields, gguf, spec));
-  BATON_RETURN_IF_ERROR(CheckText(fields, gguf, architecture.name));
+  BATON_RETURN_IF_ERROR(CheckText(fields, gguf, architecture));
   BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
   if (latent) BATON_RETURN_IF_ERROR(ReadLatentScaleOfGguf(fields, spec));
   if (IsGemma(spec.family)) BATON_RETURN_IF_ERROR(ReadGemmaOfGguf(fields, spec));

@@ -11,7 +11,8 @@ namespace baton {
 namespace {
 
 bool IsQwenWithSharedExpert(ModelFamily family) {
-  return family == ModelFamily::kQwen2Moe || family == ModelFamily::kQwen3Next;
+  return family == ModelFamily::kQwen2Moe || family == ModelFamily::kQwen3Next ||
+         family == ModelFamily::kQwen35Moe;
 }
 
 // Whether the router is one of those of DeepSeek, or like them.
@@ -145,6 +146,7 @@ bool MayHaveExpertsInGguf(ModelFamily family) {
     case ModelFamily::kQwen3Moe:
     case ModelFamily::kQwen2Moe:
     case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35Moe:
     case ModelFamily::kGraniteMoe:
     case ModelFamily::kGptOss:
     case ModelFamily::kHunyuanMoe:

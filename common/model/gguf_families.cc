@@ -182,6 +182,8 @@ Status ReadFamilyOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spe
       if (spec.qk_norm == QkNorm::kHead) spec.qk_norm = QkNorm::kHeadAfterRope;
       return OkStatus();
     case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35:
+    case ModelFamily::kQwen35Moe:
       return ReadDeltaNetsOfGguf(fields, spec);
     case ModelFamily::kNemotronH:
       spec.feed_forward = FeedForward::kSquaredRelu;

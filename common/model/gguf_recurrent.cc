@@ -70,6 +70,24 @@ Status ReadShape(GgufFields& fields, RecurrentRule rule, RecurrentShape& shape) 
   return OkStatus();
 }
 
+// The value heads of Qwen 3.5 are in another order than in its Hugging Face files: the first one of
+// each key head, then the second ones. The columns of the output's projection are in this order,
+// too, and blocks of quantized numbers can span heads, so the model keeps it: each value head has a
+// key head of its own.
+Status TileKeys(const GgufFields& fields, RecurrentSpec& recurrent) {
+  RecurrentShape& shape = recurrent.shape;
+  if (shape.value_heads % shape.key_heads != 0) {
+    return InvalidArgument("{}: ssm.time_step_rank {} is not a multiple of ssm.group_count {}",
+                           fields.file(),
+                           shape.value_heads,
+                           shape.key_heads);
+  }
+  if (shape.value_heads == shape.key_heads) return OkStatus();
+  recurrent.tiled_keys = shape.key_heads;
+  shape.key_heads = shape.value_heads;
+  return OkStatus();
+}
+
 }  // namespace
 
 bool ListsLayersInGguf(ModelFamily family) {
@@ -148,7 +166,9 @@ Status ReadDeltaNetsOfGguf(GgufFields& fields, ModelSpec& spec) {
   spec.recurrent.inputs_by_kind = true;
   spec.attention_gate = true;
   spec.qk_norm = QkNorm::kHead;
-  return OkStatus();
+  if (!IsQwen35(spec.family)) return OkStatus();
+  spec.recurrent.gates_by_kind = true;
+  return TileKeys(fields, spec.recurrent);
 }
 
 Status ReadStateSpaceOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {

@@ -7,7 +7,7 @@
 // Recurrent layers in GGUF keys. Errors as SpecFromGguf.
 namespace baton {
 
-// Reads the gated delta nets of Qwen3-Next, and which layers have them.
+// Reads the gated delta nets of Qwen3-Next and Qwen 3.5, and which layers have them.
 Status ReadDeltaNetsOfGguf(GgufFields& fields, ModelSpec& spec);
 
 // Whether the files list the KV heads of each layer, 0 in layers without attention.

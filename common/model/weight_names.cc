@@ -419,6 +419,8 @@ Naming GgufNames(const ModelSpec& spec) {
     case ModelFamily::kGptNeox:
       return {NamingScheme::kGgufGptNeox, spec};
     case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35:
+    case ModelFamily::kQwen35Moe:
       return {NamingScheme::kGgufQwen3Next, spec};
     case ModelFamily::kFalconH1:
       return {NamingScheme::kGgufFalconH1, spec};

@@ -44,6 +44,25 @@ TEST(RecurrentGguf, ADecayThatIsNotNegativeIsNamed) {
   EXPECT_THAT(file.Error(), HasSubstr("tensor blk.1.ssm_a has"));
 }
 
+TEST(TiledHeadsGguf, EachValueHeadOfQwen35HasAKeyHead) {
+  ChangedGguf file("qwen3_5_text");
+  const auto recurrent = [&](uint32_t key_heads) {
+    file.Set("qwen35.ssm.group_count", key_heads);
+    const auto model = file.Open();
+    BATON_CHECK(model.ok(), "{}", Message(model.status()));
+    return model->spec.recurrent;
+  };
+  EXPECT_EQ(recurrent(2).shape.key_heads, 4);
+  EXPECT_EQ(recurrent(2).tiled_keys, 2);
+  EXPECT_EQ(recurrent(4).shape.key_heads, 4);
+  EXPECT_EQ(recurrent(4).tiled_keys, 0);
+  EXPECT_THAT(file.Error(),
+              HasSubstr("blk.0.attn_qkv.weight has shape [128, 64]; expected [192, 64]"));
+  file.Set("qwen35.ssm.group_count", 3);
+  EXPECT_THAT(file.Error(),
+              HasSubstr("ssm.time_step_rank 4 is not a multiple of ssm.group_count 3"));
+}
+
 TEST(ListedLayersGguf, BadListsAndSizesAreNamed) {
   const auto error = [](const std::string& file, const std::string& key, uint32_t value) {
     ChangedGguf changed(file);

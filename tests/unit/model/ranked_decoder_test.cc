@@ -133,6 +133,15 @@ TEST(RankedDecoder, LatentsOfGgufFilesHaveTheBitsOfOneRank) {
   }
 }
 
+// In files of llama.cpp, neighbouring value heads of Qwen 3.5 have keys of different heads.
+TEST(RankedDecoder, TiledHeadsOfGgufFilesHaveTheBitsOfOneRank) {
+  const OpenedModel model = Open("gguf/qwen3_5_text.gguf");
+  for (const Degrees& degrees : {Degrees{2, 1}, Degrees{1, 4}, Degrees{2, 2}}) {
+    SCOPED_TRACE(NameOf(degrees));
+    RankComparison(model.spec, *model.weights, degrees).RunMixedBatches(70);
+  }
+}
+
 // Sizes that no degree divides, all biases and head norms, and random weights, which every rank
 // draws for itself.
 TEST(RankedDecoder, UnevenPartsAndRandomWeightsHaveTheBitsOfOneRank) {
