@@ -28,8 +28,10 @@ int32_t StagesOf(const Decoder& decoder) {
   const RankPlace& place = decoder.plan().place;
   if (!place.leader() || place.pipeline_parallel == 1) return 1;
   const ModelSpec& spec = decoder.spec();
-  const size_t results = sizeof(float) * static_cast<size_t>(decoder.limits().max_logit_rows) *
-                         (static_cast<size_t>(spec.vocab) + static_cast<size_t>(spec.hidden));
+  const int64_t both =
+      int64_t{decoder.limits().max_logit_rows} * (int64_t{spec.vocab} + spec.hidden);
+  const int64_t states = int64_t{decoder.limits().max_rows} * spec.hidden;
+  const size_t results = sizeof(float) * static_cast<size_t>(std::max(both, states));
   if (decoder.ops().exchange()->SendsAhead(results)) return place.pipeline_parallel;
   kLog.Warning(
       "the group's exchange cannot send {} bytes of logits and hidden states ahead; one step at a "

@@ -245,9 +245,13 @@ int32_t Scheduler::ChunkOf(const Sequence& sequence, int32_t budget) const {
   return share_.tokens < 3 ? count : 0;
 }
 
-// The most tokens of the next chunk of a prompt for whose logprobs this step still has logit rows.
+// The most tokens of the next chunk of a prompt for whose logprobs or hidden states this step still
+// has logit rows. A step in which only hidden states are wanted computes no logits, so all of its
+// tokens may be logit rows. Above scored_rows, nothing is left for a request that does not pool.
 int32_t Scheduler::ScoredChunk(const Sequence& sequence) const {
   const ActiveRequest& active = *sequence.request;
+  const bool only_states = plan_->state_rows == plan_->logit_rows;
+  if (active.request.pools() && only_states) return sequence.unplanned();
   const int32_t scored =
       active.scored + options_.limits.scored_rows - plan_->scored - plan_->drafts;
   return scored < active.to_score ? scored - sequence.planned() : sequence.unplanned();

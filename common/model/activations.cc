@@ -15,16 +15,17 @@ namespace {
 // The values of the graphs of a decoder, as if the graphs ran one after the other.
 class Timeline {
  public:
-  Timeline(int64_t rows, int64_t logit_rows) : rows_{rows, logit_rows, 1} {}
+  explicit Timeline(int64_t rows) : rows_(rows) {}
 
-  // Adds the values of a graph. What the leader of a pipeline receives is read while later steps
-  // run.
-  void Add(const graph::StepGraph& graph, bool is_answer) {
+  // Adds the values of a graph, whose steps have at most `logit_rows` logit rows. What the leader
+  // of a pipeline receives is read while later steps run.
+  void Add(const graph::StepGraph& graph, int64_t logit_rows, bool is_answer) {
+    const std::array<int64_t, 3> rows = {rows_, logit_rows, 1};  // by graph::RowCount
     graph::Storages storages = graph::StoragesOf(graph);
     for (const graph::Storage& storage : storages.all) {
       uses_.push_back({.dtype = storage.dtype,
                        .reach = ReachOf(storage, is_answer),
-                       .rows = rows_[static_cast<size_t>(storage.rows)],
+                       .rows = rows[static_cast<size_t>(storage.rows)],
                        .cols = storage.cols,
                        .first = ops_ + storage.first,
                        .last = ops_ + (storage.result ? graph.ops().size() : storage.last)});
@@ -52,7 +53,7 @@ class Timeline {
     return storage.result ? ValueReach::kResult : ValueReach::kStep;
   }
 
-  const std::array<int64_t, 3> rows_;  // by graph::RowCount
+  const int64_t rows_;
   size_t ops_ = 0;
   std::vector<ValueUse> uses_;
   std::vector<size_t> ends_;  // of the uses of each graph
@@ -65,13 +66,19 @@ StatusOr<Activations> Activations::Place(const DecoderGraphs& graphs,
                                          int32_t max_rows,
                                          int32_t max_logit_rows,
                                          Ops& ops) {
-  Timeline timeline(ops.PaddedRows(max_rows), ops.PaddedRows(max_logit_rows));
-  for (const StepGraphs& kind : graphs) timeline.Add(kind.stage, /*is_answer=*/false);
-  // What the leader of a pipeline receives is in memory of its own, which all kinds share: the
-  // values of both results are those of each.
   constexpr size_t kBoth = StepKindOf(1, RowResults::kBoth);
-  timeline.Add(graphs[0].answer, /*is_answer=*/true);
-  timeline.Add(graphs[kBoth].answer, /*is_answer=*/true);
+  constexpr size_t kStates = StepKindOf(1, RowResults::kStates);
+  const int64_t logit_rows = ops.PaddedRows(max_logit_rows);
+  const int64_t state_rows = ops.PaddedRows(std::max(max_rows, max_logit_rows));
+  Timeline timeline(ops.PaddedRows(max_rows));
+  for (size_t i = 0; i < graphs.size(); ++i) {
+    timeline.Add(graphs[i].stage, i == kStates ? state_rows : logit_rows, /*is_answer=*/false);
+  }
+  // What the leader of a pipeline receives is in memory of its own. Logits are where they are with
+  // both results.
+  timeline.Add(graphs[0].answer, logit_rows, /*is_answer=*/true);
+  timeline.Add(graphs[kBoth].answer, logit_rows, /*is_answer=*/true);
+  timeline.Add(graphs[kStates].answer, state_rows, /*is_answer=*/true);
   auto placed = ops.PlaceValues(timeline.uses());
   if (!placed.ok()) {
     return Status(placed.status().code(),
@@ -84,12 +91,13 @@ StatusOr<Activations> Activations::Place(const DecoderGraphs& graphs,
   const std::span<const Tensor> tensors(all.placed_.tensors);
   const std::vector<Tensor> signal = timeline.Of(graphs.size(), tensors);
   const std::vector<Tensor> both = timeline.Of(graphs.size() + 1, tensors);
+  const std::vector<Tensor> states = timeline.Of(graphs.size() + 2, tensors);
   for (size_t i = 0; i < graphs.size(); ++i) {
     all.tensors_[i] = {timeline.Of(i, tensors), i == 0 ? signal : both};
   }
   if (!both.empty()) {
     all.tensors_[StepKindOf(1, RowResults::kLogits)].answer = {both.front()};
-    all.tensors_[StepKindOf(1, RowResults::kStates)].answer = {both.back()};
+    all.tensors_[kStates].answer = states;
   }
   return all;
 }

@@ -24,7 +24,7 @@ class Activations {
   };
 
   // Errors: ResourceExhausted when the values of steps of `max_rows` rows and `max_logit_rows`
-  // logit rows do not fit into the free memory of the device.
+  // logit rows, or of hidden states of all rows, do not fit into the free memory of the device.
   static StatusOr<Activations> Place(const DecoderGraphs& graphs,
                                      int32_t max_rows,
                                      int32_t max_logit_rows,

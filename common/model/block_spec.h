@@ -79,6 +79,9 @@ struct RecurrentSpec {
   bool inputs_by_kind = false;
   // They have the two gates of a value head in two tensors; else one has both of each key head.
   bool gates_by_kind = false;
+  // The files have q and k of this many heads, and each key head h those of head h modulo it; 0: of
+  // each key head its own, but for RecurrentShape::key_copies.
+  int32_t tiled_keys = 0;
   bool norm = true;  // of the output, before its projection
   // RecurrentArgs::min_time and max_time.
   float min_time = 0;
@@ -94,6 +97,14 @@ struct RecurrentSpec {
   float query_scale = 1;
   float time_scale = 1;
   float output_scale = 1;
+
+  // The head of the files whose q and k a key head has, and the numbers of q or k of all of them.
+  int64_t FileKey(int64_t head) const {
+    return tiled_keys > 0 ? head % tiled_keys : head / shape.key_copies;
+  }
+  int64_t file_key_numbers() const {
+    return tiled_keys > 0 ? int64_t{tiled_keys} * shape.key_dim : shape.key_numbers();
+  }
 
   bool operator==(const RecurrentSpec&) const = default;
 };

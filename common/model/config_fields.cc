@@ -299,13 +299,38 @@ StatusOr<std::vector<int64_t>> GgufFields::ReadInts(std::string_view key) const 
 
 StatusOr<std::vector<bool>> GgufFields::Flags(std::string_view key, size_t layers) const {
   BATON_ASSIGN_OR_RETURN(std::vector<bool> flags, gguf_.Bools(Key(key)));
-  BATON_ASSIGN_OR_RETURN(const int64_t blocks, ReadInt("block_count"));
-  if (std::cmp_not_equal(flags.size(), blocks) || flags.size() < layers) {
-    return InvalidArgument(
-        "{}: {} has {} entries for {} layers", file(), Key(key), flags.size(), blocks);
-  }
+  BATON_RETURN_IF_ERROR(CheckEntries(key, flags.size(), layers));
   flags.resize(layers);
   return flags;
+}
+
+StatusOr<std::vector<int32_t>> GgufFields::OfLayers(std::string_view key,
+                                                    size_t layers,
+                                                    int32_t low,
+                                                    int32_t high) const {
+  std::vector<int64_t> numbers;
+  if (const StatusOr<int64_t> one = gguf_.Int(Key(key)); one.ok()) {
+    numbers.assign(layers, *one);
+  } else {
+    BATON_ASSIGN_OR_RETURN(numbers, gguf_.Ints(Key(key)));
+    BATON_RETURN_IF_ERROR(CheckEntries(key, numbers.size(), layers));
+  }
+  numbers.resize(layers);
+  std::vector<int32_t> result;
+  for (const int64_t number : numbers) {
+    if (number < low || number > high) {
+      return InvalidArgument(
+          "{}: {} has {}; it must be between {} and {}", file(), Key(key), number, low, high);
+    }
+    result.push_back(static_cast<int32_t>(number));
+  }
+  return result;
+}
+
+Status GgufFields::CheckEntries(std::string_view key, size_t entries, size_t layers) const {
+  BATON_ASSIGN_OR_RETURN(const int64_t blocks, ReadInt("block_count"));
+  if (std::cmp_equal(entries, blocks) && entries >= layers) return OkStatus();
+  return InvalidArgument("{}: {} has {} entries for {} layers", file(), Key(key), entries, blocks);
 }
 
 }  // namespace baton

@@ -109,6 +109,13 @@ class GgufFields final : public ConfigFields {
   // The booleans of the first `layers` layers in the list under `key`, which has one for each layer
   // of the file. Errors: NotFound and InvalidArgument naming file and key.
   StatusOr<std::vector<bool>> Flags(std::string_view key, size_t layers) const;
+  // The numbers of the first `layers` layers, all within the bounds: those of such a list, or one
+  // number, which all layers have. Errors as Flags, and InvalidArgument naming a number that is out
+  // of bounds.
+  StatusOr<std::vector<int32_t>> OfLayers(std::string_view key,
+                                          size_t layers,
+                                          int32_t low,
+                                          int32_t high) const;
 
  protected:
   StatusOr<int64_t> ReadInt(std::string_view key) const override;
@@ -119,6 +126,8 @@ class GgufFields final : public ConfigFields {
 
  private:
   std::string Key(std::string_view key) const { return prefix_ + std::string(key); }
+  // InvalidArgument unless a list has an entry for each layer of the file, and at least `layers`.
+  Status CheckEntries(std::string_view key, size_t entries, size_t layers) const;
 
   const GgufFile& gguf_;
   std::string prefix_;

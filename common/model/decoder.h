@@ -58,8 +58,9 @@ class Decoder final {
   // Issues the whole model for `input`. Must be called between ops().BeginStep(input, kv) and
   // IssueStep(). Returns the results that `input` wants of its logit rows. They are in buffers of
   // the decoder that the next Forward overwrites; Ops::Sample and CopyRows may follow in the same
-  // step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows. In a group all
-  // ranks call it with the same input; the leader gets the results, the others empty tensors.
+  // step. `input` has 1 … max_rows tokens and at most max_logit_rows logit rows; where only their
+  // hidden states are wanted, all rows may be logit rows. In a group all ranks call it with the
+  // same input; the leader gets the results, the others empty tensors.
   StepResults Forward(const StepInput& input, const LayerHook& hook = {}) {
     ForwardStage(input, hook);
     return TakeResults(input.logit_rows.size(), input.results);

@@ -22,7 +22,7 @@ struct FamilyEntry {
   GpuSupport gpu = GpuSupport::kNone;
   std::string_view models = "";        // published models, for example
   std::string_view blocks = "";        // how a layer differs from Llama's
-  std::string_view gguf = "";          // architecture of its GGUF files; empty: they are not read
+  std::string_view gguf = "";          // architectures of its GGUF files; empty: they are not read
   std::string_view golden = "";        // folder of tests/data/tiny with the outputs of transformers
   std::string_view real_weights = "";  // published weights that tests run; empty: none
 };

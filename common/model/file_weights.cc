@@ -38,9 +38,9 @@ std::string OfExperts(bool stacked, int32_t experts) {
 }
 
 // Whether a vector of a recurrent layer may have this shape. The factors of a convolution of
-// channels by themselves are [channels][1][kernel], in GGUF files [channels][kernel]. Decays are
-// those of heads, [1][1][heads][1], or [channels][numbers]. GGUF files of Mamba 2 have [heads][1],
-// and norms as [groups][numbers].
+// channels by themselves are [channels][1][kernel], in GGUF files [channels][kernel], and in those
+// of Kimi Linear [1][channels][1][kernel]. Decays are those of heads, [1][1][heads][1], or
+// [channels][numbers]. GGUF files of Mamba 2 have [heads][1], and norms as [groups][numbers].
 bool IsShapeOfRecurrent(WeightKind kind, const std::vector<int64_t>& shape, int64_t size) {
   int64_t product = 1;
   for (const int64_t dimension : shape) product *= dimension;
@@ -49,7 +49,8 @@ bool IsShapeOfRecurrent(WeightKind kind, const std::vector<int64_t>& shape, int6
     case WeightKind::kRecurrentConvolution:
     case WeightKind::kRecurrentKeyConvolution:
     case WeightKind::kRecurrentValueConvolution:
-      return shape.size() == 2 || (shape.size() == 3 && shape[1] == 1);
+      return shape.size() == 2 || (shape.size() == 3 && shape[1] == 1) ||
+             (shape.size() == 4 && shape[0] == 1 && shape[2] == 1);
     case WeightKind::kRecurrentDecay:
       return shape.size() == 2 || shape.size() == 4;
     case WeightKind::kRecurrentSkip:
@@ -363,7 +364,12 @@ StatusOr<std::vector<float>> FileWeights::GetVector(const WeightId& id,
   if (found.order != RowOrder::kPartByPart) {
     Dequantize(tensor.dtype, OrderedRows(found, 1), values);
   } else {
-    Dequantize(tensor.dtype, SliceBytes(found), values);
+    const std::span<const std::byte> slice = SliceBytes(found);
+    const size_t of_part = slice.size() / static_cast<size_t>(found.parts);
+    Dequantize(tensor.dtype,
+               slice.subspan(of_part * static_cast<size_t>(found.part),
+                             of_part * static_cast<size_t>(found.size)),
+               values);
   }
   if (IsLessByOne(id.kind, naming_.scheme)) {
     for (float& value : values) value += 1;

@@ -11,6 +11,7 @@
 #include "common/model/gguf_experts.h"
 #include "common/model/gguf_families.h"
 #include "common/model/gguf_gemma.h"
+#include "common/model/gguf_recurrent.h"
 #include "common/model/hf_latent.h"
 #include "common/model/weight_names.h"
 
@@ -52,10 +53,20 @@ constexpr Architecture kArchitectures[] = {
     {"minimax-m2", ModelFamily::kMiniMaxM2, RopePairing::kHalves},
     {"ernie4_5-moe", ModelFamily::kErnieMoe, RopePairing::kAdjacent},
     {"qwen3next", ModelFamily::kQwen3Next, RopePairing::kHalves},
+    {"qwen35", ModelFamily::kQwen35, RopePairing::kHalves},
+    {"qwen35moe", ModelFamily::kQwen35Moe, RopePairing::kHalves},
     {"falcon-h1", ModelFamily::kFalconH1, RopePairing::kHalves},
     {"mamba2", ModelFamily::kMamba2, RopePairing::kHalves},
     {"stablelm", ModelFamily::kStableLm, RopePairing::kHalves},
     {"hunyuan-dense", ModelFamily::kHunyuan, RopePairing::kHalves},
+    {"hunyuan-moe", ModelFamily::kHunyuanMoe, RopePairing::kHalves},
+    {"jamba", ModelFamily::kJamba, RopePairing::kHalves},
+    {"nemotron_h", ModelFamily::kNemotronH, RopePairing::kHalves},
+    {"nemotron_h_moe", ModelFamily::kNemotronH, RopePairing::kHalves},
+    {"kimi-linear", ModelFamily::kKimiLinear, RopePairing::kHalves},
+    {"phi2", ModelFamily::kPhi, RopePairing::kHalves},
+    {"gptneox", ModelFamily::kGptNeox, RopePairing::kHalves},
+    {"llama4", ModelFamily::kLlama4, RopePairing::kAdjacent},
 };
 
 StatusOr<Architecture> FindArchitecture(const GgufFile& gguf) {
@@ -135,15 +146,16 @@ void ReadTokens(const GgufFile& gguf, ModelSpec& spec, Status& status) {
   status = fields.status();
 }
 
-// Refuses vision models of a text model's architecture, whose positions have several parts.
-Status CheckText(GgufFields& fields, const GgufFile& gguf, std::string_view architecture) {
-  if (!fields.Has("rope.dimension_sections")) return OkStatus();
+// Refuses vision models of a text model's architecture, whose positions have several parts. Files
+// of Qwen 3.5 always have the key; of text, all parts of a position are the same.
+Status CheckText(const GgufFields& fields, const GgufFile& gguf, const Architecture& architecture) {
+  if (!fields.Has("rope.dimension_sections") || IsQwen35(architecture.family)) return OkStatus();
   return MakeStatus(
       StatusCode::kUnimplemented,
       "{}: {}.rope.dimension_sections: rope in sections, which vision models have, is "
       "not supported",
       gguf.path(),
-      architecture);
+      architecture.name);
 }
 
 bool HasLayerNorms(ModelFamily family) {
@@ -151,10 +163,20 @@ bool HasLayerNorms(ModelFamily family) {
     case ModelFamily::kCohere:
     case ModelFamily::kCohere2:
     case ModelFamily::kStableLm:
+    case ModelFamily::kPhi:
+    case ModelFamily::kGptNeox:
       return true;
     default:
       return false;
   }
+}
+
+// Nemotron-H has RMS norms, whose epsilon its files may have under the key of LayerNorm.
+std::string_view EpsilonKey(const GgufFields& fields, ModelFamily family) {
+  constexpr std::string_view kRms = "attention.layer_norm_rms_epsilon";
+  const bool other =
+      HasLayerNorms(family) || (family == ModelFamily::kNemotronH && !fields.Has(kRms));
+  return other ? "attention.layer_norm_epsilon" : kRms;
 }
 
 // Reads the sizes, and returns that of a v head. A model whose layers have no attention has no
@@ -165,17 +187,17 @@ int32_t ReadSizes(GgufFields& fields, ModelSpec& spec) {
   spec.head_dim = kHeadDimOfMamba;
   if (spec.family != ModelFamily::kMamba2) {
     spec.heads = fields.Int("attention.head_count", 1, ModelSpec::kMaxHeads);
-    spec.kv_heads = fields.IntOr("attention.head_count_kv", spec.heads, 1, ModelSpec::kMaxHeads);
+    if (!ListsLayersInGguf(spec.family)) {
+      spec.kv_heads = fields.IntOr("attention.head_count_kv", spec.heads, 1, ModelSpec::kMaxHeads);
+    }
     spec.head_dim =
         fields.IntOr("attention.key_length", spec.hidden / spec.heads, 1, ModelSpec::kMaxHeadDim);
   }
-  spec.intermediate = fields.IntOr("feed_forward_length", 0, 0, ModelSpec::kMaxIntermediate);
+  if (spec.family != ModelFamily::kNemotronH) {
+    spec.intermediate = fields.IntOr("feed_forward_length", 0, 0, ModelSpec::kMaxIntermediate);
+  }
   spec.context_length = fields.Int("context_length", 1, kMaxContext);
-  spec.norm_epsilon = static_cast<float>(fields.Number(HasLayerNorms(spec.family)
-                                                           ? "attention.layer_norm_epsilon"
-                                                           : "attention.layer_norm_rms_epsilon",
-                                                       0,
-                                                       1));
+  spec.norm_epsilon = static_cast<float>(fields.Number(EpsilonKey(fields, spec.family), 0, 1));
   // Layers of multi-token prediction stand behind the others.
   const int32_t predicting = fields.IntOr("nextn_predict_layers", 0, 0, kMaxLayers - 1);
   const int32_t blocks = fields.Int("block_count", predicting + 1, kMaxLayers);
@@ -229,6 +251,13 @@ bool HasTensor(const GgufFile& gguf, WeightKind kind, int32_t layer) {
   return FindTensor(gguf, {kind, layer, 0}) != nullptr;
 }
 
+bool HasTensorInLayers(const GgufFile& gguf, WeightKind kind, int32_t layers) {
+  for (int32_t i = 0; i < layers; ++i) {
+    if (HasTensor(gguf, kind, i)) return true;
+  }
+  return false;
+}
+
 StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   BATON_ASSIGN_OR_RETURN(const Architecture architecture, FindArchitecture(gguf));
   GgufFields fields(gguf, std::string(architecture.name) + ".");
@@ -237,6 +266,9 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   spec.rope.pairing = architecture.pairing;
   const int32_t value_dim = ReadSizes(fields, spec);
   BATON_RETURN_IF_ERROR(fields.status());
+  if (ListsLayersInGguf(spec.family)) {
+    BATON_RETURN_IF_ERROR(ReadListedLayersOfGguf(fields, gguf, spec));
+  }
   const bool latent = HasLatentAttention(spec.family);
   if (latent) {
     BATON_RETURN_IF_ERROR(ReadLatentOfGguf(fields, gguf, spec));
@@ -255,13 +287,17 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf) {
   }
   spec.vocab = static_cast<int32_t>(std::min<int64_t>(embedding->shape[0], INT32_MAX));
   spec.tied_head = !HasTensor(gguf, WeightKind::kHead, -1);
-  spec.qkv_bias = HasTensor(gguf, WeightKind::kQueryBias, 0);
-  spec.o_bias = HasTensor(gguf, WeightKind::kAttentionOutputBias, 0);
-  spec.mlp_bias = HasTensor(gguf, WeightKind::kGateBias, 0);
+  const auto has = [&](WeightKind kind) {
+    return HasTensorInLayers(gguf, kind, spec.layer_count());
+  };
+  spec.qkv_bias = has(WeightKind::kQueryBias);
+  spec.o_bias = has(WeightKind::kAttentionOutputBias);
+  spec.mlp_bias = has(WeightKind::kUpBias);
+  spec.head_bias = HasTensor(gguf, WeightKind::kHeadBias, -1);
   spec.rope.file_factors = HasTensor(gguf, WeightKind::kRopeFactors, -1);
 
   BATON_RETURN_IF_ERROR(ReadBlocks(fields, gguf, spec));
-  BATON_RETURN_IF_ERROR(CheckText(fields, gguf, architecture.name));
+  BATON_RETURN_IF_ERROR(CheckText(fields, gguf, architecture));
   BATON_RETURN_IF_ERROR(ReadRope(fields, spec));
   if (latent) BATON_RETURN_IF_ERROR(ReadLatentScaleOfGguf(fields, spec));
   if (IsGemma(spec.family)) BATON_RETURN_IF_ERROR(ReadGemmaOfGguf(fields, spec));

@@ -21,5 +21,7 @@ StatusOr<ModelSpec> SpecFromGguf(const GgufFile& gguf);
 
 // Whether the file has this weight, or that of the first expert.
 bool HasTensor(const GgufFile& gguf, WeightKind kind, int32_t layer);
+// Whether it is in the file for one of the layers.
+bool HasTensorInLayers(const GgufFile& gguf, WeightKind kind, int32_t layers);
 
 }  // namespace baton

@@ -8,12 +8,13 @@ namespace baton {
 Status ReadLatentOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
   if (fields.Has("attention.temperature_scale")) {
     return MakeStatus(StatusCode::kUnimplemented,
-                      "{}: deepseek2.attention.temperature_scale is not supported",
-                      gguf.path());
+                      "{}: {}.attention.temperature_scale is not supported",
+                      gguf.path(),
+                      gguf.String("general.architecture").value_or("deepseek2"));
   }
   LatentSpec& latent = spec.latent;
-  latent.two_tensors = HasTensor(gguf, WeightKind::kLatentKeys, 0);
-  if (HasTensor(gguf, WeightKind::kQueryDown, 0)) {
+  latent.two_tensors = HasTensorInLayers(gguf, WeightKind::kLatentKeys, spec.layer_count());
+  if (HasTensorInLayers(gguf, WeightKind::kQueryDown, spec.layer_count())) {
     latent.q_rank = fields.Int("attention.q_lora_rank", 1, ModelSpec::kMaxHidden);
   }
   latent.rank = fields.Int("attention.kv_lora_rank", 1, ModelSpec::kMaxHidden);

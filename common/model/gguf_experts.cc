@@ -11,7 +11,8 @@ namespace baton {
 namespace {
 
 bool IsQwenWithSharedExpert(ModelFamily family) {
-  return family == ModelFamily::kQwen2Moe || family == ModelFamily::kQwen3Next;
+  return family == ModelFamily::kQwen2Moe || family == ModelFamily::kQwen3Next ||
+         family == ModelFamily::kQwen35Moe;
 }
 
 // Whether the router is one of those of DeepSeek, or like them.
@@ -21,10 +22,15 @@ bool HasGroups(ModelFamily family) {
     case ModelFamily::kGlm4Moe:
     case ModelFamily::kMiniMaxM2:
     case ModelFamily::kErnieMoe:
+    case ModelFamily::kNemotronH:
       return true;
     default:
       return HasLatentAttention(family);
   }
+}
+
+bool IsDeepSeek(ModelFamily family) {
+  return HasLatentAttention(family) && family != ModelFamily::kKimiLinear;
 }
 
 // Which layers have experts, and whether a bias selects them.
@@ -35,13 +41,27 @@ void FindLayers(const GgufFile& gguf, ModelSpec& spec) {
   }
 }
 
+// Llama 4: the sigmoid of a chosen expert's logit multiplies its input. The shared expert has the
+// size of one expert.
+Status ReadLlama4(GgufFields& fields, ModelSpec& spec) {
+  MoeSpec& moe = spec.moe;
+  moe.intermediate = fields.Int("expert_feed_forward_length", 1, ModelSpec::kMaxIntermediate);
+  moe.shared_intermediate = moe.intermediate;
+  moe.score = RouterScore::kSigmoidOfLogits;
+  moe.normalize = false;
+  moe.weighted_inputs = true;
+  if (std::ranges::all_of(spec.layers, &LayerSpec::moe)) spec.intermediate = 0;
+  return fields.status();
+}
+
 // Softmax routers, without groups.
 Status ReadPlain(GgufFields& fields, ModelSpec& spec) {
-  const bool shared = IsQwenWithSharedExpert(spec.family);
+  const bool hunyuan = spec.family == ModelFamily::kHunyuanMoe;
+  const bool shared = IsQwenWithSharedExpert(spec.family) || hunyuan;
   constexpr std::string_view kShared = "expert_shared_feed_forward_length";
   if (shared) {
     spec.moe.shared_intermediate = fields.Int(kShared, 1, ModelSpec::kMaxIntermediate);
-    spec.moe.shared_gate = true;
+    spec.moe.shared_gate = !hunyuan;
   } else if (fields.Has(kShared)) {
     return MakeStatus(
         StatusCode::kUnimplemented, "{}: shared experts are not supported", fields.file());
@@ -51,15 +71,17 @@ Status ReadPlain(GgufFields& fields, ModelSpec& spec) {
     spec.moe.gate = {.limit = 7, .alpha = 1.702f};  // the files do not have them
     spec.intermediate = 0;
   }
-  // Files of Mixtral and Granite have only one feed-forward size.
+  // Files of Mixtral, Granite and Jamba have only one feed-forward size.
+  const bool jamba = spec.family == ModelFamily::kJamba;
   const bool one_width =
-      spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kGraniteMoe;
+      spec.family == ModelFamily::kMixtral || spec.family == ModelFamily::kGraniteMoe || jamba;
   const std::string_view width = one_width && !fields.Has("expert_feed_forward_length")
                                      ? "feed_forward_length"
                                      : "expert_feed_forward_length";
   spec.moe.intermediate = fields.Int(width, 1, ModelSpec::kMaxIntermediate);
-  spec.moe.normalize = fields.BoolOr("expert_weights_norm", spec.family != ModelFamily::kQwen2Moe);
-  if (one_width) spec.intermediate = 0;
+  const bool normalizes = spec.family != ModelFamily::kQwen2Moe && !jamba;
+  spec.moe.normalize = fields.BoolOr("expert_weights_norm", normalizes);
+  if ((one_width && !jamba) || hunyuan) spec.intermediate = 0;
   return fields.status();
 }
 
@@ -69,7 +91,7 @@ void ReadScore(GgufFields& fields, ModelSpec& spec) {
   constexpr int32_t kSoftmax = 1;
   constexpr int32_t kSigmoid = 2;
   bool sigmoid = spec.family != ModelFamily::kErnieMoe;
-  if (HasLatentAttention(spec.family)) {
+  if (IsDeepSeek(spec.family)) {
     sigmoid = fields.IntOr("expert_gating_func", kSoftmax, kSoftmax, kSigmoid) == kSigmoid;
     spec.family = sigmoid ? ModelFamily::kDeepSeekV3 : ModelFamily::kDeepSeekV2;
   } else {
@@ -81,11 +103,25 @@ void ReadScore(GgufFields& fields, ModelSpec& spec) {
   spec.moe.group_score = best ? GroupScore::kBest : GroupScore::kBestTwo;
 }
 
+// Experts without a gate, and a shared one that has a size of its own.
+Status ReadNemotronH(GgufFields& fields, MoeSpec& moe) {
+  if (fields.IntOr("moe_latent_size", 0, 0, ModelSpec::kMaxHidden) > 0) {
+    return MakeStatus(StatusCode::kUnimplemented,
+                      "{}: moe_latent_size is not 0; experts of a latent are not supported",
+                      fields.file());
+  }
+  moe.shared_intermediate =
+      fields.IntOr("expert_shared_feed_forward_length", 0, 0, ModelSpec::kMaxIntermediate);
+  moe.gate.ungated = true;
+  return fields.status();
+}
+
 // The routers of DeepSeek, and those like them.
 Status ReadGrouped(GgufFields& fields, ModelSpec& spec) {
   MoeSpec& moe = spec.moe;
-  const bool always =
-      spec.family == ModelFamily::kMiniMaxM2 || spec.family == ModelFamily::kErnieMoe;
+  const bool always = spec.family == ModelFamily::kMiniMaxM2 ||
+                      spec.family == ModelFamily::kErnieMoe ||
+                      spec.family == ModelFamily::kKimiLinear;
   moe.intermediate = fields.Int("expert_feed_forward_length", 1, ModelSpec::kMaxIntermediate);
   moe.normalize = always || fields.BoolOr("expert_weights_norm", false);
   moe.scale =
@@ -94,6 +130,7 @@ Status ReadGrouped(GgufFields& fields, ModelSpec& spec) {
   moe.groups_per_token = fields.IntOr("expert_group_used_count", 1, 1, ModelSpec::kMaxExperts);
   if (spec.family == ModelFamily::kErnieMoe) moe.least_sum = 1e-12f;  // the files do not have it
   ReadScore(fields, spec);
+  if (spec.family == ModelFamily::kNemotronH) return ReadNemotronH(fields, moe);
   const int64_t shared = fields.IntOr("expert_shared_count", 0, 0, ModelSpec::kMaxExperts);
   moe.shared_intermediate = static_cast<int32_t>(
       std::min<int64_t>(shared * moe.intermediate, int64_t{ModelSpec::kMaxIntermediate} + 1));
@@ -109,8 +146,12 @@ bool MayHaveExpertsInGguf(ModelFamily family) {
     case ModelFamily::kQwen3Moe:
     case ModelFamily::kQwen2Moe:
     case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35Moe:
     case ModelFamily::kGraniteMoe:
     case ModelFamily::kGptOss:
+    case ModelFamily::kHunyuanMoe:
+    case ModelFamily::kLlama4:
+    case ModelFamily::kJamba:
       return true;
     default:
       return HasGroups(family);
@@ -118,9 +159,14 @@ bool MayHaveExpertsInGguf(ModelFamily family) {
 }
 
 Status ReadExpertsOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spec) {
+  FindLayers(gguf, spec);
+  // Some models of these families have no experts, or one, which is a dense network.
+  const bool optional =
+      spec.family == ModelFamily::kJamba || spec.family == ModelFamily::kNemotronH;
+  if (optional && std::ranges::none_of(spec.layers, &LayerSpec::moe)) return OkStatus();
   spec.moe.experts = fields.Int("expert_count", 1, ModelSpec::kMaxExperts);
   spec.moe.experts_per_token = fields.Int("expert_used_count", 1, ModelSpec::kMaxExperts);
-  FindLayers(gguf, spec);
+  if (spec.family == ModelFamily::kLlama4) return ReadLlama4(fields, spec);
   return HasGroups(spec.family) ? ReadGrouped(fields, spec) : ReadPlain(fields, spec);
 }
 

@@ -56,6 +56,37 @@ Status ReadStableLm(const GgufFile& gguf, ModelSpec& spec) {
                     gguf.path());
 }
 
+// The files have biases of q, k and v in one tensor (weight_names.cc).
+Status ReadGptNeox(GgufFields& fields, ModelSpec& spec) {
+  spec.norm = NormKind::kLayerWithBias;
+  spec.feed_forward = FeedForward::kGelu;
+  spec.qkv_bias = true;
+  const bool parallel = fields.BoolOr("use_parallel_residual", true);
+  spec.residual = parallel ? ResidualForm::kParallelTwoNorms : ResidualForm::kPreNorm;
+  return fields.status();
+}
+
+// The files have neither the size of chunks nor the scaling of queries, nor do they say which
+// layers rotate. As in llama.cpp, these are those of the published models, unless the files have a
+// window of 0.
+Status ReadLlama4(GgufFields& fields, ModelSpec& spec) {
+  constexpr int32_t kChunk = 8192;
+  constexpr int32_t kInterval = 4;  // the last layer of each interval reads all tokens
+  constexpr int32_t kExpertsOfMaverick = 128;
+  const bool maverick =
+      fields.IntOr("expert_count", 0, 0, ModelSpec::kMaxExperts) == kExpertsOfMaverick;
+  if (!maverick) spec.qk_norm = QkNorm::kUnitAfterRope;
+  const bool chunked = !fields.Has("attention.sliding_window") || spec.layers.front().window > 0;
+  if (chunked) spec.query_scaling = {.slope = 0.1f, .step = 8192};
+  for (int32_t i = 0; i < spec.layer_count(); ++i) {
+    LayerSpec& layer = spec.layers[i];
+    layer.window = 0;
+    layer.rotary = !chunked || (i + 1) % kInterval != 0;
+    if (chunked && layer.rotary) layer.chunk = kChunk;
+  }
+  return fields.status();
+}
+
 // In models with windows, only layers with one rotate.
 Status ReadExaone4(GgufFields& fields, ModelSpec& spec) {
   spec.residual = ResidualForm::kPostNorm;
@@ -137,11 +168,30 @@ Status ReadFamilyOfGguf(GgufFields& fields, const GgufFile& gguf, ModelSpec& spe
       return ReadLongRope(fields, gguf, spec);
     case ModelFamily::kStableLm:
       return ReadStableLm(gguf, spec);
+    case ModelFamily::kPhi:
+      spec.norm = NormKind::kLayerWithBias;
+      spec.residual = ResidualForm::kParallel;
+      spec.feed_forward = FeedForward::kGeluTanh;
+      return OkStatus();
+    case ModelFamily::kGptNeox:
+      return ReadGptNeox(fields, spec);
+    case ModelFamily::kLlama4:
+      return ReadLlama4(fields, spec);
     case ModelFamily::kHunyuan:
+    case ModelFamily::kHunyuanMoe:
       if (spec.qk_norm == QkNorm::kHead) spec.qk_norm = QkNorm::kHeadAfterRope;
       return OkStatus();
     case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35:
+    case ModelFamily::kQwen35Moe:
       return ReadDeltaNetsOfGguf(fields, spec);
+    case ModelFamily::kNemotronH:
+      spec.feed_forward = FeedForward::kSquaredRelu;
+      return spec.state_layers() > 0 ? ReadStateSpaceOfGguf(fields, gguf, spec) : OkStatus();
+    case ModelFamily::kJamba:
+      return ReadSelectiveScanOfGguf(fields, gguf, spec);
+    case ModelFamily::kKimiLinear:
+      return ReadKimiDeltaOfGguf(fields, spec);
     case ModelFamily::kFalconH1:
     case ModelFamily::kMamba2:
       return ReadStateSpaceOfGguf(fields, gguf, spec);

@@ -326,6 +326,7 @@ void AddRecurrent(const AddIf& add_if, const RecurrentSpec& recurrent) {
   add_if(!delta_net,
          "recurrent.rule",
          fmt::format("{}, {} key heads alike", Name(shape.rule), shape.key_copies));
+  add_if(recurrent.tiled_keys > 0, "recurrent.tiled_keys", recurrent.tiled_keys);
   add_if(recurrent.convolution_bias, "recurrent.convolution_bias", true);
   add_if(!recurrent.norm, "recurrent.norm", false);
   add_if(recurrent.min_time > 0 || std::isfinite(recurrent.max_time),

@@ -16,13 +16,14 @@ struct FileChannels {
   int64_t v = 0;
 };
 
-FileChannels ChannelsOf(const RecurrentShape& shape) {
-  switch (shape.rule) {
+FileChannels ChannelsOf(const RecurrentSpec& spec) {
+  const int64_t keys = spec.file_key_numbers();
+  switch (spec.shape.rule) {
     case RecurrentRule::kDelta:
     case RecurrentRule::kChannelDelta:
-      return {.k = shape.key_numbers(), .v = 2 * shape.key_numbers()};
+      return {.k = keys, .v = 2 * keys};
     case RecurrentRule::kStateSpace:
-      return {.q = shape.value_numbers() + shape.key_numbers(), .k = shape.value_numbers()};
+      return {.q = spec.shape.value_numbers() + keys, .k = spec.shape.value_numbers()};
     case RecurrentRule::kSelectiveScan:
       break;
   }
@@ -36,13 +37,13 @@ std::vector<float> OrderByKeyHead(std::span<const float> numbers,
                                   int32_t taps,
                                   const IndexRange& key_heads) {
   const RecurrentShape& shape = spec.shape;
-  const FileChannels channels = ChannelsOf(shape);
+  const FileChannels channels = ChannelsOf(spec);
   const int64_t values = int64_t{shape.group()} * shape.value_dim;
   // Of a bias, the factors of what is convolved are no factors.
   const bool scaled = taps > 1;
   std::vector<float> ordered;
   for (int64_t head = key_heads.begin; head < key_heads.end; ++head) {
-    const int64_t key = head / shape.key_copies * shape.key_dim;
+    const int64_t key = spec.FileKey(head) * shape.key_dim;
     for (int32_t tap = 0; tap < taps; ++tap) {
       const auto append = [&](int64_t first, int64_t count, float scale) {
         for (int64_t channel = first; channel < first + count; ++channel) {
@@ -143,7 +144,7 @@ class LayerLoader {
 
   // [q | k | v | z] of each key head, of a tensor of all q, k and v and one of all z.
   Status LoadInputsByKind() {
-    const int64_t keys = shape_.key_numbers();
+    const int64_t keys = spec_.recurrent.file_key_numbers();
     const int64_t values = shape_.value_numbers();
     const int64_t of_values = int64_t{shape_.group()} * shape_.value_dim;
     const auto qkv = [&](int64_t first, int64_t count) {
@@ -151,8 +152,9 @@ class LayerLoader {
     };
     std::vector<WeightPart> parts;
     for (int64_t head = KeyHeads().begin; head < KeyHeads().end; ++head) {
-      parts.push_back(qkv(head * shape_.key_dim, shape_.key_dim));
-      parts.push_back(qkv(keys + head * shape_.key_dim, shape_.key_dim));
+      const int64_t key = spec_.recurrent.FileKey(head) * shape_.key_dim;
+      parts.push_back(qkv(key, shape_.key_dim));
+      parts.push_back(qkv(keys + key, shape_.key_dim));
       parts.push_back(qkv(2 * keys + head * of_values, of_values));
       parts.push_back(PartOf(WeightKind::kRecurrentZ, values, head * of_values, of_values));
     }
@@ -259,7 +261,8 @@ class LayerLoader {
   }
 
   Status LoadConvolution() {
-    const int64_t keys = shape_.first_value_channel() > 0 ? shape_.key_numbers() : 0;
+    const bool convolves_keys = shape_.first_value_channel() > 0;
+    const int64_t keys = convolves_keys ? spec_.recurrent.file_key_numbers() : 0;
     const int64_t values = shape_.value_numbers();
     const int64_t all = 2 * keys + values;
     std::vector<float> factors;

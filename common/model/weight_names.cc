@@ -97,11 +97,24 @@ constexpr OwnName kOwnNames[] = {
     {NamingScheme::kGgufPhi3, WeightKind::kQuery, "blk.{0}.attn_qkv.weight", kQkv},
     {NamingScheme::kGgufPhi3, WeightKind::kKey, "blk.{0}.attn_qkv.weight", kQkv},
     {NamingScheme::kGgufPhi3, WeightKind::kValue, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kQuery, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kKey, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kValue, "blk.{0}.attn_qkv.weight", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kQueryBias, "blk.{0}.attn_qkv.bias", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kKeyBias, "blk.{0}.attn_qkv.bias", kQkv},
+    {NamingScheme::kGgufGptNeox, WeightKind::kValueBias, "blk.{0}.attn_qkv.bias", kQkv},
     {NamingScheme::kGgufSeed, WeightKind::kFeedForwardNorm, "blk.{0}.post_attention_norm.weight"},
     {NamingScheme::kGgufQwen3Next,
      WeightKind::kFeedForwardNorm,
      "blk.{0}.post_attention_norm.weight"},
     {NamingScheme::kGgufFalconH1, WeightKind::kFeedForwardNorm, "blk.{0}.ffn_norm"},
+    {NamingScheme::kGgufNemotronH, WeightKind::kFeedForwardNorm, "blk.{0}.attn_norm.weight"},
+    {NamingScheme::kGgufJamba, WeightKind::kRecurrentTimeDown, "blk.{0}.ssm_x.weight"},
+    {NamingScheme::kGgufJamba, WeightKind::kRecurrentTimeUp, "blk.{0}.ssm_dt.weight"},
+    {NamingScheme::kGgufKimiLinear,
+     WeightKind::kRecurrentConvolution,
+     "blk.{0}.ssm_conv1d_q.weight"},
+    {NamingScheme::kGgufKimiLinear, WeightKind::kRecurrentOutput, "blk.{0}.attn_output.weight"},
     {NamingScheme::kGgufQwen3Next, WeightKind::kRecurrentInput, "blk.{0}.attn_qkv.weight"},
     {NamingScheme::kGgufQwen3Next, WeightKind::kQuery, "blk.{0}.attn_q.weight", kQueryGateByHead},
     {NamingScheme::kGgufQwen3Next,
@@ -293,10 +306,12 @@ void SetParts(OwnName::Joined joined, WeightKind kind, const Naming& naming, Ten
     name.part = gate ? 0 : 1;
     name.parts = 2;
   } else if (joined == kQkv) {
+    const bool query = kind == WeightKind::kQuery || kind == WeightKind::kQueryBias;
+    const bool value = kind == WeightKind::kValue || kind == WeightKind::kValueBias;
     name.parts = naming.heads + 2 * naming.kv_heads;
-    name.size = kind == WeightKind::kQuery ? naming.heads : naming.kv_heads;
-    if (kind != WeightKind::kQuery) name.part = naming.heads;
-    if (kind == WeightKind::kValue) name.part += naming.kv_heads;
+    name.size = query ? naming.heads : naming.kv_heads;
+    if (!query) name.part = naming.heads;
+    if (value) name.part += naming.kv_heads;
   } else if (joined == kQkvByHead) {
     name.parts = 3;
     name.order = RowOrder::kHeadByHead;
@@ -401,10 +416,20 @@ Naming GgufNames(const ModelSpec& spec) {
     case ModelFamily::kGptOss:
     case ModelFamily::kGlm4Moe:
       return {NamingScheme::kGgufSeed, spec};
+    case ModelFamily::kGptNeox:
+      return {NamingScheme::kGgufGptNeox, spec};
     case ModelFamily::kQwen3Next:
+    case ModelFamily::kQwen35:
+    case ModelFamily::kQwen35Moe:
       return {NamingScheme::kGgufQwen3Next, spec};
     case ModelFamily::kFalconH1:
       return {NamingScheme::kGgufFalconH1, spec};
+    case ModelFamily::kNemotronH:
+      return {NamingScheme::kGgufNemotronH, spec};
+    case ModelFamily::kJamba:
+      return {NamingScheme::kGgufJamba, spec};
+    case ModelFamily::kKimiLinear:
+      return {NamingScheme::kGgufKimiLinear, spec};
     default:
       return {NamingScheme::kGguf, spec};
   }

@@ -36,7 +36,11 @@ enum class NamingScheme : uint8_t {
   kGgufGateUp,
   kGgufPhi3,
   kGgufSeed,  // also of gpt-oss and GLM-4.5
+  kGgufGptNeox,
   kGgufQwen3Next,
+  kGgufNemotronH,
+  kGgufJamba,
+  kGgufKimiLinear,
   kGgufFalconH1,
 };
 

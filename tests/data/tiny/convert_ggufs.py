@@ -2,9 +2,9 @@
 
 The tiny models have no tokenizer, so the files say that they have none.
 
-Usage: pip install torch transformers numpy sentencepiece && python convert_ggufs.py LLAMA_CPP NAME...
+Usage: pip install torch transformers numpy sentencepiece && python -O convert_ggufs.py LLAMA_CPP NAME...
 LLAMA_CPP is a folder with `conversion` and `gguf-py` of llama.cpp, as the source package of llama-cpp-python 0.3.36 has
-them.
+them. With -O, the converter does not assert that a model has the sizes of the published ones.
 """
 import json
 import pathlib
@@ -14,7 +14,20 @@ import tempfile
 
 HERE = pathlib.Path(__file__).parent
 # What published configurations have, but those of transformers do not write.
-PUBLISHED = {"cohere2": {"rotary_pct": 1.0}, "hunyuan_v1_dense": {"max_position_embeddings": 32768}}
+PUBLISHED = {
+    "cohere2": {"rotary_pct": 1.0},
+    "gpt_neox": {"rotary_pct": 0.25},
+    "hunyuan_v1_dense": {"max_position_embeddings": 32768},
+    "hunyuan_v1_moe": {"moe_intermediate_size": [32] * 3, "moe_topk": [2] * 3, "num_shared_expert": [1] * 3},
+    "kimi_linear": {
+        "first_k_dense_replace": 1,
+        "linear_attn_config": {"full_attn_layers": [3], "head_dim": 16, "kda_layers": [1, 2, 4], "num_heads": 4,
+                               "short_conv_kernel_size": 4},
+        "moe_router_activation_func": "sigmoid"},
+}
+# Sizes of feed-forward networks that the converter does not read: it takes four times the hidden size for Phi-2, and has
+# no dense layers in models of Nemotron-H with experts.
+FEED_FORWARD = {"phi": 144, "nemotron_h": [0, 112, 0, 0, 32]}
 
 
 def main(llama_cpp, names):
@@ -30,6 +43,12 @@ def main(llama_cpp, names):
         model.gguf_writer.add_bos_token_id(config["bos_token_id"])
         model.gguf_writer.add_eos_token_id(config["eos_token_id"])
 
+    def with_feed_forward(model, size):
+        def set_parameters(converted=model.set_gguf_parameters):
+            converted()
+            model.gguf_writer.add_feed_forward_length(size)
+        return set_parameters
+
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             model_folder = pathlib.Path(folder) / name
@@ -37,13 +56,17 @@ def main(llama_cpp, names):
             config = json.loads((HERE / name / "config.json").read_text()) | PUBLISHED.get(name, {})
             (model_folder / "config.json").write_text(json.dumps(config))
             wide = config.get("dtype", "float32") == "float32"
-            hparams = ModelBase.load_hparams(model_folder, False)
+            hparams = ModelBase.load_hparams(model_folder, False) | PUBLISHED.get(name, {})
             made = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
             made.set_vocab = write_no_tokenizer
-            made.no_mtp = name == "qwen3_next"  # else the converter looks for layers of multi-token prediction
+            # Else the converter looks for layers of multi-token prediction.
+            made.no_mtp = name in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
             with torch.inference_mode():
-                made(model_folder, gguf.LlamaFileType.ALL_F32 if wide else gguf.LlamaFileType.MOSTLY_BF16,
-                     HERE / "gguf" / f"{name}.gguf", eager=True).write()
+                model = made(model_folder, gguf.LlamaFileType.ALL_F32 if wide else gguf.LlamaFileType.MOSTLY_BF16,
+                             HERE / "gguf" / f"{name}.gguf", eager=True, hparams=hparams)
+                if name in FEED_FORWARD:
+                    model.set_gguf_parameters = with_feed_forward(model, FEED_FORWARD[name])
+                model.write()
 
 
 if __name__ == "__main__":

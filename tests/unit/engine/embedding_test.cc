@@ -206,6 +206,59 @@ TEST_F(EmbeddingTest, TheStepsOfGenerationsMayHaveThemToo) {
   }
 }
 
+// Prompts with other first tokens have no prefix in common.
+std::vector<TokenId> LongPrompt(int32_t length, TokenId first = 3) {
+  std::vector<TokenId> tokens;
+  for (int32_t i = 0; i < length; ++i) tokens.push_back(first + i * 7 % 200);
+  return tokens;
+}
+
+// The decoder has 96 logit rows; 16 of them are for the samples of sequences.
+TEST_F(EmbeddingTest, AMeanTakesAllTokensOfAStepInWhichNothingIsSampled) {
+  const Request mean = EmbeddingOf(1, LongPrompt(200), Pooling::kMean);
+  const auto whole = Harness(Options());
+  whole->Submit(mean);
+  whole->Step();
+  EXPECT_TRUE(whole->log(mean).ended());
+  HarnessOptions options = Options();
+  options.max_step_tokens = 30;
+  const auto divided = Harness(options);
+  divided->Submit(mean);
+  ASSERT_TRUE(divided->RunUntilIdle());
+  EXPECT_EQ(ResultOf(*whole, mean), ResultOf(*divided, mean));
+}
+
+TEST_F(EmbeddingTest, AStepHasNoLogitsBesideManyStates) {
+  Request generation = PromptOf(2, LongPrompt(20, 4));
+  generation.max_tokens = 3;
+  Request scored = PromptOf(3, LongPrompt(20, 5));
+  scored.prompt_logprobs = 0;
+  const Request mean = EmbeddingOf(1, LongPrompt(200), Pooling::kMean);
+  const Request first = EmbeddingOf(4, LongPrompt(20, 6), Pooling::kFirst);
+  const auto harness = Harness(Options());
+  for (const Request& request : {mean, generation, scored, first}) harness->Submit(request);
+  harness->Step();
+  EXPECT_TRUE(harness->log(mean).ended());
+  EXPECT_TRUE(harness->log(first).ended());
+  EXPECT_FALSE(harness->log(generation).begun());
+  EXPECT_FALSE(harness->log(scored).begun());
+  harness->Step();
+  EXPECT_TRUE(harness->log(generation).begun());
+  EXPECT_TRUE(harness->log(scored).begun());
+  // Beside a decode, a mean takes 64 positions of a step, as logprobs do.
+  const Request late = EmbeddingOf(5, LongPrompt(124, 7), Pooling::kMean);
+  harness->Submit(late);
+  harness->Step();
+  EXPECT_FALSE(harness->log(late).ended());
+  ASSERT_TRUE(harness->RunUntilIdle());
+  EXPECT_EQ(ResultOf(*harness, mean), Alone(LongPrompt(200), Pooling::kMean));
+  EXPECT_EQ(ResultOf(*harness, late), Alone(LongPrompt(124, 7), Pooling::kMean));
+  const auto alone = Harness(Options());
+  alone->Submit(generation);
+  ASSERT_TRUE(alone->RunUntilIdle());
+  EXPECT_EQ(harness->log(generation).Tokens(0), alone->log(generation).Tokens(0));
+}
+
 TEST_F(EmbeddingTest, APrefixOfTheCacheDoesNotChangeABit) {
   const std::vector<TokenId>& longest = prompts_[5];
   ASSERT_GT(longest.size(), 64u);
@@ -280,7 +333,7 @@ TEST_F(EmbeddingTest, NumbersThatAreNotFiniteFailTheRequest) {
 }
 
 TEST_F(EmbeddingTest, RequestsThatCannotEndWithTheirPromptAreRefused) {
-  const auto refused = [&](Request request, const std::string& why) {
+  const auto refused = [&](const Request& request, const std::string& why) {
     const auto harness = Harness(Options());
     harness->Submit(request);
     EXPECT_TRUE(harness->RunUntilIdle());
@@ -335,22 +388,34 @@ class Rank {
     for (int32_t row = 0; row < rows; ++row) positions.push_back(row);
     const SequenceRows sequence{0, rows, 0, 0};
     const std::vector<int32_t> table = {2, 0, 3};
-    const std::vector<int32_t> logit_rows = {rows - 1};
     const bool leads = decoder_->plan().place.leader();
     const SamplingParams params = {{.temperature = 0}, {}};
-    SamplingRow row{&params, static_cast<uint64_t>(rows)};
-    row.state = state;
+    // Where states alone are wanted, those of all rows; `state` gets the last ones.
+    std::vector<int32_t> logit_rows;
+    for (int32_t row = results == RowResults::kStates ? 0 : rows - 1; row < rows; ++row) {
+      logit_rows.push_back(row);
+    }
+    std::vector<float> others(logit_rows.size() * state.size());
+    std::vector<SamplingRow> sampling;
+    for (size_t i = 0; leads && i < logit_rows.size(); ++i) {
+      SamplingRow& row = sampling.emplace_back(SamplingRow{&params, static_cast<uint64_t>(rows)});
+      row.state = i + 1 == logit_rows.size()
+                      ? std::span(state)
+                      : std::span(others).subspan(i * state.size(), state.size());
+    }
+    std::vector<SampledToken> tokens(sampling.size());
     const Status issued = executor_->Issue({.tokens = prompt,
                                             .positions = positions,
                                             .sequences = {&sequence, 1},
                                             .block_tables = table,
                                             .logit_rows = logit_rows,
                                             .results = results},
-                                           std::span(&row, leads ? 1 : 0),
-                                           std::span(&token, leads ? 1 : 0),
+                                           sampling,
+                                           tokens,
                                            {});
     ASSERT_TRUE(issued.ok()) << issued;
     ASSERT_TRUE(executor_->Await().ok());
+    if (leads) token = tokens.back();
   }
 
  private:
@@ -381,9 +446,8 @@ std::pair<std::vector<float>, TokenId> ComputeWith(int32_t tensor,
   {
     std::vector<std::jthread> threads;
     for (size_t i = 0; i < ranks.size(); ++i) {
-      threads.emplace_back([&, i] {
-        ranks[i]->Compute({5, 6, 7, 8, 9, 10, 11}, results, states[i], tokens[i]);
-      });
+      threads.emplace_back(
+          [&, i] { ranks[i]->Compute(LongPrompt(40), results, states[i], tokens[i]); });
     }
   }
   return {states[0], tokens[0].token};

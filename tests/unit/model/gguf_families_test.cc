@@ -1,9 +1,7 @@
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
+#include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -11,8 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/model/describe_model.h"
-#include "common/model/gguf_file.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/unit/model/changed_gguf.h"
 #include "tests/unit/model/step_runner.h"
 #include "tests/unit/model/tiny_gguf.h"
 
@@ -39,12 +36,24 @@ std::vector<Logits> LogitsOf(const OpenedModel& model) {
   return (*runner)->RunAll(0, tokens, tokens.size());
 }
 
+// The converter writes the same one for all models with rope scaling by alpha, and for all of
+// Nemotron-H.
+int32_t ContextLengthInGguf(const ModelSpec& spec) {
+  switch (spec.family) {
+    case ModelFamily::kHunyuan:
+    case ModelFamily::kHunyuanMoe:
+      return 1 << 18;
+    case ModelFamily::kNemotronH:
+      return 1 << 20;
+    default:
+      return spec.context_length;
+  }
+}
+
 void CheckThatLogitsAreThoseOf(const OpenedModel& checkpoint, const OpenedModel& gguf) {
   EXPECT_EQ(gguf.spec.family, checkpoint.spec.family);
   EXPECT_EQ(gguf.spec.eos, checkpoint.spec.eos);
-  // The converter writes the same context length for all models with rope scaling by alpha.
-  const bool by_alpha = gguf.spec.family == ModelFamily::kHunyuan;
-  EXPECT_EQ(gguf.spec.context_length, by_alpha ? 1 << 18 : checkpoint.spec.context_length);
+  EXPECT_EQ(gguf.spec.context_length, ContextLengthInGguf(checkpoint.spec));
   const auto want = LogitsOf(checkpoint);
   const auto got = LogitsOf(gguf);
   ASSERT_EQ(got.size(), want.size());
@@ -55,67 +64,6 @@ void CheckThatLogitsAreThoseOf(const OpenedModel& checkpoint, const OpenedModel&
   }
   EXPECT_THAT(DescribeUnread(gguf.spec, *gguf.weights), IsEmpty());
 }
-
-// A GGUF file whose bytes a test changes.
-class ChangedGguf {
- public:
-  explicit ChangedGguf(const std::string& name) : bytes_(TinyGgufBytes(name)) {}
-
-  // Gives the key a number of 32 bits, which stands behind the type of the value.
-  void Set(std::string_view key, uint32_t value) { Write(key, sizeof(uint32_t), value); }
-  void SetFloat(std::string_view key, float value) {
-    uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(bits));
-    Set(key, bits);
-  }
-  // Gives a tensor of three dimensions another type, which stands behind their number and sizes.
-  void SetType(std::string_view tensor, uint32_t type) {
-    Write(tensor, sizeof(uint32_t) + 3 * sizeof(uint64_t), type);
-  }
-  // Gives the key or the tensor another name of the same length.
-  void Rename(std::string_view name, std::string_view other) {
-    BATON_CHECK(name.size() == other.size(), "{} and {} differ in length", name, other);
-    std::ranges::copy(other, bytes_.begin() + static_cast<ptrdiff_t>(PlaceOf(name)));
-  }
-  // Changes the signs of a tensor of float32.
-  void Negate(const std::string& tensor) {
-    folder_.Write("model.gguf", bytes_);
-    const auto gguf = GgufFile::Open(folder_.path() + "/model.gguf");
-    BATON_CHECK(gguf.ok(), "{}", Message(gguf.status()));
-    const auto found = std::ranges::find((*gguf)->tensors(), tensor, &FileTensor::name);
-    BATON_CHECK(found != (*gguf)->tensors().end(), "the file has no {}", tensor);
-    const std::string_view old(reinterpret_cast<const char*>(found->bytes.data()),
-                               found->bytes.size());
-    const size_t place = bytes_.find(old);
-    for (size_t i = sizeof(float) - 1; i < old.size(); i += sizeof(float)) {
-      bytes_[place + i] = static_cast<char>(bytes_[place + i] ^ 0x80);
-    }
-  }
-  StatusOr<OpenedModel> Open() const {
-    folder_.Write("model.gguf", bytes_);
-    return OpenModel(folder_.path() + "/model.gguf");
-  }
-  // The error of reading the configuration, or of loading the weights.
-  std::string Error() const {
-    const auto model = Open();
-    if (!model.ok()) return std::string(Message(model.status()));
-    const auto runner = StepRunner::Create(model->spec, *model->weights);
-    return runner.ok() ? "no error" : std::string(Message(runner.status()));
-  }
-
- private:
-  void Write(std::string_view name, size_t distance, uint32_t value) {
-    std::memcpy(bytes_.data() + PlaceOf(name) + name.size() + distance, &value, sizeof(value));
-  }
-  size_t PlaceOf(std::string_view name) const {
-    const size_t place = bytes_.find(name);
-    BATON_CHECK(place != std::string::npos, "the file has no {}", name);
-    return place;
-  }
-
-  std::string bytes_;
-  const TemporaryFolder folder_;
-};
 
 class GgufFamily : public testing::TestWithParam<const char*> {};
 
@@ -145,10 +93,18 @@ INSTANTIATE_TEST_SUITE_P(Files,
                                          "ernie4_5_moe",
                                          "stablelm",
                                          "hunyuan_v1_dense",
+                                         "hunyuan_v1_moe",
+                                         "phi",
+                                         "gpt_neox",
                                          "phi3_longrope",
                                          "qwen3_next",
+                                         "qwen3_5_text",
+                                         "qwen3_5_moe_text",
                                          "falcon_h1",
-                                         "mamba2"),
+                                         "mamba2",
+                                         "jamba",
+                                         "nemotron_h",
+                                         "kimi_linear"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(DeepSeekGguf, AbsentOnesHaveTheirDefaults) {
@@ -303,22 +259,11 @@ TEST(GemmaGguf, BadKeysAreNamed) {
   EXPECT_THAT(norm.Error(), HasSubstr("tensor blk.3.post_ffw_norm.weight is missing"));
 }
 
-// A file whose key `key` has another name.
-ModelSpec Without(const std::string& file, const std::string& key) {
-  ChangedGguf changed(file);
-  std::string other = key;
-  other.back() = '_';
-  changed.Rename(key, other);
-  const auto model = changed.Open();
-  BATON_CHECK(model.ok(), "{}", Message(model.status()));
-  return model->spec;
-}
-
 TEST(WindowGguf, WithoutAListEachFourthLayerHasNoWindow) {
   for (const std::string name :
        {"olmo2.attention.sliding_window_pattern", "exaone4.attention.sliding_window_pattern"}) {
     const bool olmo = name.starts_with("olmo");
-    const ModelSpec spec = Without(olmo ? "olmo3" : "exaone4", name);
+    const ModelSpec spec = SpecWithout(olmo ? "olmo3" : "exaone4", name);
     EXPECT_EQ(spec.layers[2].window, 32);
     EXPECT_EQ(spec.layers[3].window, 0);
     EXPECT_EQ(spec.layers[3].rotary, olmo);
@@ -329,33 +274,6 @@ TEST(WindowGguf, AListMustHaveAllLayers) {
   ChangedGguf file("exaone4");
   file.Set("exaone4.block_count", 3);
   EXPECT_THAT(file.Error(), HasSubstr("sliding_window_pattern has 4 entries for 3 layers"));
-}
-
-TEST(RecurrentGguf, BadOnesAreNamed) {
-  const auto error = [](const std::string& file, const std::string& key, uint32_t value) {
-    ChangedGguf changed(file);
-    changed.Set(key, value);
-    return changed.Error();
-  };
-  EXPECT_THAT(error("mamba2", "mamba2.ssm.group_count", 0), HasSubstr("ssm.group_count is 0; it"));
-  EXPECT_THAT(error("mamba2", "mamba2.ssm.inner_size", 127),
-              HasSubstr("ssm.inner_size 127 is not a multiple of ssm.time_step_rank 8"));
-  EXPECT_THAT(error("mamba2", "mamba2.ssm.state_size", 8),
-              HasSubstr("blk.0.ssm_in.weight has shape"));
-  EXPECT_THAT(error("qwen3_next", "qwen3next.ssm.conv_kernel", 3),
-              HasSubstr("blk.0.ssm_conv1d.weight has shape"));
-  EXPECT_THAT(error("falcon_h1", "falcon-h1.ssm.time_step_rank", 0),
-              HasSubstr("ssm.time_step_rank is 0; it must be between"));
-  EXPECT_EQ(Without("qwen3_next", "qwen3next.attention.recurrent_layers").state_layers(), 3);
-}
-
-TEST(RecurrentGguf, ADecayThatIsNotNegativeIsNamed) {
-  const OpenedModel model = Open("gguf/mamba2.gguf");
-  const auto exponents = model.weights->GetVector({WeightKind::kRecurrentDecay, 1}, 8);
-  ASSERT_TRUE(exponents.ok()) << Message(exponents.status());
-  ChangedGguf file("mamba2");
-  file.Negate("blk.1.ssm_a");
-  EXPECT_THAT(file.Error(), HasSubstr("tensor blk.1.ssm_a has"));
 }
 
 TEST(LongRopeGguf, TheContextLengthDecidesWhichFactorsHold) {
@@ -377,6 +295,40 @@ TEST(ExpertGguf, LayersOfPredictionAndOtherRoutersAreNotRun) {
   EXPECT_EQ(model->spec.layer_count(), 2);
   file.Set("glm4moe.expert_gating_func", 1);
   EXPECT_THAT(file.Error(), HasSubstr("expert_gating_func is 1; it must be between 2 and 2"));
+}
+
+// The files do not have the size of chunks, nor the scaling of queries, nor which layers rotate.
+// Those of the tiny model are others than those of the published models.
+TEST(Llama4Gguf, HasTheLogitsOfTheCheckpointWithItsAttention) {
+  const OpenedModel checkpoint = Open("llama4_text");
+  OpenedModel gguf = Open("gguf/llama4_text.gguf");
+  EXPECT_EQ(gguf.spec.moe.shared_intermediate, 48);
+  EXPECT_EQ(gguf.spec.query_scaling.slope, 0.1f);
+  EXPECT_EQ(gguf.spec.query_scaling.step, 8192);
+  gguf.spec.query_scaling = checkpoint.spec.query_scaling;
+  for (size_t i = 0; i < gguf.spec.layers.size(); ++i) {
+    LayerSpec& layer = gguf.spec.layers[i];
+    EXPECT_EQ(layer.chunk, i == 3 ? 0 : 8192);
+    EXPECT_EQ(layer.rotary, i != 3);
+    layer.chunk = checkpoint.spec.layers[i].chunk;
+  }
+  CheckThatLogitsAreThoseOf(checkpoint, gguf);
+}
+
+TEST(Llama4Gguf, MaverickHasNoNormsOfHeadsAndAWindowOf0NoChunks) {
+  ChangedGguf file("llama4_text");
+  file.Set("llama4.expert_count", 128);
+  const auto maverick = file.Open();
+  ASSERT_TRUE(maverick.ok()) << Message(maverick.status());
+  EXPECT_EQ(maverick->spec.qk_norm, QkNorm::kNone);
+  ChangedGguf window("llama4_text");
+  window.Add("llama4.attention.sliding_window", 0);
+  const auto whole = window.Open();
+  ASSERT_TRUE(whole.ok()) << Message(whole.status());
+  EXPECT_EQ(whole->spec.query_scaling.slope, 0);
+  EXPECT_EQ(whole->spec.layers[0].chunk, 0);
+  EXPECT_TRUE(whole->spec.layers[3].rotary);
+  EXPECT_EQ(whole->spec.qk_norm, QkNorm::kUnitAfterRope);
 }
 
 TEST(StableLmGguf, NormsOfHeadsAreRefused) {

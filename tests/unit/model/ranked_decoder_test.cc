@@ -150,8 +150,19 @@ INSTANTIATE_TEST_SUITE_P(QuantizedWeights,
 
 // Files of llama.cpp have the keys and the values of all heads as a tensor each.
 TEST(RankedDecoder, LatentsOfGgufFilesHaveTheBitsOfOneRank) {
-  const OpenedModel model = Open("gguf/deepseek_v3.gguf");
-  for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{1, 3}, Degrees{2, 2}}) {
+  for (const char* file : {"gguf/deepseek_v3.gguf", "gguf/kimi_linear.gguf"}) {
+    const OpenedModel model = Open(file);
+    for (const Degrees& degrees : {Degrees{2, 1}, Degrees{4, 1}, Degrees{1, 3}, Degrees{2, 2}}) {
+      SCOPED_TRACE(file + (" " + NameOf(degrees)));
+      RankComparison(model.spec, *model.weights, degrees).RunMixedBatches(70);
+    }
+  }
+}
+
+// In files of llama.cpp, neighbouring value heads of Qwen 3.5 have keys of different heads.
+TEST(RankedDecoder, TiledHeadsOfGgufFilesHaveTheBitsOfOneRank) {
+  const OpenedModel model = Open("gguf/qwen3_5_text.gguf");
+  for (const Degrees& degrees : {Degrees{2, 1}, Degrees{1, 4}, Degrees{2, 2}}) {
     SCOPED_TRACE(NameOf(degrees));
     RankComparison(model.spec, *model.weights, degrees).RunMixedBatches(70);
   }

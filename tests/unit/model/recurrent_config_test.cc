@@ -416,6 +416,7 @@ TEST_F(RecurrentConfigTest, TheDescriptionForFingerprintsHasEachField) {
   const std::vector<std::function<void(ModelSpec&)>> changes = {
       [](ModelSpec& s) { s.recurrent.shape.rule = RecurrentRule::kChannelDelta; },
       [](ModelSpec& s) { s.recurrent.shape.key_copies = 2; },
+      [](ModelSpec& s) { s.recurrent.tiled_keys = 2; },
       [](ModelSpec& s) { s.recurrent.convolution_bias = false; },
       [](ModelSpec& s) { s.recurrent.norm = true; },
       [](ModelSpec& s) { s.recurrent.min_time = 0.5f; },
