@@ -29,9 +29,11 @@ StatusOr<HostMatrix> SliceOf(const HostMatrix& whole,
   BATON_ASSIGN_OR_RETURN(const IndexRange rows, ResolveRange(slice.rows, whole.rows, what, "rows"));
   BATON_ASSIGN_OR_RETURN(const IndexRange cols,
                          ResolveRange(slice.cols, whole.cols, what, "columns"));
-  const auto block = whole.has_groups() ? WeightGroups::kCutColumns
-                                        : static_cast<int64_t>(ShapeOf(whole.dtype).elements);
-  if (cols.begin % block != 0 || cols.end % block != 0) {
+  // Also where the scales have not been read, because files are only checked.
+  const bool grouped = whole.groups.cols > 0;
+  const auto block =
+      grouped ? WeightGroups::kCutColumns : static_cast<int64_t>(ShapeOf(whole.dtype).elements);
+  if (cols.begin % block != 0 || (cols.end % block != 0 && cols.end != whole.cols)) {
     return InvalidArgument(
         "{}: columns [{}, {}) must begin and end at multiples of {}, the block of {}",
         what,

@@ -42,10 +42,11 @@ StatusOr<IndexRange> ResolveRange(const std::optional<IndexRange>& range,
                                   std::string_view what,
                                   std::string_view unit);
 
-// A view of a part of `whole`, which has all of its columns. Copies and reads no data. Both ends of
-// a range of columns must be multiples of the numbers in a block of the type (32 for q8_0, 256 for
-// q4_K, 1 for f32; WeightGroups::kCutColumns for weights with groups). Errors: InvalidArgument; the
-// message begins with `what`, the name of the matrix, and names the range and the valid values.
+// A view of a part of `whole`, which has all of its columns. Copies and reads no data. A range of
+// columns must begin and end at multiples of the numbers in a block of the type (32 for q8_0, 256
+// for q4_K, 1 for f32; WeightGroups::kCutColumns for weights with groups), or end with the matrix.
+// Errors: InvalidArgument; the message begins with `what`, the name of the matrix, and names the
+// range and the valid values.
 StatusOr<HostMatrix> SliceOf(const HostMatrix& whole,
                              const MatrixSlice& slice,
                              std::string_view what);

@@ -13,8 +13,8 @@
 namespace baton {
 namespace {
 
-// Workers with a tiny model whose layers have different windows, or states, are killed while they
-// generate.
+// Workers with a tiny model whose layers have different windows, or states, or whose weights are
+// quantised, are killed while they generate.
 class FamilyFaultTest : public FaultTest, public ::testing::WithParamInterface<const char*> {
  protected:
   static constexpr int kLength = 800;  // so long that workers are killed in the middle of it
@@ -70,7 +70,8 @@ INSTANTIATE_TEST_SUITE_P(Families,
                                            "llama4_text",
                                            "deepseek_v32",
                                            "qwen3_next",
-                                           "falcon_h1"),
+                                           "falcon_h1",
+                                           "llama_gptq_int4_actorder"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -30,7 +30,7 @@ std::string FewBlocks(const std::string& family) {
       "qwen3_next", "nemotron_h", "falcon_h1", "mamba2", "jamba", "kimi_linear"};
   if (std::ranges::find(kWithStates, family) != std::end(kWithStates)) return "engine.kv_blocks=60";
   if (family == "gemma3_text" || family == "llama4_text") return "engine.kv_blocks=120";
-  const bool other_layers = family == "gpt_oss" || family == "gemma2";
+  const bool other_layers = family.starts_with("gpt_oss") || family == "gemma2";
   return other_layers ? "engine.kv_blocks=50" : "engine.kv_blocks=40";
 }
 
@@ -119,7 +119,10 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                            "falcon_h1",
                                            "mamba2",
                                            "jamba",
-                                           "kimi_linear"));
+                                           "kimi_linear",
+                                           "llama_awq_int4",
+                                           "qwen3_moe_fp8_block",
+                                           "gpt_oss_mxfp4"));
 
 }  // namespace
 }  // namespace baton

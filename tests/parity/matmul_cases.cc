@@ -269,6 +269,15 @@ void AddGroupCases(std::vector<Case>& cases) {
            }});
     }
     cases.push_back(
+        {fmt::format("MatMul_{}_alone", form.name), [=](Ops& ops, const Tolerance& tolerance) {
+           CheckMatMul(ops,
+                       tolerance,
+                       {RandomGroupWeights(form, 50, 384, 5)},
+                       3,
+                       false,
+                       ops.activation_dtype());
+         }});
+    cases.push_back(
         {fmt::format("GateUp_{}", form.name), [=](Ops& ops, const Tolerance& tolerance) {
            CheckGateUp(ops,
                        tolerance,

@@ -180,7 +180,8 @@ INSTANTIATE_TEST_SUITE_P(Models,
                                            "qwen3_next",
                                            "jamba",
                                            "falcon_h1",
-                                           "deepseek_v3"));
+                                           "deepseek_v3",
+                                           "llama_gptq_int4_actorder"));
 
 }  // namespace
 }  // namespace baton

@@ -229,12 +229,30 @@ INSTANTIATE_TEST_SUITE_P(Types,
 
 // The layout of GPUs: sums over the ranks, whose bits differ from those of one rank.
 TEST(RankedDecoder, SumsOfPartialProductsAreCloseToOneRank) {
-  for (const char* family :
-       {"glm4",      "llama_gqa",   "llama_mqa_tied", "qwen2",     "qwen3_moe",
-        "granite",   "olmo2",       "dots1",          "qwen2_moe", "gpt_oss",
-        "gemma2",    "llama4_text", "cohere",         "gpt_neox",  "qwen3_next",
-        "falcon_h1", "nemotron_h",  "mamba2",         "jamba",     "kimi_linear",
-        "phi"}) {
+  for (const char* family : {"glm4",
+                             "llama_gqa",
+                             "llama_mqa_tied",
+                             "qwen2",
+                             "qwen3_moe",
+                             "granite",
+                             "olmo2",
+                             "dots1",
+                             "qwen2_moe",
+                             "gpt_oss",
+                             "gemma2",
+                             "llama4_text",
+                             "cohere",
+                             "gpt_neox",
+                             "qwen3_next",
+                             "falcon_h1",
+                             "nemotron_h",
+                             "mamba2",
+                             "jamba",
+                             "kimi_linear",
+                             "phi",
+                             "llama_awq_int4",
+                             "llama_gptq_int4_actorder",
+                             "qwen3_moe_fp8_block"}) {
     SCOPED_TRACE(family);
     const OpenedModel model = Open(family);
     ModelSpec spec = model.spec;
