@@ -11,6 +11,7 @@
 
 #include "common/kernel_report/device_choice.h"
 #include "common/kernel_report/kernel_report.h"
+#include "common/model/count_parameters.h"
 #include "common/model/decoder_weights.h"
 #include "common/model/describe_model.h"
 #include "common/model/op_variants.h"
@@ -42,12 +43,10 @@ void FindMissingFiles(const std::string& directory, ModelCheck& check) {
 void ReadTensors(const OpenedModel& model, ModelCheck& check) {
   std::map<std::string, size_t> types;
   for (const TensorInfo& tensor : model.weights->Tensors()) {
-    int64_t count = 1;
-    for (const int64_t size : tensor.shape) count *= size;
-    check.parameters += count;
     check.weight_bytes += tensor.bytes;
     ++types[tensor.type];
   }
+  check.parameters = CountParameters(model.spec);
   std::vector<std::string> parts;
   for (const auto& [type, count] : types) parts.push_back(fmt::format("{} {}", count, type));
   check.tensors = fmt::format("{}", fmt::join(parts, ", "));

@@ -16,6 +16,7 @@
 #include "common/model/describe_model.h"
 #include "common/model/family_list.h"
 #include "common/model/open_model.h"
+#include "common/model/quantize_checkpoint.h"
 
 namespace baton {
 namespace {
@@ -93,6 +94,40 @@ void AddCheck(CLI::App& model, int& exit_status) {
   });
 }
 
+Status Quantize(const std::string& from, const std::string& to, QuantizeFormat format) {
+  BATON_ASSIGN_OR_RETURN(const QuantizeReport report, QuantizeCheckpoint(from, to, format));
+  fmt::print("{} matrices quantised; {} of tensors, {} before\n",
+             report.matrices,
+             FormatBytes(report.bytes_written),
+             FormatBytes(report.bytes_read));
+  if (report.kept.empty()) return OkStatus();
+  fmt::print("{} matrices stay as they are, such as {}\n", report.kept.size(), report.kept.front());
+  return OkStatus();
+}
+
+void AddQuantize(CLI::App& model, int& exit_status) {
+  struct Flags {
+    std::string from;
+    std::string to;
+    std::string format;
+  };
+  auto flags = std::make_shared<Flags>();
+  CLI::App* quantize = model.add_subcommand(
+      "quantize", "Write a quantised copy of a model, in the layout of compressed-tensors");
+  quantize->add_option("from", flags->from, "a Hugging Face directory")->required();
+  quantize->add_option("to", flags->to, "the directory of the copy, which must not exist")
+      ->required();
+  quantize->add_option("--format", flags->format)
+      ->description("w4a16 (4 bits, groups of 128 inputs) or fp8 (blocks of 128 x 128)")
+      ->required()
+      ->check(CLI::IsMember({"w4a16", "fp8"}));
+  quantize->callback([flags, &exit_status] {
+    const bool fp8 = flags->format == "fp8";
+    const auto format = fp8 ? QuantizeFormat::kFp8 : QuantizeFormat::kFourBits;
+    exit_status = Report(Quantize(flags->from, flags->to, format));
+  });
+}
+
 void AddFamilies(CLI::App& model) {
   auto markdown = std::make_shared<bool>(false);
   CLI::App* families =
@@ -107,7 +142,7 @@ void AddFamilies(CLI::App& model) {
 
 void AddModelCommand(CLI::App& app, int& exit_status) {
   auto flags = std::make_shared<InspectFlags>();
-  CLI::App* model = app.add_subcommand("model", "Inspect model files");
+  CLI::App* model = app.add_subcommand("model", "Inspect, check and quantise model files");
   model->require_subcommand(1);
   CLI::App* inspect = model->add_subcommand("inspect", "Show the contents of a model");
   inspect->add_option("path", flags->path, "a GGUF file or Hugging Face directory")->required();
@@ -119,6 +154,7 @@ void AddModelCommand(CLI::App& app, int& exit_status) {
       ->check(CLI::Range(1, 1 << 24));
   inspect->callback([flags, &exit_status] { exit_status = Report(Inspect(*flags)); });
   AddCheck(*model, exit_status);
+  AddQuantize(*model, exit_status);
   AddFamilies(*model);
 }
 

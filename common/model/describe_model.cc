@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/model/count_parameters.h"
 #include "common/model/fingerprint.h"
 #include "common/model/weight_names.h"
 
@@ -246,13 +247,7 @@ ModelDescription DescribeModel(const OpenedModel& model) {
   const ModelSpec& spec = model.spec;
   ModelDescription description;
   description.tensors = model.weights->Tensors();
-  int64_t parameters = 0;
-  for (const TensorInfo& tensor : description.tensors) {
-    int64_t count = 1;
-    for (const int64_t size : tensor.shape) count *= size;
-    parameters += count;
-    description.tensor_bytes += tensor.bytes;
-  }
+  for (const TensorInfo& tensor : description.tensors) description.tensor_bytes += tensor.bytes;
   auto& lines = description.lines;
   lines.push_back({"name", model.name});
   lines.push_back({"family", std::string(Name(spec.family))});
@@ -291,7 +286,7 @@ ModelDescription DescribeModel(const OpenedModel& model) {
     lines.push_back({"tensors", "random (dummy)"});
     return description;
   }
-  lines.push_back({"parameters", fmt::format("{}", parameters)});
+  lines.push_back({"parameters", fmt::format("{}", CountParameters(spec))});
   lines.push_back({"tensors",
                    fmt::format("{} ({}), {:.1f} MiB",
                                description.tensors.size(),

@@ -163,6 +163,16 @@ TEST_F(ModelCheckTest, NamesTheNearestFamily) {
   EXPECT_THAT(Check().problems, ElementsAre(Not(HasSubstr("the nearest"))));
 }
 
+// Of quantised weights, not the words in which they are packed: embedding and head, attention,
+// feed-forward and norms of two layers.
+TEST_F(ModelCheckTest, CountsTheParametersOfQuantizedModels) {
+  constexpr int64_t kLayer = 2 * 128 * 128 + 2 * 64 * 128 + 3 * 256 * 128 + 2 * 128;
+  constexpr int64_t kAll = 2 * 512 * 128 + 2 * kLayer + 128;
+  for (const std::string folder : {"llama_gptq_int4", "llama_awq_int4", "llama_ct_nvfp4"}) {
+    EXPECT_EQ(CheckModelFiles(Data("tiny/" + folder), "").parameters, kAll) << folder;
+  }
+}
+
 TEST_F(ModelCheckTest, NamesAQuantizationThatIsNotRead) {
   config_["quantization_config"] = {{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}};
   EXPECT_THAT(Check().problems,
