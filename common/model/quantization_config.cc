@@ -39,7 +39,7 @@ Status CheckOneOf(JsonFields& fields,
   return Refuse(fields, key, value, fmt::format("{}", fmt::join(allowed, ", ")));
 }
 
-// A number of inputs, of which −1 (GPTQ) means all.
+// A number of inputs; −1 (GPTQ) means all of them.
 int64_t ReadGroup(JsonFields& fields, std::string_view key, int32_t fallback) {
   const int32_t size = fields.IntOr(key, fallback, -1, kMaxGroup);
   if (size == 0 || (size > 0 && size % 8 != 0)) {

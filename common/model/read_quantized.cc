@@ -126,7 +126,7 @@ class Reading {
     }
     if (wanted.empty()) {
       return InvalidArgument(
-          "{} holds {} numbers of {} bits, of which quantization_config says nothing",
+          "{} holds {} numbers of {} bits, but quantization_config describes none",
           Named(*tensors_.numbers),
           Name(numbers),
           bits);
