@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/half.h"
@@ -80,7 +81,7 @@ void PutNibble(uint32_t value, int64_t set, int64_t lane, std::byte* to) {
   std::memcpy(at, &word, sizeof(word));
 }
 
-// The bits of the FP8 number closest to `value`, which is one but for rounding.
+// The bits of the FP8 number closest to `value`, which differs from it by rounding only.
 uint8_t Fp8Bits(float value) {
   static const auto kNumbers = [] {
     std::array<float, 127> numbers;
