@@ -82,8 +82,8 @@ TEST_F(BurstHandoffTest, HoldsBackNoMoreThanAChannelHolds) {
 // Once the rates are known, layers go in units: what is hidden in any case goes together, and only
 // the last unit waits for the end of the computation.
 TEST(LayerUnitTest, LayersGoInUnits) {
-  // The time to compute them: longer than the first transfer takes on a machine that does other work,
-  // too, because the second one is planned by its rate.
+  // The time to compute them: longer than the first transfer takes on a machine that does other
+  // work, too, because the second one is planned by its rate.
   constexpr auto kTwoLayers = std::chrono::milliseconds(250);
   for (const std::string transport : {"shm", "tcp"}) {
     SCOPED_TRACE(transport);

@@ -62,8 +62,8 @@ TEST(ReadQuantized, RefusesInputsAndOutputsThatDoNotFillWords) {
   Example gptq = Gptq(4, false, true);
   const std::vector<int32_t> none(2048);
   const auto error = [&](const Example& example, int64_t rows, int64_t cols) {
-    return Message(
-        ReadQuantized(example.tensors, example.quantization, {rows, cols}, nullptr).status());
+    const auto read = ReadQuantized(example.tensors, example.quantization, {rows, cols}, nullptr);
+    return std::string(Message(read.status()));
   };
   gptq.quantization.schemes[0].group_cols = 0;
   gptq.tensors.numbers = gptq.held.Add("q.qweight", "I32", {1, kRows}, none);
