@@ -217,9 +217,8 @@ TEST_P(RecurrentModel, RandomWeightsGiveNumbers) {
   const ModelSpec spec = Good(Tiny(GetParam().family));
   const auto runner = StepRunner::Create(spec, DummyWeights(1));
   ASSERT_TRUE(runner.ok()) << Message(runner.status());
-  for (const float logit : (*runner)->RunAll(0, Tokens(5), 5).back()) {
-    ASSERT_TRUE(std::isfinite(logit));
-  }
+  const auto logits = (*runner)->RunAll(0, Tokens(5), 5);
+  for (const float logit : logits.back()) ASSERT_TRUE(std::isfinite(logit));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, RecurrentModel, testing::ValuesIn(kCases), [](const auto& test) {
