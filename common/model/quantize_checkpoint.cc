@@ -226,7 +226,8 @@ Status WriteWeights(const Plan& plan,
         planned.push_back(std::move(one));
       }
     }
-    BATON_RETURN_IF_ERROR(WriteFile(plan, tensors, to + "/" + file, planned, opened));
+    BATON_RETURN_IF_ERROR(
+        WriteFile(plan, tensors, fmt::format("{}/{}", to, file), planned, opened));
   }
   if (by_file.size() == 1) return OkStatus();
   const nlohmann::ordered_json index = {{"metadata", {{"total_size", report.bytes_written}}},

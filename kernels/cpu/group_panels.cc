@@ -83,17 +83,17 @@ void PutNibble(uint32_t value, int64_t set, int64_t lane, std::byte* to) {
 
 // The bits of the FP8 number closest to `value`, which differs from it by rounding only.
 uint8_t Fp8Bits(float value) {
-  static const auto kNumbers = [] {
-    std::array<float, 127> numbers;
+  static const auto numbers = [] {
+    std::array<float, 127> values;
     std::array<std::byte, 127> bits;
     for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::byte>(i);
-    Dequantize(DType::kFp8, bits, numbers);
-    return numbers;
+    Dequantize(DType::kFp8, bits, values);
+    return values;
   }();
   const float magnitude = std::abs(value);
-  auto above = std::lower_bound(kNumbers.begin(), kNumbers.end() - 1, magnitude);
-  if (above != kNumbers.begin() && magnitude - above[-1] < *above - magnitude) --above;
-  return static_cast<uint8_t>(above - kNumbers.begin() + (value < 0 ? 0x80 : 0));
+  auto above = std::lower_bound(numbers.begin(), numbers.end() - 1, magnitude);
+  if (above != numbers.begin() && magnitude - above[-1] < *above - magnitude) --above;
+  return static_cast<uint8_t>(above - numbers.begin() + (value < 0 ? 0x80 : 0));
 }
 
 void PutScale(const StoredScales& stored, float scale, int64_t set, int64_t lane, std::byte* to) {

@@ -237,16 +237,17 @@ float Scale(const PanelView& view, const std::byte* scales, int64_t set, int64_t
 
 // The integer of input `k` of a block, or twice the FP4 number.
 int Integer(PanelKind kind, const std::byte* lane_of_block, int64_t k) {
-  constexpr int kByteOf[4] = {0, 2, 1, 3};
+  constexpr int64_t kByteOf[4] = {0, 2, 1, 3};
   if (kind == PanelKind::kByte) {
     const auto byte = std::to_integer<int>(lane_of_block[k / 4 * 64 + kByteOf[k % 4]]);
     return byte < 128 ? byte : byte - 256;
   }
   uint32_t word;
   std::memcpy(&word, lane_of_block + k / 8 * 64, sizeof(word));
-  if (kind == PanelKind::kNibble)
-    return static_cast<int>(word >> (k % 8 / 2 * 4 + k % 2 * 16) & 15);
-  return kTwiceFp4[word >> (kByteOf[k % 4] * 8 + k % 8 / 4 * 4) & 15];
+  const bool nibbles = kind == PanelKind::kNibble;
+  const int64_t bit = nibbles ? k % 8 / 2 * 4 + k % 2 * 16 : kByteOf[k % 4] * 8 + k % 8 / 4 * 4;
+  const auto integer = static_cast<int>(word >> bit & 15);
+  return nibbles ? integer : kTwiceFp4[integer];
 }
 
 // The weights of a lane of a quantised panel, whose scales begin at `scales`.

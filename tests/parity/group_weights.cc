@@ -12,27 +12,27 @@ constexpr GroupForm kForms[] = {
     {.name = "gptq_g128_zeros", .group_cols = 128, .zeros = true},
     {.name = "gptq_act_order", .group_cols = 32, .zeros = true, .act_order = true},
     {.name = "gptq_channels", .zeros = true},
-    {.name = "gptq_8_bits", .dtype = DType::kI8, .group_cols = 64, .zeros = true},
-    {.name = "ct_g64", .scale_type = ScaleType::kBF16, .group_cols = 64},
-    {.name = "ct_g16", .scale_type = ScaleType::kBF16, .group_cols = 16},
-    {.name = "ct_g48_zeros", .scale_type = ScaleType::kF32, .group_cols = 48, .zeros = true},
+    {.name = "gptq_8_bits", .group_cols = 64, .dtype = DType::kI8, .zeros = true},
+    {.name = "ct_g64", .group_cols = 64, .scale_type = ScaleType::kBF16},
+    {.name = "ct_g16", .group_cols = 16, .scale_type = ScaleType::kBF16},
+    {.name = "ct_g48_zeros", .group_cols = 48, .scale_type = ScaleType::kF32, .zeros = true},
     {.name = "ct_g96", .group_cols = 96},
     {.name = "int8_channels", .dtype = DType::kI8, .scale_type = ScaleType::kF32},
-    {.name = "int8_tensor", .dtype = DType::kI8, .scale_type = ScaleType::kBF16, .group_rows = 0},
+    {.name = "int8_tensor", .group_rows = 0, .dtype = DType::kI8, .scale_type = ScaleType::kBF16},
     {.name = "fp8_blocks",
-     .dtype = DType::kFp8,
-     .scale_type = ScaleType::kF32,
      .group_rows = 32,
-     .group_cols = 128},
-    {.name = "fp8_blocks_of_10_rows",
+     .group_cols = 128,
      .dtype = DType::kFp8,
-     .scale_type = ScaleType::kF32,
+     .scale_type = ScaleType::kF32},
+    {.name = "fp8_blocks_of_10_rows",
      .group_rows = 10,
-     .group_cols = 64},
+     .group_cols = 64,
+     .dtype = DType::kFp8,
+     .scale_type = ScaleType::kF32},
     {.name = "fp8_channels", .dtype = DType::kFp8, .scale_type = ScaleType::kBF16},
-    {.name = "fp8_tensor", .dtype = DType::kFp8, .scale_type = ScaleType::kF32, .group_rows = 0},
-    {.name = "nvfp4", .dtype = DType::kFp4, .scale_type = ScaleType::kFp8, .group_cols = 16},
-    {.name = "mxfp4", .dtype = DType::kFp4, .scale_type = ScaleType::kE8m0, .group_cols = 32},
+    {.name = "fp8_tensor", .group_rows = 0, .dtype = DType::kFp8, .scale_type = ScaleType::kF32},
+    {.name = "nvfp4", .group_cols = 16, .dtype = DType::kFp4, .scale_type = ScaleType::kFp8},
+    {.name = "mxfp4", .group_cols = 32, .dtype = DType::kFp4, .scale_type = ScaleType::kE8m0},
 };
 
 constexpr float kDivisor = 96;  // the global scale of FP8 scales
@@ -123,12 +123,10 @@ HostWeights RandomGroupWeights(const GroupForm& form, int64_t rows, int64_t cols
   for (int64_t i = 0; i < rows * cols; ++i) {
     auto bits = static_cast<uint32_t>(random() >> 32) & (halves ? 15u : 255u);
     if (form.dtype == DType::kFp8 && (bits & 127) == 127) bits = 0;  // NaN
-    if (!halves) {
-      weights.bytes.push_back(static_cast<std::byte>(bits));
-    } else if (i % 2 == 0) {
-      weights.bytes.push_back(static_cast<std::byte>(bits));
-    } else {
+    if (halves && i % 2 == 1) {
       weights.bytes.back() |= static_cast<std::byte>(bits << 4);
+    } else {
+      weights.bytes.push_back(static_cast<std::byte>(bits));
     }
     const int32_t of_input = weights.of_input[static_cast<size_t>(i % cols)];
     const auto set = static_cast<size_t>(i / cols / groups.rows * groups.in_row + of_input);

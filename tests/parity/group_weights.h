@@ -11,10 +11,10 @@ namespace baton::parity {
 // How random weights with groups are (WeightGroups).
 struct GroupForm {
   std::string_view name;
-  DType dtype = DType::kU4;
-  ScaleType scale_type = ScaleType::kF16;
   int64_t group_rows = 1;  // 0: all
   int64_t group_cols = 0;  // 0: all
+  DType dtype = DType::kU4;
+  ScaleType scale_type = ScaleType::kF16;
   bool zeros = false;      // a zero point for each group, else the middle for all
   bool act_order = false;  // the groups of inputs are in another order
 };

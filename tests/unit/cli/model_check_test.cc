@@ -166,8 +166,10 @@ TEST_F(ModelCheckTest, NamesTheNearestFamily) {
 // Of quantised weights, not the words in which they are packed: embedding and head, attention,
 // feed-forward and norms of two layers.
 TEST_F(ModelCheckTest, CountsTheParametersOfQuantizedModels) {
-  constexpr int64_t kLayer = 2 * 128 * 128 + 2 * 64 * 128 + 3 * 256 * 128 + 2 * 128;
-  constexpr int64_t kAll = 2 * 512 * 128 + 2 * kLayer + 128;
+  constexpr int64_t kHidden = 128;
+  constexpr int64_t kLayer =
+      kHidden * kHidden * 2 + kHidden * 64 * 2 + kHidden * 256 * 3 + kHidden * 2;
+  constexpr int64_t kAll = kHidden * 512 * 2 + kLayer * 2 + kHidden;
   for (const std::string folder : {"llama_gptq_int4", "llama_awq_int4", "llama_ct_nvfp4"}) {
     EXPECT_EQ(CheckModelFiles(Data("tiny/" + folder), "").parameters, kAll) << folder;
   }
