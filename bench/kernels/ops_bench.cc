@@ -7,16 +7,16 @@ namespace baton::bench {
 namespace {
 
 constexpr GroupForm kGroupForms[] = {
-    {"W4A16 g32 f16", DType::kU4, ScaleType::kF16, 1, 32},
-    {"W4A16 g128 f16", DType::kU4, ScaleType::kF16, 1, 128},
-    {"W4A16 g128 bf16", DType::kU4, ScaleType::kBF16, 1, 128},
-    {"GPTQ g32 zeros", DType::kU4, ScaleType::kF16, 1, 32, true},
-    {"AWQ g128", DType::kU4, ScaleType::kF16, 1, 128, true},
-    {"INT8 channels", DType::kI8, ScaleType::kF32},
-    {"FP8 blocks", DType::kFp8, ScaleType::kF32, 128, 128},
-    {"FP8 channels", DType::kFp8, ScaleType::kBF16},
-    {"MXFP4", DType::kFp4, ScaleType::kE8m0, 1, 32},
-    {"NVFP4", DType::kFp4, ScaleType::kFp8, 1, 16},
+    {"W4A16 g32 f16", 1, 32, DType::kU4, ScaleType::kF16},
+    {"W4A16 g128 f16", 1, 128, DType::kU4, ScaleType::kF16},
+    {"W4A16 g128 bf16", 1, 128, DType::kU4, ScaleType::kBF16},
+    {"GPTQ g32 zeros", 1, 32, DType::kU4, ScaleType::kF16, true},
+    {"AWQ g128", 1, 128, DType::kU4, ScaleType::kF16, true},
+    {"INT8 channels", 1, 0, DType::kI8, ScaleType::kF32},
+    {"FP8 blocks", 128, 128, DType::kFp8, ScaleType::kF32},
+    {"FP8 channels", 1, 0, DType::kFp8, ScaleType::kBF16},
+    {"MXFP4", 1, 32, DType::kFp4, ScaleType::kE8m0},
+    {"NVFP4", 1, 16, DType::kFp4, ScaleType::kFp8},
 };
 
 // Multiplies with matrices that `make` makes of backend, rows and columns.

@@ -28,10 +28,10 @@ std::unique_ptr<Matrix> RandomMatrix(Ops& ops, DType dtype, int64_t rows, int64_
 // The same of weights with groups, whose scales and zero points are all alike.
 struct GroupForm {
   const char* name;
+  int64_t group_rows;
+  int64_t group_cols;  // 0: all
   DType dtype;
   ScaleType scale_type;
-  int64_t group_rows = 1;
-  int64_t group_cols = 0;  // 0: all
   bool zeros = false;
 };
 std::unique_ptr<Matrix> RandomGroups(Ops& ops, const GroupForm& form, int64_t rows, int64_t cols);

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -139,7 +140,7 @@ TEST(HalfTest, AllPatterns) {
       EXPECT_TRUE(std::isnan(got)) << bits;
       continue;
     }
-    ASSERT_EQ(std::memcmp(&want, &got, sizeof(float)), 0) << bits;
+    ASSERT_EQ(std::bit_cast<uint32_t>(want), std::bit_cast<uint32_t>(got)) << bits;
     ASSERT_EQ(cpu::HalfFromFloat(got), half);
     if (std::isinf(want)) continue;
     // A value between this half and the next one is rounded.
