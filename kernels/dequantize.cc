@@ -285,6 +285,22 @@ void Dequantize(DType dtype, std::span<const std::byte> from, std::span<float> o
   }
 }
 
+uint8_t FloatToFp8(float value) {
+  constexpr float kLargest = 448;
+  const float magnitude = std::min(std::fabs(value), kLargest);
+  const int sign = std::signbit(value) ? 0x80 : 0;
+  if (magnitude == 0) return static_cast<uint8_t>(sign);
+  // Exponents begin at −6; numbers below 2^−6 have the steps of those above it.
+  int exponent = std::max(std::ilogb(magnitude), -6);
+  auto mantissa = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 3 - exponent)));
+  if (mantissa == 16) {
+    mantissa = 8;
+    ++exponent;
+  }
+  const int bits = mantissa < 8 ? mantissa : ((exponent + 7) << 3) + mantissa - 8;
+  return static_cast<uint8_t>(sign | bits);
+}
+
 void DequantizeRow(const HostMatrix& matrix, int64_t row, std::span<float> out) {
   BATON_CHECK(std::cmp_equal(out.size(), matrix.cols),
               "{} numbers for a row of {}",

@@ -23,6 +23,9 @@ void DrawMatrix(const HostMatrix& matrix, std::span<uint16_t> out);
 
 float HalfToFloat(uint16_t half);    // IEEE binary16
 float BrainToFloat(uint16_t brain);  // bfloat16
+// The FP8 number (E4M3) closest to `value`, ties to even; the largest one, 448, beyond it. `value`
+// is not NaN.
+uint8_t FloatToFp8(float value);
 uint16_t FloatToBrain(float value);  // to nearest, ties to even; NaN stays NaN
 
 }  // namespace baton

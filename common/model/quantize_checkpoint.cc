@@ -123,19 +123,7 @@ nlohmann::ordered_json ConfigOf(const Plan& plan) {
 }
 
 std::string_view TypeOf(const FileTensor& tensor) {
-  if (!tensor.other_type.empty()) return tensor.other_type;
-  switch (tensor.dtype) {
-    case DType::kF16:
-      return "F16";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kFp8:
-      return "F8_E4M3";
-    case DType::kI8:
-      return "I8";
-    default:
-      return "F32";
-  }
+  return tensor.other_type.empty() ? SafetensorsTypeName(tensor.dtype) : tensor.other_type;
 }
 
 // The tensors that take the place of one.

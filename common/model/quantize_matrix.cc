@@ -31,22 +31,6 @@ float NotZero(float scale) {
   return scale == 0 ? 1 : scale;
 }
 
-// The bits of the FP8 number closest to `value`, ties to even; of the largest one beyond it.
-uint8_t Fp8Bits(float value) {
-  const float magnitude = std::min(std::fabs(value), kLargestFp8);
-  const int sign = std::signbit(value) ? 0x80 : 0;
-  if (magnitude == 0) return static_cast<uint8_t>(sign);
-  // Exponents begin at −6; numbers below 2^−6 have the steps of those above it.
-  int exponent = std::max(std::ilogb(magnitude), -6);
-  auto mantissa = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 3 - exponent)));
-  if (mantissa == 16) {
-    mantissa = 8;
-    ++exponent;
-  }
-  const int bits = mantissa < 8 ? mantissa : ((exponent + 7) << 3) + mantissa - 8;
-  return static_cast<uint8_t>(sign | bits);
-}
-
 }  // namespace
 
 StatusOr<QuantizedWeights> QuantizeToFourBits(const WeightsView& from, int64_t group) {
@@ -87,7 +71,7 @@ StatusOr<QuantizedWeights> QuantizeToFp8(const WeightsView& from, int64_t block)
         std::byte* const numbers = to.numbers.data() + r * from.cols + col;
         const auto weights = of_row(r);
         for (size_t i = 0; i < width; ++i) {
-          numbers[i] = static_cast<std::byte>(Fp8Bits(weights[i] / scale));
+          numbers[i] = static_cast<std::byte>(FloatToFp8(weights[i] / scale));
         }
       }
     }

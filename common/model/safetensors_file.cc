@@ -9,6 +9,7 @@
 #include <absl/container/flat_hash_set.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base/check.h"
 #include "common/base/json.h"
 #include "common/model/byte_reader.h"
 
@@ -20,12 +21,16 @@ using Json = nlohmann::json;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr size_t kMaxDimensions = 8;
 
+constexpr std::pair<std::string_view, DType> kTypes[] = {{"F32", DType::kF32},
+                                                         {"F16", DType::kF16},
+                                                         {"BF16", DType::kBF16},
+                                                         {"F8_E4M3", DType::kFp8},
+                                                         {"I8", DType::kI8}};
+
 std::optional<DType> TensorType(std::string_view name) {
-  if (name == "F32") return DType::kF32;
-  if (name == "F16") return DType::kF16;
-  if (name == "BF16") return DType::kBF16;
-  if (name == "F8_E4M3") return DType::kFp8;
-  if (name == "I8") return DType::kI8;
+  for (const auto& [type, dtype] : kTypes) {
+    if (type == name) return dtype;
+  }
   return std::nullopt;
 }
 
@@ -246,6 +251,13 @@ Status CheckPlacement(const std::string& file,
 }
 
 }  // namespace
+
+std::string_view SafetensorsTypeName(DType dtype) {
+  for (const auto& [type, of_type] : kTypes) {
+    if (of_type == dtype) return type;
+  }
+  BATON_CHECK(false, "safetensors files have no {}", Name(dtype));
+}
 
 StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(MappedFile mapping, MappedFile::Open(path));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/mapped_file.h"
@@ -12,9 +13,13 @@
 
 namespace baton {
 
+// The name that safetensors files have for a type. Aborts for a type that they do not have.
+std::string_view SafetensorsTypeName(DType dtype);
+
 // One safetensors file (https://github.com/huggingface/safetensors#format): a JSON header of at
 // most 100 MB, then tensors that fill the rest without gaps, at any alignment. Tensors of types
-// other than F32, F16 and BF16 are listed (FileTensor::other_type). Immutable, so thread-safe.
+// other than F32, F16, BF16, F8_E4M3 and I8 are listed (FileTensor::other_type). Immutable, so
+// thread-safe.
 class SafetensorsFile final {
  public:
   // Maps the file. Errors: those of MappedFile::Open; InvalidArgument naming file and tensor.

@@ -5,7 +5,6 @@
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/dtype.h"
-#include "kernels/tensor.h"
 
 namespace baton::cpu {
 

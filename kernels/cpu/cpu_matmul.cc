@@ -32,7 +32,6 @@ void CpuMatMul::Prepare(const Tensor& x, const PackedMatrix& w) {
     Reorder(x, w.input_order());
     tiles_.Reset(reordered_.data(), x.cols, x.rows, blocks);
   }
-  scales_.resize(static_cast<size_t>(pool_.threads()));
   for (const PackedPart& part : w.parts()) {
     if (part.stored.data == nullptr) continue;
     const auto floats = static_cast<size_t>(kGroup * ExpandedScales(part.stored));

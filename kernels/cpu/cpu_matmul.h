@@ -16,7 +16,8 @@ namespace baton::cpu {
 // Owned by CpuOps; one thread at a time.
 class CpuMatMul final {
  public:
-  CpuMatMul(const KernelTable& kernels, ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
+  CpuMatMul(const KernelTable& kernels, ThreadPool& pool)
+      : kernels_(kernels), pool_(pool), scales_(static_cast<size_t>(pool.threads())) {}
 
   // out[row] = W x[row] (+ bias); `bias` has one value per row of W, or is null.
   void Multiply(const Tensor& x, const PackedMatrix& w, const float* bias, const Tensor& out);

@@ -1,12 +1,11 @@
 #include "kernels/cpu/group_panels.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/panel_words.h"
 #include "kernels/dequantize.h"
 
 namespace baton::cpu {
@@ -81,21 +80,6 @@ void PutNibble(uint32_t value, int64_t set, int64_t lane, std::byte* to) {
   std::memcpy(at, &word, sizeof(word));
 }
 
-// The bits of the FP8 number closest to `value`, which differs from it by rounding only.
-uint8_t Fp8Bits(float value) {
-  static const auto numbers = [] {
-    std::array<float, 127> values;
-    std::array<std::byte, 127> bits;
-    for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::byte>(i);
-    Dequantize(DType::kFp8, bits, values);
-    return values;
-  }();
-  const float magnitude = std::abs(value);
-  auto above = std::lower_bound(numbers.begin(), numbers.end() - 1, magnitude);
-  if (above != numbers.begin() && magnitude - above[-1] < *above - magnitude) --above;
-  return static_cast<uint8_t>(above - numbers.begin() + (value < 0 ? 0x80 : 0));
-}
-
 void PutScale(const StoredScales& stored, float scale, int64_t set, int64_t lane, std::byte* to) {
   const auto put = [&](const auto& number, int64_t at) {
     std::memcpy(to + at * static_cast<int64_t>(sizeof(number)), &number, sizeof(number));
@@ -110,62 +94,25 @@ void PutScale(const StoredScales& stored, float scale, int64_t set, int64_t lane
     case ScaleForm::kBF16:
       return put(Bf16FromFloat(scale), set * kPanel + lane);
     case ScaleForm::kFp8:
-      return put(Fp8Bits(scale * stored.divisor), set * kPanel + lane);
+      return put(FloatToFp8(scale * stored.divisor), set * kPanel + lane);
     case ScaleForm::kE8m0:
       return put(static_cast<uint8_t>(BitsOfFloat(scale) >> 23), set * kPanel + lane);
   }
 }
 
-// Where the four bytes of a word are, of inputs 4j … 4j + 3.
-constexpr int64_t kByteOrder[4] = {0, 2, 1, 3};
-
-void PutNibbles(const std::byte* row, int64_t block, int64_t lane, std::byte* to) {
-  const std::byte* const from = row + block * kBlock / 2;
-  for (int64_t j = 0; j < kBlock / 8; ++j) {
-    uint32_t word = 0;
-    for (int64_t i = 0; i < 4; ++i) {
-      const auto pair = std::to_integer<uint32_t>(from[4 * j + i]);
-      word |= (pair & 15) << (4 * i) | (pair >> 4) << (16 + 4 * i);
-    }
-    std::memcpy(to + (j * kPanel + lane) * 4, &word, sizeof(word));
-  }
-}
-
-// Of 8 numbers, the first four are the low nibbles of a word's bytes, the others the high ones.
-void PutFp4(const std::byte* row, int64_t block, int64_t lane, std::byte* to) {
-  const std::byte* const from = row + block * kBlock / 2;
-  const auto number = [&](int64_t k) {
-    const auto pair = std::to_integer<uint32_t>(from[k / 2]);
-    return k % 2 == 0 ? pair & 15 : pair >> 4;
-  };
-  for (int64_t j = 0; j < kBlock / 8; ++j) {
-    uint32_t word = 0;
-    for (int64_t i = 0; i < 4; ++i) {
-      word |= number(8 * j + kByteOrder[i]) << (8 * i);
-      word |= number(8 * j + 4 + kByteOrder[i]) << (8 * i + 4);
-    }
-    std::memcpy(to + (j * kPanel + lane) * 4, &word, sizeof(word));
-  }
-}
-
-// Integers of a byte less `less`.
-void PutBytes(const HostMatrix& matrix,
-              int64_t row,
-              int64_t block,
-              int32_t less,
-              int64_t lane,
-              std::byte* to) {
+// The integers of a block of a row, less `less`, or the bits of FP4 numbers.
+void ReadIntegers(
+    const HostMatrix& matrix, int64_t row, int64_t block, int32_t less, int8_t (&values)[kBlock]) {
   const std::byte* const from = matrix.Row(row);
-  const auto integer = [&](int64_t k) {
-    if (matrix.dtype == DType::kI8) return int32_t{static_cast<int8_t>(from[k])};
-    const auto pair = std::to_integer<int32_t>(from[k / 2]);
-    return k % 2 == 0 ? pair & 15 : pair >> 4;
-  };
-  for (int64_t j = 0; j < kBlock / 4; ++j) {
-    for (int64_t i = 0; i < 4; ++i) {
-      const int32_t value = integer(block * kBlock + 4 * j + kByteOrder[i]) - less;
-      to[(j * kPanel + lane) * 4 + i] = static_cast<std::byte>(value);
+  for (int64_t i = 0; i < kBlock; ++i) {
+    const int64_t k = block * kBlock + i;
+    int32_t integer = 0;
+    if (matrix.dtype == DType::kI8) {
+      integer = int32_t{static_cast<int8_t>(from[k])};
+    } else {
+      integer = std::to_integer<int32_t>(from[k / 2] >> (k % 2 * 4)) & 15;
     }
+    values[i] = static_cast<int8_t>(integer - less);
   }
 }
 
@@ -234,7 +181,8 @@ bool PackGroupValues(const HostMatrix& matrix,
                      std::byte* to) {
   const PanelView& view = format.view;
   const int64_t lanes = std::min<int64_t>(kPanel, matrix.rows - panel * kPanel);
-  const int32_t less = view.has_min ? 0 : matrix.groups.zero;
+  // Where nibbles have no zero point for each group, PanelView::zero_point is subtracted.
+  const int32_t less = view.has_min || view.kind == PanelKind::kNibble ? 0 : matrix.groups.zero;
   bool numbers = true;
   for (int64_t lane = 0; lane < lanes; ++lane) {
     const int64_t row = panel * kPanel + lane;
@@ -243,11 +191,13 @@ bool PackGroupValues(const HostMatrix& matrix,
       continue;
     }
     for (int64_t b = 0; b < view.blocks; ++b) {
+      int8_t values[kBlock];
+      ReadIntegers(matrix, row, b, less, values);
       std::byte* const block =
           to + static_cast<size_t>(b) * (view.panel_bytes / static_cast<size_t>(view.blocks));
-      if (view.kind == PanelKind::kNibble) PutNibbles(matrix.Row(row), b, lane, block);
-      if (view.kind == PanelKind::kFp4) PutFp4(matrix.Row(row), b, lane, block);
-      if (view.kind == PanelKind::kByte) PutBytes(matrix, row, b, less, lane, block);
+      if (view.kind == PanelKind::kNibble) PutNibbles(values, lane, block);
+      if (view.kind == PanelKind::kFp4) PutFp4(values, lane, block);
+      if (view.kind == PanelKind::kByte) PutBytes(values, lane, block);
     }
   }
   return numbers;

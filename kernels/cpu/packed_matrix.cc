@@ -3,80 +3,46 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "kernels/cpu/block_formats.h"
 #include "kernels/cpu/group_panels.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/input_order.h"
+#include "kernels/cpu/panel_words.h"
 #include "kernels/dequantize.h"
 
 namespace baton::cpu {
 namespace {
 
-// Whether the weights are in panels of floats, or as float32 because their groups do not fit
-// panels.
-bool IsFloat(const HostMatrix& host) {
-  return host.has_groups() ? !FitsPanels(host) : ShapeOf(host.dtype).elements == 1;
+// The form of weights with groups whose numbers and scales the kernels know; others are widened.
+std::optional<GroupFormat> GroupsOf(const HostMatrix& host) {
+  if (!host.has_groups() || !FitsPanels(host)) return std::nullopt;
+  return GroupFormatOf(host);
 }
 
-// Whether the weights are written as float32, row by row.
-bool IsWidened(const HostMatrix& host) {
-  return host.has_groups() && !FitsPanels(host);
-}
-
-// Whether the scales are stored in another form than that of the kernels.
-bool ScalesExpand(const HostMatrix& host) {
-  return host.has_groups() && !IsWidened(host) && GroupFormatOf(host).expands;
-}
-
-// The form of a part, without addresses and rows.
-PackedPart MakePart(const HostMatrix& host) {
-  PackedPart part;
-  PanelView& view = part.view;
-  if (host.has_groups() && !IsWidened(host)) {
-    const GroupFormat format = GroupFormatOf(host);
-    view = format.view;
-    part.stored = format.stored;
-  } else if (IsFloat(host)) {
-    const DType dtype = IsWidened(host) ? DType::kF32 : host.dtype;
+// The panels of weights without groups, or with groups that are widened to float32.
+PanelView MakeView(const HostMatrix& host) {
+  PanelView view;
+  view.cols = host.cols;
+  const DType dtype = host.has_groups() ? DType::kF32 : host.dtype;
+  if (ShapeOf(dtype).elements == 1) {
     view.kind = dtype == DType::kF32   ? PanelKind::kF32
                 : dtype == DType::kF16 ? PanelKind::kF16
                                        : PanelKind::kBF16;
     view.panel_bytes = static_cast<size_t>(host.cols) * kPanel * ShapeOf(dtype).bytes;
-  } else {
-    view = PanelFormat(host.dtype);
-    view.blocks = host.cols / kBlock;
-    const int64_t block_bytes = view.kind == PanelKind::kNibble ? 256 : 512;
-    const int64_t sets = (view.half_groups ? 2 : 1) + (view.has_min ? 1 : 0);
-    const int64_t scale_bytes = sets * kPanel * (view.wide_scales ? 4 : 2);
-    view.panel_bytes = static_cast<size_t>(view.blocks * block_bytes);
-    view.panel_scale_bytes = static_cast<size_t>(view.blocks * scale_bytes);
+    return view;
   }
+  view = PanelFormat(dtype);
   view.cols = host.cols;
-  return part;
-}
-
-void PutNibbles(const WeightBlock& block, int64_t lane, std::byte* to) {
-  for (int64_t j = 0; j < 4; ++j) {
-    uint32_t word = 0;
-    for (int i = 0; i < 4; ++i) {
-      const int64_t k = 2 * (4 * j + i);
-      word |= static_cast<uint32_t>(block.values[k] & 15) << (4 * i);
-      word |= static_cast<uint32_t>(block.values[k + 1] & 15) << (16 + 4 * i);
-    }
-    std::memcpy(to + j * 64 + lane * 4, &word, sizeof(word));
-  }
-}
-
-void PutBytes(const WeightBlock& block, int64_t lane, std::byte* to) {
-  for (int64_t j = 0; j < 8; ++j) {
-    const int8_t word[4] = {block.values[4 * j],
-                            block.values[4 * j + 2],
-                            block.values[4 * j + 1],
-                            block.values[4 * j + 3]};
-    std::memcpy(to + j * 64 + lane * 4, word, sizeof(word));
-  }
+  view.blocks = host.cols / kBlock;
+  const int64_t block_bytes = view.kind == PanelKind::kNibble ? 256 : 512;
+  const int64_t sets = (view.half_groups ? 2 : 1) + (view.has_min ? 1 : 0);
+  const int64_t scale_bytes = sets * kPanel * (view.wide_scales ? 4 : 2);
+  view.panel_bytes = static_cast<size_t>(view.blocks * block_bytes);
+  view.panel_scale_bytes = static_cast<size_t>(view.blocks * scale_bytes);
+  return view;
 }
 
 void PutScales(const PanelView& view, const WeightBlock& block, int64_t lane, std::byte* to) {
@@ -142,9 +108,9 @@ void PackBlocks(const HostMatrix& host,
       const WeightBlock block = ReadBlock(host.dtype, row, b);
       std::byte* to = values + static_cast<size_t>(b) * (view.panel_bytes / blocks);
       if (view.kind == PanelKind::kNibble) {
-        PutNibbles(block, lane, to);
+        PutNibbles(block.values, lane, to);
       } else {
-        PutBytes(block, lane, to);
+        PutBytes(block.values, lane, to);
       }
       PutScales(
           view, block, lane, scales + static_cast<size_t>(b) * (view.panel_scale_bytes / blocks));
@@ -152,29 +118,16 @@ void PackBlocks(const HostMatrix& host,
   }
 }
 
-// Returns whether all weights are numbers that the kernels know.
-bool PackPanel(const HostMatrix& host, const PackedPart& part, int64_t panel, std::byte* scales) {
-  const PanelView& view = part.view;
-  std::byte* const values = part.memory.get() + static_cast<size_t>(panel) * view.panel_bytes;
-  if (IsWidened(host)) {
-    WidenPanel(host, panel, values);
-    return true;
-  }
-  if (host.has_groups()) {
-    const GroupFormat format = GroupFormatOf(host);
-    PackGroupScales(
-        host, format, panel, scales + static_cast<size_t>(panel) * format.stored.panel_bytes);
-    return PackGroupValues(host, format, panel, values);
-  }
-  if (view.kind == PanelKind::kF32) {
-    PackFloatPanel<4>(host, panel, values);
-  } else if (view.blocks == 0) {
-    PackFloatPanel<2>(host, panel, values);
-  } else {
-    PackBlocks(
-        host, view, panel, values, scales + static_cast<size_t>(panel) * view.panel_scale_bytes);
-  }
-  return true;
+// Packs a panel of weights without groups, or widens it.
+void PackPanel(const HostMatrix& host,
+               const PanelView& view,
+               int64_t panel,
+               std::byte* values,
+               std::byte* scales) {
+  if (host.has_groups()) return WidenPanel(host, panel, values);
+  if (view.kind == PanelKind::kF32) return PackFloatPanel<4>(host, panel, values);
+  if (view.blocks == 0) return PackFloatPanel<2>(host, panel, values);
+  PackBlocks(host, view, panel, values, scales);
 }
 
 std::string ColumnsText(const HostMatrix& part) {
@@ -235,33 +188,18 @@ float Scale(const PanelView& view, const std::byte* scales, int64_t set, int64_t
   return FloatFromHalf(value);
 }
 
-// The integer of input `k` of a block, or twice the FP4 number.
-int Integer(PanelKind kind, const std::byte* lane_of_block, int64_t k) {
-  constexpr int64_t kByteOf[4] = {0, 2, 1, 3};
-  if (kind == PanelKind::kByte) {
-    const auto byte = std::to_integer<int>(lane_of_block[k / 4 * 64 + kByteOf[k % 4]]);
-    return byte < 128 ? byte : byte - 256;
-  }
-  uint32_t word;
-  std::memcpy(&word, lane_of_block + k / 8 * 64, sizeof(word));
-  const bool nibbles = kind == PanelKind::kNibble;
-  const int64_t bit = nibbles ? k % 8 / 2 * 4 + k % 2 * 16 : kByteOf[k % 4] * 8 + k % 8 / 4 * 4;
-  const auto integer = static_cast<int>(word >> bit & 15);
-  return nibbles ? integer : kTwiceFp4[integer];
-}
-
 // The weights of a lane of a quantised panel, whose scales begin at `scales`.
 void QuantisedRow(
     const PanelView& view, const std::byte* scales, int64_t panel, int64_t lane, float* out) {
   const int64_t sets = (view.half_groups ? 2 : 1) + (view.has_min ? 1 : 0);
-  const std::byte* values = view.values + static_cast<size_t>(panel) * view.panel_bytes + lane * 4;
+  const std::byte* values = view.values + static_cast<size_t>(panel) * view.panel_bytes;
   for (int64_t b = 0; b < view.blocks; ++b, out += kBlock) {
     const int64_t set = ((view.first_block + b) >> view.group_shift) * sets;
     const float d[2] = {Scale(view, scales, set, lane),
                         Scale(view, scales, set + (view.half_groups ? 1 : 0), lane)};
     const float minimum = view.has_min ? Scale(view, scales, set + sets - 1, lane) : 0;
     for (int64_t k = 0; k < kBlock; ++k) {
-      const int q = Integer(view.kind, values, k);
+      const int q = IntegerOf(view.kind, values, lane, k);
       out[k] = d[k / 16] * static_cast<float>(q - view.zero_point) + minimum;
     }
     values += view.panel_bytes / static_cast<size_t>(view.blocks);
@@ -310,11 +248,14 @@ Status PackedMatrix::Add(const HostMatrix& host,
                          size_t index,
                          WeightMemory& weights,
                          ThreadPool& pool) {
-  PackedPart part = MakePart(host);
+  const std::optional<GroupFormat> groups = GroupsOf(host);
+  PackedPart part;
+  part.view = groups ? groups->view : MakeView(host);
   part.first_row = rows_;
   part.rows = host.rows;
   part.panels = (host.rows + kPanel - 1) / kPanel;
-  const bool expands = ScalesExpand(host);
+  const bool expands = groups && groups->expands;
+  if (expands) part.stored = groups->stored;
   const size_t panel_scale_bytes = expands ? part.stored.panel_bytes : part.view.panel_scale_bytes;
   const size_t value_bytes = static_cast<size_t>(part.panels) * part.view.panel_bytes;
   const size_t scales_at = (value_bytes + 63) / 64 * 64;
@@ -325,11 +266,17 @@ Status PackedMatrix::Add(const HostMatrix& host,
   (expands ? part.stored.data : part.view.scales) = scales;
   const int64_t chunk = std::max<int64_t>(1, part.panels / (int64_t{pool.threads()} * 8));
   std::atomic<bool> numbers = true;
+  const auto pack = [&](int64_t panel) {
+    const auto at = static_cast<size_t>(panel);
+    std::byte* const panel_values = part.memory.get() + at * part.view.panel_bytes;
+    std::byte* const panel_scales = scales + at * panel_scale_bytes;
+    if (!groups) return PackPanel(host, part.view, panel, panel_values, panel_scales);
+    PackGroupScales(host, *groups, panel, panel_scales);
+    if (!PackGroupValues(host, *groups, panel, panel_values)) numbers = false;
+  };
   pool.Run((part.panels + chunk - 1) / chunk, [&](int64_t item, int) {
     const int64_t end = std::min(part.panels, (item + 1) * chunk);
-    for (int64_t panel = item * chunk; panel < end; ++panel) {
-      if (!PackPanel(host, part, panel, scales)) numbers = false;
-    }
+    for (int64_t panel = item * chunk; panel < end; ++panel) pack(panel);
   });
   if (!numbers) {
     return InvalidArgument(

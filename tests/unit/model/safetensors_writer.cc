@@ -1,7 +1,6 @@
 #include "tests/unit/model/safetensors_writer.h"
 
 #include <cstdint>
-#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -9,27 +8,6 @@
 #include "common/model/safetensors_directory.h"
 
 namespace baton {
-namespace {
-
-std::string_view TypeInFile(const HeldTensor& tensor) {
-  if (!tensor.other_type.empty()) return tensor.other_type;
-  switch (tensor.dtype) {
-    case DType::kF32:
-      return "F32";
-    case DType::kF16:
-      return "F16";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kFp8:
-      return "F8_E4M3";
-    case DType::kI8:
-      return "I8";
-    default:
-      BATON_CHECK(false, "safetensors files have no {}", Name(tensor.dtype));
-  }
-}
-
-}  // namespace
 
 std::string SafetensorsFileOf(const HeldTensors& tensors) {
   nlohmann::json header = nlohmann::json::object();
@@ -37,9 +15,11 @@ std::string SafetensorsFileOf(const HeldTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
     const size_t begin = data.size();
     data.append(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
-    header[name] = {{"dtype", TypeInFile(tensor)},
-                    {"shape", tensor.shape},
-                    {"data_offsets", {begin, data.size()}}};
+    const bool other = !tensor.other_type.empty();
+    header[name] = {
+        {"dtype", other ? tensor.other_type : std::string(SafetensorsTypeName(tensor.dtype))},
+        {"shape", tensor.shape},
+        {"data_offsets", {begin, data.size()}}};
   }
   const std::string text = header.dump();
   const uint64_t length = text.size();
