@@ -31,6 +31,10 @@ std::string TypeName(const FileTensor& tensor) {
   return tensor.other_type.empty() ? std::string(Name(tensor.dtype)) : tensor.other_type;
 }
 
+std::string NameForErrors(const FileTensor& tensor) {
+  return fmt::format("{}: tensor {}", tensor.file, tensor.name);
+}
+
 std::string ShapeText(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

@@ -37,6 +37,9 @@ StatusOr<size_t> TensorBytes(DType dtype, std::span<const int64_t> shape, std::s
 // The name of the tensor's type, for example "f32"; for other types the name in the file.
 std::string TypeName(const FileTensor& tensor);
 
+// The file and the name of a tensor, as errors begin.
+std::string NameForErrors(const FileTensor& tensor);
+
 // Formats a shape, for example "[512, 64]".
 std::string ShapeText(std::span<const int64_t> shape);
 

@@ -74,10 +74,6 @@ Status TakeLogarithms(const FileTensor& tensor, std::span<float> values) {
   return OkStatus();
 }
 
-std::string NameForErrors(const FileTensor& tensor) {
-  return fmt::format("{}: tensor {}", tensor.file, tensor.name);
-}
-
 }  // namespace
 
 FileWeights::FileWeights(std::unique_ptr<GgufFile> gguf, const Naming& naming)

@@ -157,7 +157,7 @@ Status AppendQuantized(const Plan& plan, const FileTensor& tensor, SafetensorsWr
   const bool integers = plan.format == QuantizeFormat::kFourBits;
   auto quantised = integers ? QuantizeToFourBits(view, plan.group) : QuantizeToFp8(view, kBlock);
   if (!quantised.ok()) {
-    return Annotate(quantised.status(), fmt::format("{}: tensor {}", tensor.file, tensor.name));
+    return Annotate(quantised.status(), NameForErrors(tensor));
   }
   BATON_RETURN_IF_ERROR(writer.Append(quantised->numbers));
   if (!integers) return writer.Append(std::as_bytes(std::span(quantised->scales)));

@@ -21,20 +21,17 @@ int64_t Ceil(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-std::string Named(const FileTensor& tensor) {
-  return fmt::format("{}: tensor {}", tensor.file, tensor.name);
-}
-
 // The tensor must have this type and one of these shapes.
 Status Expect(const FileTensor& tensor,
               std::string_view type,
               std::initializer_list<std::vector<int64_t>> shapes) {
   if (TypeName(tensor) != type) {
-    return InvalidArgument("{} is of {}; expected {}", Named(tensor), TypeName(tensor), type);
+    return InvalidArgument(
+        "{} is of {}; expected {}", NameForErrors(tensor), TypeName(tensor), type);
   }
   if (std::ranges::find(shapes, tensor.shape) != shapes.end()) return OkStatus();
   return InvalidArgument("{} has shape {}; expected {}",
-                         Named(tensor),
+                         NameForErrors(tensor),
                          ShapeText(tensor.shape),
                          ShapeText(*shapes.begin()));
 }
@@ -45,7 +42,7 @@ Status CheckWords(const QuantizedTensors& tensors, const QuantizedPlace& place) 
   const auto check = [&](int64_t count, std::string_view what) {
     if (count % kInWord == 0) return OkStatus();
     return InvalidArgument("{} is of {} {}; they must be a multiple of {}",
-                           Named(*tensors.numbers),
+                           NameForErrors(*tensors.numbers),
                            count,
                            what,
                            kInWord);
@@ -77,7 +74,8 @@ ScaleType ScaleTypeOf(DType dtype) {
 Status CheckScales(const FileTensor& tensor, std::span<const float> scales) {
   for (const float scale : scales) {
     if (std::isfinite(scale)) continue;
-    return InvalidArgument("{} has a scale of {}; all must be finite", Named(tensor), scale);
+    return InvalidArgument(
+        "{} has a scale of {}; all must be finite", NameForErrors(tensor), scale);
   }
   return OkStatus();
 }
@@ -127,12 +125,12 @@ class Reading {
     if (wanted.empty()) {
       return InvalidArgument(
           "{} holds {} numbers of {} bits, but quantization_config describes none",
-          Named(*tensors_.numbers),
+          NameForErrors(*tensors_.numbers),
           Name(numbers),
           bits);
     }
     return InvalidArgument("{} has shape {}; expected {}",
-                           Named(*tensors_.scales),
+                           NameForErrors(*tensors_.scales),
                            ShapeText(shape),
                            ShapeText(wanted));
   }
@@ -142,7 +140,7 @@ class Reading {
     const FileTensor& tensor = *tensors_.scales;
     if (!IsFloatTensor(tensor)) {
       return InvalidArgument(
-          "{} is of {}; expected f32, f16 or bf16", Named(tensor), TypeName(tensor));
+          "{} is of {}; expected f32, f16 or bf16", NameForErrors(tensor), TypeName(tensor));
     }
     groups().scale_type = ScaleTypeOf(tensor.dtype);
     if (!reads()) return OkStatus();
@@ -204,7 +202,7 @@ Status ReadGroupIndices(Reading& reading) {
   for (size_t i = 0; i < indices.size(); ++i) {
     if (indices[i] < 0 || indices[i] >= groups.in_row) {
       return InvalidArgument("{} has group {} for input {}; it must be in [0, {})",
-                             Named(*tensor),
+                             NameForErrors(*tensor),
                              indices[i],
                              i,
                              groups.in_row);
@@ -217,7 +215,7 @@ Status ReadGroupIndices(Reading& reading) {
     const int64_t expected = std::min(groups.cols, reading.cols() - first);
     if (inputs[group] == expected) continue;
     return InvalidArgument("{} has {} inputs of group {}; expected {}",
-                           Named(*tensor),
+                           NameForErrors(*tensor),
                            inputs[group],
                            group,
                            expected);
@@ -380,7 +378,7 @@ Status ReadNvfp4(Reading& reading, const QuantizationConfig& quantization) {
   std::memcpy(&global, tensors.global_scale->bytes.data(), sizeof(global));
   if (!std::isfinite(global) || global == 0) {
     return InvalidArgument(
-        "{} is {}; it must be finite and not 0", Named(*tensors.global_scale), global);
+        "{} is {}; it must be finite and not 0", NameForErrors(*tensors.global_scale), global);
   }
   for (float& scale : reading.memory().scales) scale /= global;
   reading.groups().divisor = global;
@@ -397,7 +395,7 @@ Status ReadMxfp4(Reading& reading) {
   BATON_RETURN_IF_ERROR(Expect(*tensors.scales, "U8", {{place.slices, reading.rows(), in_row}}));
   if (reading.cols() % kMxGroup != 0) {
     return InvalidArgument("{} is of {} inputs; MXFP4 needs a multiple of {}",
-                           Named(*tensors.numbers),
+                           NameForErrors(*tensors.numbers),
                            reading.cols(),
                            kMxGroup);
   }
@@ -413,7 +411,8 @@ Status ReadMxfp4(Reading& reading) {
   for (const std::byte exponent : exponents) {
     const auto bits = std::to_integer<int>(exponent);
     if (bits == 255) {
-      return InvalidArgument("{} has the exponent 255, which is NaN", Named(*tensors.scales));
+      return InvalidArgument("{} has the exponent 255, which is NaN",
+                             NameForErrors(*tensors.scales));
     }
     scales.push_back(std::ldexp(1.0f, bits - 127));
   }
