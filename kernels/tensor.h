@@ -75,6 +75,9 @@ struct WeightGroups {
   }
 };
 
+// Which ops read a matrix: any, MatMul and MatMulSiluMul alone, or Experts alone.
+enum class WeightUse : uint8_t { kAny, kMatMul, kExperts };
+
 // A weight as it is stored in a file: row-major [rows = outputs][cols = inputs], y = W x. It may be
 // a part of a larger matrix, the whole matrix. Without data, the backend draws it at random: number
 // (i, j) of the whole matrix is bf16(scale · UniformWeight(stream, i · columns + j)). Does not own
@@ -88,6 +91,7 @@ struct HostMatrix {
   float scale = 0;
   // Whether a backend may store it in fewer bits, if it is configured to (fp8_weights).
   bool may_quantize = false;
+  WeightUse use = WeightUse::kAny;
   // The position of this part in the whole matrix.
   int64_t first_row = 0;
   int64_t first_col = 0;   // whole blocks of the dtype

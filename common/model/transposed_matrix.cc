@@ -28,6 +28,7 @@ WidenedMatrix::WidenedMatrix(const HostMatrix& matrix) : view_(matrix) {
   const std::byte* const data = std::as_bytes(std::span(weights_)).data();
   view_ = {DType::kF32, matrix.rows, matrix.cols, data};
   view_.may_quantize = matrix.may_quantize;
+  view_.use = matrix.use;
 }
 
 TransposedMatrix TransposedMatrix::Of(const HostMatrix& matrix) {
@@ -53,6 +54,7 @@ TransposedMatrix TransposedMatrix::Of(const HostMatrix& matrix) {
   }
   to.view_ = {from.dtype, from.cols, from.rows, to.bytes_.data()};
   to.view_.may_quantize = matrix.may_quantize;
+  to.view_.use = matrix.use;
   return to;
 }
 

@@ -5,6 +5,26 @@
 #include "common/model/transposed_matrix.h"
 
 namespace baton {
+namespace {
+
+WeightUse UseOf(WeightKind kind) {
+  switch (kind) {
+    case WeightKind::kEmbedding:
+    case WeightKind::kRouter:
+    case WeightKind::kLatentUp:
+    case WeightKind::kLatentKeys:
+    case WeightKind::kLatentValues:
+      return WeightUse::kAny;
+    case WeightKind::kExpertGate:
+    case WeightKind::kExpertUp:
+    case WeightKind::kExpertDown:
+      return WeightUse::kExperts;
+    default:
+      return WeightUse::kMatMul;
+  }
+}
+
+}  // namespace
 
 StatusOr<std::unique_ptr<Matrix>> WeightLoader::LoadStacked(std::span<const WeightPart> parts,
                                                             const Extent& cols) {
@@ -114,6 +134,7 @@ StatusOr<HostMatrix> WeightLoader::GetMatrix(const WeightPart& part, const Exten
   BATON_ASSIGN_OR_RETURN(HostMatrix matrix,
                          source_.GetMatrix(part.id, part.rows.size, cols.size, slice));
   matrix.may_quantize = MayUseFp8(spec_, part.id, bf16_);
+  matrix.use = UseOf(part.id.kind);
   return matrix;
 }
 

@@ -154,6 +154,7 @@ float RoundedToFp8(float value) {
 HostMatrix HostWeights::matrix() const {
   HostMatrix matrix{dtype, rows, cols, bytes.data()};
   if (scales.empty()) return matrix;
+  matrix.use = WeightUse::kMatMul;
   matrix.groups = groups;
   matrix.groups.scales = scales.data();
   if (!zeros.empty()) matrix.groups.zeros = zeros.data();
@@ -196,7 +197,34 @@ float Rounded(DType dtype, float value) {
   return value;
 }
 
+namespace {
+
+// Backends that compute in bf16 may round scales to it: gives the weights such scales.
+void RoundScales(HostWeights& weights) {
+  std::vector<float> before = weights.scales;
+  for (float& scale : weights.scales) scale = Rounded(DType::kBF16, scale);
+  WeightGroups groups = weights.groups;
+  if (!weights.of_input.empty()) groups.of_input = weights.of_input.data();
+  for (int64_t row = 0; row < weights.rows; ++row) {
+    for (int64_t col = 0; col < weights.cols; ++col) {
+      const size_t group = groups.IndexOf(row, col);
+      float& value = weights.values[static_cast<size_t>(row * weights.cols + col)];
+      const float number = value / before[group];
+      value = weights.scales[group] * (weights.dtype == DType::kFp8
+                                           ? Rounded(DType::kFp8, number)
+                                           : std::nearbyint(number));
+    }
+  }
+}
+
+}  // namespace
+
 HostWeights HeldBy(const Ops& ops, HostWeights weights) {
+  const bool has_integers = weights.dtype == DType::kU4 || weights.dtype == DType::kI8;
+  if (ops.activation_dtype() == DType::kBF16 && !weights.scales.empty() &&
+      (has_integers || weights.dtype == DType::kFp8)) {
+    RoundScales(weights);
+  }
   for (float& value : weights.values) value = Rounded(ops.activation_dtype(), value);
   return weights;
 }

@@ -209,9 +209,10 @@ void AddPartCases(std::vector<Case>& cases) {
 
 // A part of the rows and columns has the bits of the same part of a matrix that is not quantised.
 void CheckPartOfGroups(Ops& ops, const GroupForm& form) {
-  const HostWeights whole = RandomGroupWeights(form, 40, 192, 8);
+  constexpr int64_t kRows = 103;  // more than a tile
+  const HostWeights whole = RandomGroupWeights(form, 110, 192, 8);
   HostMatrix part = whole.matrix();
-  part.rows = 33;
+  part.rows = kRows;
   part.cols = 96;
   part.whole_cols = 192;
   part.groups.first_row = part.first_row = 5;
@@ -223,8 +224,8 @@ void CheckPartOfGroups(Ops& ops, const GroupForm& form) {
     const auto first = whole.values.begin() + (5 + r) * 192 + 64;
     ASSERT_TRUE(std::equal(row.begin(), row.end(), first)) << "row " << r;
   }
-  HostWeights copy{.dtype = DType::kF32, .rows = 33, .cols = 96};
-  for (int64_t r = 5; r < 38; ++r) {
+  HostWeights copy{.dtype = DType::kF32, .rows = kRows, .cols = 96};
+  for (int64_t r = 5; r < 5 + kRows; ++r) {
     copy.values.insert(copy.values.end(),
                        whole.values.begin() + r * 192 + 64,
                        whole.values.begin() + r * 192 + 160);
@@ -234,13 +235,13 @@ void CheckPartOfGroups(Ops& ops, const GroupForm& form) {
   ASSERT_TRUE(matrix.ok()) << matrix.status();
   const auto x = RandomActivations(ops, size_t{3} * 96, 9);
   const DeviceTensor in(ops, 3, 96, x);
-  const DeviceTensor out(ops, DType::kF32, 3, 33);
+  const DeviceTensor out(ops, DType::kF32, 3, kRows);
   InStep(ops, [&] { ops.MatMul(in.view(), **matrix, nullptr, out.view()); });
   const auto got = out.Read();
   for (int64_t r = 0; r < 3; ++r) {
-    for (int64_t o = 0; o < 33; ++o) {
+    for (int64_t o = 0; o < kRows; ++o) {
       const Dot dot = Product(copy, o, x.data() + r * 96);
-      ASSERT_NEAR(got[static_cast<size_t>(r * 33 + o)], dot.value, 1e-3 * dot.bound)
+      ASSERT_NEAR(got[static_cast<size_t>(r * kRows + o)], dot.value, 1e-3 * dot.bound)
           << r << ", " << o;
     }
   }

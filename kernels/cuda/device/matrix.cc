@@ -5,6 +5,8 @@
 
 #include "kernels/cuda/device/cuda_status.h"
 #include "kernels/cuda/device/random_weights.h"
+#include "kernels/cuda/packed/pack_weights.h"
+#include "kernels/cuda/packed/packed_parts.h"
 #include "kernels/dequantize.h"
 
 namespace baton::cuda {
@@ -62,6 +64,10 @@ StatusOr<std::unique_ptr<Matrix>> WeightLoader::Load(std::span<const HostMatrix>
     rows += part.rows;
   }
   const bool may_quantize = std::ranges::all_of(parts, &HostMatrix::may_quantize);
+  if (!quantize_ && first.use == WeightUse::kMatMul && first.has_groups()) {
+    const PackedFormat format = FormatOf(parts);
+    if (format.is_packed()) return LoadPacked(parts, rows, format);
+  }
   if (!quantize_ || !may_quantize || rows % kWholeQuantized != 0 ||
       first.cols % kWholeQuantized != 0) {
     return LoadBf16(parts, rows);
@@ -98,6 +104,50 @@ StatusOr<std::unique_ptr<CudaMatrix>> WeightLoader::LoadBf16(std::span<const Hos
   }
   BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
   return std::make_unique<CudaMatrix>(std::move(buffer), rows, cols);
+}
+
+StatusOr<std::unique_ptr<CudaMatrix>> WeightLoader::LoadPacked(std::span<const HostMatrix> parts,
+                                                               int64_t rows,
+                                                               const PackedFormat& format) {
+  const int64_t cols = parts[0].cols;
+  const PackedScales scales = ScalesOf(parts, format);
+  const auto packed_bytes = static_cast<size_t>(format.Bytes(rows, cols));
+  const auto factors = std::as_bytes(std::span(scales.factors));
+  BATON_ASSIGN_OR_RETURN(auto buffer,
+                         device_.Allocate(packed_bytes + factors.size(), Sharing::kPrivate));
+  // Of the numbers, the scales and the zero points as they are in the file.
+  const size_t row_bytes = RowBytes(format.number, static_cast<size_t>(cols));
+  const size_t scales_at = (static_cast<size_t>(rows) * row_bytes + 255) / 256 * 256;
+  const size_t zeros_at = scales_at + (scales.scales.size() + 255) / 256 * 256;
+  BATON_ASSIGN_OR_RETURN(auto raw,
+                         device_.Allocate(zeros_at + scales.zeros.size() + 1, Sharing::kPrivate));
+  size_t at = 0;
+  for (const HostMatrix& part : parts) {
+    const size_t bytes = static_cast<size_t>(part.rows) * row_bytes;
+    const auto copy = [&](size_t start, std::span<std::byte> out) {
+      auto row = static_cast<int64_t>(start / row_bytes);
+      for (size_t to = 0; to < out.size(); to += row_bytes, ++row) {
+        std::memcpy(out.data() + to, part.Row(row), row_bytes);
+      }
+    };
+    BATON_RETURN_IF_ERROR(device_.Stream(*raw, at, bytes, row_bytes, copy));
+    at += bytes;
+  }
+  BATON_RETURN_IF_ERROR(device_.CopyIn(*raw, scales_at, scales.scales));
+  if (format.zeros) {
+    BATON_RETURN_IF_ERROR(device_.CopyIn(*raw, zeros_at, std::as_bytes(std::span(scales.zeros))));
+  }
+  if (!factors.empty()) BATON_RETURN_IF_ERROR(device_.CopyIn(*buffer, packed_bytes, factors));
+  const RawWeights weights = {raw->data(),
+                              raw->data() + scales_at,
+                              reinterpret_cast<const uint8_t*>(raw->data() + zeros_at),
+                              rows,
+                              cols,
+                              scales.groups};
+  BATON_CUDA_RETURN_IF_ERROR(LaunchPack(weights, format, buffer->data(), cudaStreamLegacy));
+  BATON_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(cudaStreamLegacy));
+  return std::make_unique<CudaMatrix>(
+      std::move(buffer), rows, cols, format, !scales.factors.empty());
 }
 
 StatusOr<std::unique_ptr<CudaMatrix>> WeightLoader::Quantize(const CudaMatrix& matrix) {

@@ -26,6 +26,7 @@
 #include "kernels/cuda/gemm/row_class.h"
 #include "kernels/cuda/gemm/sequential_gemm.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
+#include "kernels/cuda/packed/widen.h"
 #include "kernels/cuda/primitives/rounding.h"
 
 namespace baton::cuda {
@@ -90,11 +91,18 @@ class Gemm::Impl {
   KernelId KernelOf(const GemmProblem& problem) { return choices_.KernelOf(problem); }
   bool SupportsFused(const GemmProblem& problem) { return FusesOps(KernelOf(problem)); }
   bool AppliesScales(const GemmProblem& problem) { return choices_.CublasAppliesScales(problem); }
+  bool Widens(const GemmProblem& problem) { return KernelOf(problem) == KernelId::kWidenedGemm; }
   bool deterministic() const { return options_.deterministic; }
 
   Status Prepare(const GemmProblem& problem, cudaStream_t stream) {
     if (problem.rows == 0 || SupportsFused(problem)) return OkStatus();
     if (KernelOf(problem) == KernelId::kSequentialGemm) return OkStatus();
+    if (Widens(problem)) {
+      for (const GemmProblem& part : WidenedParts(problem)) {
+        BATON_RETURN_IF_ERROR(Prepare(part, stream));
+      }
+      return OkStatus();
+    }
     const GemmKey key = KeyOf(problem);
     if (algorithms_.contains(key) || without_algorithm_.contains(key)) return OkStatus();
     if (cached_.contains(key)) TakeFromCache(problem, key, stream);
@@ -139,6 +147,7 @@ class Gemm::Impl {
     }
     if (kernel == KernelId::kGatedGemm) return LaunchGatedGemm(problem, device_.sm_count, stream);
     if (kernel == KernelId::kSequentialGemm) return LaunchSequentialGemm(problem, device_, stream);
+    if (kernel == KernelId::kWidenedGemm) return LaunchWidened(problem, stream);
     const auto found = algorithms_.find(KeyOf(problem));
     if (found == algorithms_.end()) {
       return options_.deterministic ? LaunchSequentialGemm(problem, device_, stream)
@@ -149,6 +158,43 @@ class Gemm::Impl {
   }
 
  private:
+  // The GEMMs of bf16 that compute a GEMM of a packed weight, for some outputs each.
+  static std::vector<GemmProblem> WidenedParts(const GemmProblem& problem) {
+    std::vector<GemmProblem> parts;
+    const int32_t most = WidenedOutputs(problem);
+    for (int32_t first = 0; first < problem.n; first += most) {
+      GemmProblem part = problem;
+      part.weight = problem.widened;
+      part.weight_dtype = DType::kBF16;
+      part.weight_scales = nullptr;
+      part.packed = {};
+      part.widened = nullptr;
+      part.n = std::min(most, problem.n - first);
+      part.out = static_cast<std::byte*>(problem.out) +
+                 static_cast<size_t>(first) * ShapeOf(problem.out_dtype).bytes;
+      if (problem.bias != nullptr) part.bias = problem.bias + first;
+      parts.push_back(part);
+    }
+    return parts;
+  }
+
+  cudaError_t LaunchWidened(const GemmProblem& problem, cudaStream_t stream) {
+    const PackedWeights weights = {static_cast<const std::byte*>(problem.weight),
+                                   problem.packed,
+                                   problem.n,
+                                   problem.k,
+                                   problem.weight_scales};
+    int64_t first = 0;
+    for (const GemmProblem& part : WidenedParts(problem)) {
+      auto* const widened = reinterpret_cast<__nv_bfloat16*>(problem.widened);
+      cudaError_t error = LaunchWiden(weights, first, part.n, widened, stream);
+      if (error == cudaSuccess) error = Launch(part, stream);
+      if (error != cudaSuccess) return error;
+      first += part.n;
+    }
+    return cudaSuccess;
+  }
+
   GemmKey KeyOf(const GemmProblem& problem) const {
     return {.rows = RowClass(problem.rows),
             .n = problem.n,
@@ -423,6 +469,10 @@ bool Gemm::SupportsFused(const GemmProblem& problem) const {
 
 bool Gemm::AppliesScales(const GemmProblem& problem) const {
   return impl_->AppliesScales(problem);
+}
+
+bool Gemm::Widens(const GemmProblem& problem) const {
+  return impl_->Widens(problem);
 }
 
 bool Gemm::has_timed() const {

@@ -47,6 +47,8 @@ class Gemm final : public GemmFusions {
   bool has_timed() const;
   // Adds the algorithms that were timed to the cache. Errors: the file cannot be written.
   Status WriteCache() const;
+  // Whether Launch needs GemmProblem::widened.
+  bool Widens(const GemmProblem& problem) const;
   // Launches a GEMM that was prepared.
   cudaError_t Launch(const GemmProblem& problem, cudaStream_t stream);
 

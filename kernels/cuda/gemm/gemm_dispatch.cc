@@ -21,6 +21,7 @@ int64_t AlignmentOf(const void* pointer) {
 }
 
 Operands OperandsOf(const GemmProblem& problem) {
+  if (problem.packed.is_packed()) return Operands::kPacked;
   const bool fp8_x = problem.x_dtype == DType::kFp8;
   const bool fp8_weight = problem.weight_dtype == DType::kFp8;
   if (!fp8_weight) return fp8_x ? Operands::kMixed : Operands::kBf16;

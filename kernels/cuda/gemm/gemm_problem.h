@@ -2,9 +2,11 @@
 
 #include <cuda_bf16.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/packed/packed_format.h"
 #include "kernels/dtype.h"
 
 namespace baton::cuda {
@@ -15,7 +17,9 @@ namespace baton::cuda {
 //   both FP8: the skinny and the gated GEMM apply the scales, and cuBLASLt where it gets them
 //   (Gemm::AppliesScales); else they are null, and the reader of `out` must apply them;
 //   a weight in FP8 and x in bf16: only for the GEMV (KernelId::kGemv), which applies
-//   weight_scales.
+//   weight_scales;
+//   a packed weight (packed_format.h) and x in bf16: weight_scales are the factors of its outputs,
+//   null where these are 1.
 struct GemmProblem {
   const void* x = nullptr;
   const void* weight = nullptr;
@@ -23,6 +27,9 @@ struct GemmProblem {
   DType weight_dtype = DType::kBF16;
   const float* x_scales = nullptr;       // [rows]
   const float* weight_scales = nullptr;  // [n]
+  PackedFormat packed = {};  // of the weight, if it is packed
+  // Memory of WidenedBytes for a packed weight in bf16; null where the kernel needs none.
+  std::byte* widened = nullptr;
   const __nv_bfloat16* bias = nullptr;
   void* out = nullptr;
   DType out_dtype = DType::kBF16;
@@ -48,6 +55,16 @@ struct GemmProblem {
 inline size_t WeightBytes(const GemmProblem& problem) {
   return static_cast<size_t>(problem.n) *
          RowBytes(problem.weight_dtype, static_cast<size_t>(problem.k));
+}
+
+// The most outputs of a packed weight that are in bf16 at a time: those of about 64 MiB.
+inline int32_t WidenedOutputs(const GemmProblem& problem) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  const int64_t fit = kBytes / (int64_t{problem.k} * 2) / kTileOutputs * kTileOutputs;
+  return static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(fit, kTileOutputs), problem.n));
+}
+inline int64_t WidenedBytes(const GemmProblem& problem) {
+  return int64_t{WidenedOutputs(problem)} * problem.k * 2;
 }
 
 // The bytes of the first `rows` rows of `out`.

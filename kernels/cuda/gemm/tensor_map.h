@@ -18,7 +18,7 @@ inline constexpr int32_t kSpanSteps = 4;     // WGMMAs along a span, of 32 bytes
 
 // Bytes of a number of either operand. The GEMMs that use TMA have operands of one type.
 constexpr int32_t NumberBytes(const GemmProblem& problem) {
-  return problem.weight_dtype == DType::kFp8 ? 1 : 2;
+  return problem.weight_dtype == DType::kFp8 && !problem.packed.is_packed() ? 1 : 2;
 }
 constexpr int32_t SpanNumbers(const GemmProblem& problem) {
   return kSpanBytes / NumberBytes(problem);

@@ -53,6 +53,7 @@ class Pointers {
     Use(problem.out, problem.out_dtype, problem.rows, cols, problem.out_stride);
     Use(problem.residual, DType::kF32, 1, problem.k, problem.k);
     Use(problem.x_scales, DType::kF32, 1, problem.rows, problem.rows);
+    if (problem.widened != nullptr) Use(problem.widened);
   }
   void operator()(SiluMulOp& op) {
     Use(op.gate_up);

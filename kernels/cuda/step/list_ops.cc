@@ -80,7 +80,7 @@ void CudaOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, 
     ops_list_.emplace_back(FamilyOp(BiasOp{Padded(out), DataOf(bias)}));
     return;
   }
-  const GemmProblem problem = {
+  GemmProblem problem = {
       .x = x.data,
       .weight = matrix.data(),
       .bias = bias == nullptr ? nullptr : static_cast<const CudaVector*>(bias)->bf16(),
@@ -93,9 +93,17 @@ void CudaOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, 
       .out_stride = out.stride};
   if (matrix.dtype() == DType::kFp8) {
     MatMulFp8(problem, matrix.fp8(), x, out);
-  } else {
-    ops_list_.emplace_back(MatMulOp{problem});
+    return;
   }
+  if (matrix.is_packed()) {
+    const PackedWeights weights = matrix.packed();
+    problem.weight = weights.data;
+    problem.weight_dtype = weights.format.number;
+    problem.weight_scales = weights.factors;
+    problem.packed = weights.format;
+    if (gemm_->Widens(problem)) problem.widened = Scratch(WidenedBytes(problem));
+  }
+  ops_list_.emplace_back(MatMulOp{problem});
 }
 
 void CudaOps::MatMulFp8(GemmProblem problem,

@@ -81,6 +81,9 @@ constexpr KernelRule kRules[] = {
      .kernel = kCublasScaled,
      .when = {AtLeast(Property::kRows, 1024)},
      .why = "applies scales in less time than another kernel"},
+    {.op = KernelOp::kGemm,
+     .kernel = kWidenedGemm,
+     .why = "reads the packed weight once, and computes at the rate of bf16"},
 
     {.op = KernelOp::kSingleRows,
      .kernel = kStreamK,

@@ -1,0 +1,163 @@
+#include <algorithm>
+
+#include "kernels/cuda/packed/unpack.cuh"
+#include "kernels/cuda/packed/widen.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kThreads = 128;  // a warp for 16 outputs of a tile
+constexpr int32_t kTilesOfBlock = 8;
+// bf16 numbers of a row of a tile in shared memory, with padding.
+constexpr int32_t kRowNumbers = kTileInputs + 8;
+
+struct WidenArguments {
+  PackedWeights weights;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  __nv_bfloat16* out = nullptr;
+};
+
+// The lane's outputs in a group, from the start of the chunk.
+template <DType kNumber, ScaleType kScale>
+__device__ GroupOfLane LoadGroup(const PackedFormat& format,
+                                 const std::byte* chunk,
+                                 int32_t group,
+                                 int32_t pair) {
+  GroupOfLane loaded = {};
+  const std::byte* const scales = chunk + group * format.scale_bytes();
+  if constexpr (kScale == ScaleType::kBF16) {
+    SetMultipliers<kNumber, kScale>(reinterpret_cast<const uint32_t*>(scales)[pair], loaded);
+  } else {
+    SetMultipliers<kNumber, kScale>(reinterpret_cast<const uint16_t*>(scales)[pair], loaded);
+  }
+  auto zero = static_cast<uint32_t>(format.zero);
+  zero |= zero << (format.has_bytes() ? 8 : 4);
+  if (format.zeros) {
+    const std::byte* const zeros = chunk + format.zeros_offset() + group * format.zero_bytes();
+    zero = format.has_bytes() ? reinterpret_cast<const uint16_t*>(zeros)[pair]
+                              : static_cast<uint32_t>(zeros[pair]);
+  }
+  SetZeros<kNumber>(zero, loaded);
+  return loaded;
+}
+
+__device__ uint32_t TimesFactor(uint32_t pair, float factor) {
+  const __nv_bfloat162 product =
+      __floats2bfloat162_rn(__uint_as_float(pair << 16) * factor,
+                            __uint_as_float(pair & 0xffff0000u) * factor);
+  return *reinterpret_cast<const uint32_t*>(&product);
+}
+
+// Writes 16 outputs × kTileInputs weights of a tile to the warp's shared memory.
+template <DType kNumber, ScaleType kScale>
+__device__ void UnpackTile(const PackedWeights& weights,
+                           const std::byte* chunk,
+                           int32_t tile,
+                           int64_t row,
+                           __nv_bfloat16* to) {
+  constexpr int kWords = kWordsOfStep<kNumber>;
+  const PackedFormat& format = weights.format;
+  const auto warp = static_cast<int32_t>(threadIdx.x) / 32;
+  const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t pair = warp * 8 + lane / 4;
+  const auto* const numbers = reinterpret_cast<const uint4*>(
+      chunk + format.numbers_offset() + tile * format.tile_bytes());
+  uint32_t words[4 * kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const uint4 four = numbers[(warp * kWords + i) * 32 + lane];
+    words[4 * i] = four.x;
+    words[4 * i + 1] = four.y;
+    words[4 * i + 2] = four.z;
+    words[4 * i + 3] = four.w;
+  }
+#pragma unroll
+  for (int step = 0; step < kTileInputs / 16; ++step) {
+    const int32_t group = (tile * kTileInputs + step * 16) / format.group;
+    const GroupOfLane of_lane = LoadGroup<kNumber, kScale>(format, chunk, group, pair);
+    uint32_t of_step[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) of_step[i] = words[step * kWords + i];
+    uint32_t held[4];
+    Unpack<kNumber>(of_step, of_lane, held);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (weights.factors != nullptr) {
+        const int64_t output = row + lane / 4 + i % 2 * 8;
+        held[i] = TimesFactor(held[i], output < weights.rows ? weights.factors[output] : 0);
+      }
+      const int32_t col = step * 16 + i / 2 * 8 + lane % 4 * 2;
+      *reinterpret_cast<uint32_t*>(to + (lane / 4 + i % 2 * 8) * kRowNumbers + col) = held[i];
+    }
+  }
+}
+
+// A thread block takes kTilesOfBlock tiles of inputs of 64 outputs.
+template <DType kNumber, ScaleType kScale>
+__global__ void __launch_bounds__(kThreads) WidenKernel(const __grid_constant__ WidenArguments a) {
+  __shared__ __align__(16) __nv_bfloat16 shared[kTileOutputs * kRowNumbers];
+  const PackedFormat& format = a.weights.format;
+  const int64_t cols = a.weights.cols;
+  const int64_t tiles = format.chunks(cols) * format.tiles_of_chunk();
+  const auto warp = static_cast<int32_t>(threadIdx.x) / 32;
+  const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
+  __nv_bfloat16* const mine = shared + warp * 16 * kRowNumbers;
+  const int64_t out_row = static_cast<int64_t>(blockIdx.x) * kTileOutputs + warp * 16;
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * kTilesOfBlock;
+  const std::byte* const outputs =
+      a.weights.data + (a.first_row / kTileOutputs + blockIdx.x) * format.chunks(cols) *
+                           static_cast<int64_t>(format.chunk_bytes());
+  for (int64_t tile = first; tile < min(first + kTilesOfBlock, tiles); ++tile) {
+    const std::byte* const chunk =
+        outputs + tile / format.tiles_of_chunk() * format.chunk_bytes();
+    UnpackTile<kNumber, kScale>(a.weights,
+                                chunk,
+                                static_cast<int32_t>(tile % format.tiles_of_chunk()),
+                                a.first_row + out_row,
+                                mine);
+    __syncwarp();
+    for (int32_t i = lane; i < 16 * kTileInputs / 8; i += 32) {
+      const int64_t row = out_row + i / 8;
+      const int64_t col = tile * kTileInputs + i % 8 * 8;
+      if (row < a.rows && col < cols) {
+        *reinterpret_cast<uint4*>(a.out + row * cols + col) =
+            *reinterpret_cast<const uint4*>(mine + i / 8 * kRowNumbers + i % 8 * 8);
+      }
+    }
+    __syncwarp();
+  }
+}
+
+using WidenPointer = void (*)(WidenArguments);
+
+WidenPointer KernelFor(const PackedFormat& format) {
+  switch (format.number) {
+    case DType::kU4:
+      return WidenKernel<DType::kU4, ScaleType::kBF16>;
+    case DType::kI8:
+      return WidenKernel<DType::kI8, ScaleType::kBF16>;
+    case DType::kFp8:
+      return WidenKernel<DType::kFp8, ScaleType::kBF16>;
+    default:
+      return format.scale == ScaleType::kE8m0 ? WidenKernel<DType::kFp4, ScaleType::kE8m0>
+                                              : WidenKernel<DType::kFp4, ScaleType::kFp8>;
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchWiden(const PackedWeights& weights,
+                        int64_t first_row,
+                        int64_t rows,
+                        __nv_bfloat16* out,
+                        cudaStream_t stream) {
+  const PackedFormat& format = weights.format;
+  const int64_t tiles = format.chunks(weights.cols) * format.tiles_of_chunk();
+  const dim3 blocks(static_cast<unsigned>(format.tiles(rows)),
+                    static_cast<unsigned>(CeilDiv(tiles, kTilesOfBlock)));
+  KernelFor(format)<<<blocks, kThreads, 0, stream>>>({weights, first_row, rows, out});
+  return cudaGetLastError();
+}
+
+}  // namespace baton::cuda
