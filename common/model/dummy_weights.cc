@@ -39,11 +39,18 @@ bool IsNorm(WeightKind kind) {
 
 }  // namespace
 
+DummyWeights::DummyWeights(uint64_t seed, const QuantizationConfig& config) : seed_(seed) {
+  if (!config.schemes.empty()) groups_ = std::make_unique<DummyGroups>(config, seed);
+}
+
 StatusOr<HostMatrix> DummyWeights::GetMatrix(const WeightId& id,
                                              int64_t rows,
                                              int64_t cols,
                                              const MatrixSlice& slice) const {
   const std::string name = NameOf(id, NamingScheme::kHuggingFace).tensor;
+  if (groups_ != nullptr && groups_->Quantizes(id.kind)) {
+    return SliceOf(groups_->Matrix(rows, cols), slice, name);
+  }
   const HostMatrix whole{.dtype = DType::kBF16,
                          .rows = rows,
                          .cols = cols,

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "common/model/dummy_groups.h"
+#include "common/model/quantization_config.h"
 #include "common/model/weight_source.h"
 
 namespace baton {
@@ -12,10 +15,11 @@ namespace baton {
 //   matrices √(3 / cols) · u in bf16 (a GEMM keeps the scale of its input), norms 1 + u/10,
 //   biases u/10. Rope factors are 1.
 // A slice has the numbers of the whole weight. Matrices are returned without data: the backend
-// generates their values (HostMatrix).
+// generates their values (HostMatrix). Those that a quantization_config names have data
+// (DummyGroups).
 class DummyWeights final : public WeightSource {
  public:
-  explicit DummyWeights(uint64_t seed) : seed_(seed) {}
+  explicit DummyWeights(uint64_t seed, const QuantizationConfig& config = {});
 
   StatusOr<HostMatrix> GetMatrix(const WeightId& id,
                                  int64_t rows,
@@ -32,6 +36,7 @@ class DummyWeights final : public WeightSource {
 
  private:
   uint64_t seed_;
+  std::unique_ptr<const DummyGroups> groups_;  // null: no weights are quantised
 };
 
 }  // namespace baton

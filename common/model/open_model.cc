@@ -50,11 +50,11 @@ StatusOr<OpenedModel> OpenDirectory(const std::string& path, const OpenOptions& 
   OpenedModel model;
   BATON_ASSIGN_OR_RETURN(model.spec, SpecFromHfDirectory(path));
   model.name = LastPart(path);
+  BATON_ASSIGN_OR_RETURN(QuantizationConfig quantization, ReadQuantizationOf(path));
   if (options.format == LoadFormat::kDummy) {
-    model.weights = std::make_unique<DummyWeights>(options.dummy_seed);
+    model.weights = std::make_unique<DummyWeights>(options.dummy_seed, quantization);
     return model;
   }
-  BATON_ASSIGN_OR_RETURN(QuantizationConfig quantization, ReadQuantizationOf(path));
   BATON_ASSIGN_OR_RETURN(SafetensorsDirectory opened, OpenSafetensorsDirectory(path));
   model.weights = std::make_unique<FileWeights>(
       path, std::move(opened), HuggingFaceNames(model.spec), std::move(quantization));

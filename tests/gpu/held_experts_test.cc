@@ -175,9 +175,11 @@ TEST_P(HeldExperts, OthersThanTheKernelsTakeAreRefused) {
   down_[2] = Load(kHidden, down_[2]->cols(), !GetParam());
   EXPECT_EQ(error(Args(0, kExperts)),
             GetParam() ? "a matrix of the first expert is stored in fp8, that of expert 2 in bf16; "
-                         "all experts of a layer must be stored in the same type"
+                         "all experts of a layer must be stored in the same type, "
+                         "with groups of the same form"
                        : "a matrix of the first expert is stored in bf16, that of expert 2 in fp8; "
-                         "all experts of a layer must be stored in the same type");
+                         "all experts of a layer must be stored in the same type, "
+                         "with groups of the same form");
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, HeldExperts, testing::Bool(), [](const auto& test) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/parity/device_tensor.h"
+#include "tests/parity/group_weights.h"
 #include "tests/parity/host_weights.h"
 #include "tests/parity/parity.h"
 #include "tests/parity/step_plan.h"
@@ -79,7 +80,19 @@ struct Layer {
   std::vector<std::unique_ptr<Matrix>> gate_up;
   std::vector<std::unique_ptr<Matrix>> down;
 
-  Layer(Ops& ops, DType dtype, const ExpertShape& shape) {
+  Layer(Ops& ops, DType dtype, const ExpertShape& shape)
+      : Layer(ops, shape, [=](int64_t rows, int64_t cols, uint64_t seed) {
+          return RandomWeights(dtype, rows, cols, seed);
+        }) {}
+  Layer(Ops& ops, const GroupForm& form, const ExpertShape& shape)
+      : Layer(ops, shape, [&](int64_t rows, int64_t cols, uint64_t seed) {
+          HostWeights weights = RandomGroupWeights(form, rows, cols, seed);
+          weights.use = WeightUse::kExperts;
+          return weights;
+        }) {}
+  // `weights(rows, cols, seed)` draws a matrix of an expert.
+  template <class Weights>
+  Layer(Ops& ops, const ExpertShape& shape, const Weights& weights) {
     const auto hidden = static_cast<size_t>(shape.hidden);
     HostWeights scores =
         RandomWeights(DType::kF32, static_cast<int64_t>(shape.experts), shape.hidden, 70);
@@ -94,9 +107,9 @@ struct Layer {
     const HostMatrix router_matrix = host.router.matrix();
     router = *ops.LoadMatrix({&router_matrix, 1});
     for (size_t e = 0; e < shape.experts; ++e) {
-      host.gate.push_back(HeldBy(ops, RandomWeights(dtype, shape.width, shape.hidden, 71 + e)));
-      host.up.push_back(HeldBy(ops, RandomWeights(dtype, shape.width, shape.hidden, 81 + e)));
-      host.down.push_back(HeldBy(ops, RandomWeights(dtype, shape.hidden, shape.width, 91 + e)));
+      host.gate.push_back(HeldBy(ops, weights(shape.width, shape.hidden, 71 + e)));
+      host.up.push_back(HeldBy(ops, weights(shape.width, shape.hidden, 81 + e)));
+      host.down.push_back(HeldBy(ops, weights(shape.hidden, shape.width, 91 + e)));
       gate_up.push_back(*ops.LoadGateUp(host.gate[e].matrix(), host.up[e].matrix()));
       const HostMatrix matrix = host.down[e].matrix();
       down.push_back(*ops.LoadMatrix({&matrix, 1}));
@@ -127,9 +140,14 @@ std::vector<float> ExpertInputs(const Ops& ops, const ExpertShape& shape) {
   return x;
 }
 
-void CheckExperts(
-    Ops& ops, const Tolerance& tolerance, DType dtype, bool normalize, const ExpertShape& shape) {
-  const Layer layer(ops, dtype, shape);
+// `kind`: the type of the weights, or the form of their groups.
+template <class Kind>
+void CheckExperts(Ops& ops,
+                  const Tolerance& tolerance,
+                  const Kind& kind,
+                  bool normalize,
+                  const ExpertShape& shape) {
+  const Layer layer(ops, kind, shape);
   const auto given = ExpertInputs(ops, shape);
   const auto got = Compute(ops, layer, shape, normalize, given);
   for (int64_t r = 0; r < shape.rows; ++r) {
@@ -290,6 +308,17 @@ std::vector<Case> ExpertCases() {
                      [=](Ops& ops, const Tolerance& tolerance) {
                        CheckExperts(ops, tolerance, DType::kBF16, true, shape);
                      }});
+  }
+  for (const GroupForm& form : GroupForms()) {
+    for (const ExpertShape& shape : {ExpertShape{8, 2, 192, 128, 5},
+                                     ExpertShape{4, 2, 200, 64, 1},
+                                     ExpertShape{4, 2, 320, 192, 170}}) {
+      cases.push_back(
+          {fmt::format("Experts_{}_{}x{}_m{}", form.name, shape.width, shape.hidden, shape.rows),
+           [=](Ops& ops, const Tolerance& tolerance) {
+             CheckExperts(ops, tolerance, form, true, shape);
+           }});
+    }
   }
   cases.push_back({"Experts_places", [](Ops& ops, const Tolerance&) {
                      CheckPlaces(ops, ExpertShape{8, 2, 128, 192, 600});

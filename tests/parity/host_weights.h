@@ -20,6 +20,7 @@ struct HostWeights {
   std::vector<int8_t> zeros = {};
   std::vector<int32_t> of_input = {};
   WeightGroups groups = {};
+  WeightUse use = WeightUse::kMatMul;
 
   HostMatrix matrix() const;
 };

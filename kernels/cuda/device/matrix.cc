@@ -38,6 +38,12 @@ void Convert(const HostMatrix& part, int64_t first_row, std::span<std::byte> out
   }
 }
 
+// The kernels of experts take gate and up from the same places of two tiles.
+bool FitsTiles(std::span<const HostMatrix> parts) {
+  return parts[0].use != WeightUse::kExperts || parts.size() == 1 ||
+         parts[0].rows % kTileOutputs == 0;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Matrix>> WeightLoader::Load(std::span<const HostMatrix> parts) {
@@ -64,9 +70,9 @@ StatusOr<std::unique_ptr<Matrix>> WeightLoader::Load(std::span<const HostMatrix>
     rows += part.rows;
   }
   const bool may_quantize = std::ranges::all_of(parts, &HostMatrix::may_quantize);
-  if (!quantize_ && first.use == WeightUse::kMatMul && first.has_groups()) {
+  if (!quantize_ && first.use != WeightUse::kAny && first.has_groups()) {
     const PackedFormat format = FormatOf(parts);
-    if (format.is_packed()) return LoadPacked(parts, rows, format);
+    if (format.is_packed() && FitsTiles(parts)) return LoadPacked(parts, rows, format);
   }
   if (!quantize_ || !may_quantize || rows % kWholeQuantized != 0 ||
       first.cols % kWholeQuantized != 0) {

@@ -79,13 +79,13 @@ inline const float* DataOf(const Vector* vector) {
 }
 
 // Copies matrices and vectors to the device through pinned memory. Matrices of other types than
-// bf16 are converted to bf16 on the host, except that matrices with groups that only GEMMs read stay
-// packed, where a format has them (packed_parts.h). With `quantize`, matrices that may be quantized
-// (HostMatrix::may_quantize) and whose rows and columns are multiples of 16 are then converted to
-// FP8. The scale of a row is that of the whole row: for a part of the columns the loader reads all
-// columns, and needs device memory for them in bf16 and in FP8 until it returns. So an FP8 part has
-// the same numbers and scales as these rows and columns of the whole matrix in FP8. Used by one
-// thread.
+// bf16 are converted to bf16 on the host, except that matrices with groups that only GEMMs read
+// stay packed, where a format has them (packed_parts.h). With `quantize`, matrices that may be
+// quantized (HostMatrix::may_quantize) and whose rows and columns are multiples of 16 are then
+// converted to FP8. The scale of a row is that of the whole row: for a part of the columns the
+// loader reads all columns, and needs device memory for them in bf16 and in FP8 until it returns.
+// So an FP8 part has the same numbers and scales as these rows and columns of the whole matrix in
+// FP8. Used by one thread.
 class WeightLoader final {
  public:
   WeightLoader(CudaDevice& device, bool quantize) : device_(device), quantize_(quantize) {}

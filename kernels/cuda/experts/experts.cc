@@ -67,12 +67,16 @@ const CudaMatrix& Cast(const std::unique_ptr<Matrix>& matrix) {
   return static_cast<const CudaMatrix&>(*matrix);
 }
 
-// The numbers of a matrix, and its scales if it is in FP8.
+// The numbers of a matrix, and its scales if it is in FP8, or the factors of a packed one.
 struct Numbers {
   const void* data = nullptr;
   const float* scales = nullptr;
 
   explicit Numbers(const CudaMatrix& matrix) : data(matrix.data()) {
+    if (matrix.is_packed()) {
+      scales = matrix.packed().factors;
+      return;
+    }
     if (matrix.dtype() != DType::kFp8) return;
     data = matrix.fp8().data;
     scales = matrix.fp8().scales;
@@ -102,16 +106,16 @@ Status CheckTypes(const ExpertArgs& args) {
     return InvalidArgument("the router is stored in FP8; it must be stored in bf16");
   }
   for (const auto& matrices : {args.gate_up, args.down}) {
-    const DType first = Cast(matrices[0]).dtype();
+    const CudaMatrix& first = Cast(matrices[0]);
     for (size_t e = 1; e < matrices.size(); ++e) {
-      if (const DType dtype = Cast(matrices[e]).dtype(); dtype != first) {
+      const CudaMatrix& matrix = Cast(matrices[e]);
+      if (matrix.dtype() != first.dtype() || !(matrix.packed().format == first.packed().format)) {
         return InvalidArgument(
             "a matrix of the first expert is stored in {}, that of expert {} in {}; all experts of "
-            "a "
-            "layer must be stored in the same type",
-            Name(first),
+            "a layer must be stored in the same type, with groups of the same form",
+            Name(first.dtype()),
             e,
-            Name(dtype));
+            Name(matrix.dtype()));
       }
     }
   }
@@ -220,8 +224,12 @@ cudaError_t LaunchGemms(const Tensor& x,
                         const PreparedExperts& experts,
                         const ExpertScratch& scratch,
                         cudaStream_t stream) {
-  const cudaError_t error = LaunchGateUp(x, experts, scratch, stream);
-  return error == cudaSuccess ? LaunchDown(x.rows, experts, scratch, stream) : error;
+  const cudaError_t error = experts.gate_up_format.is_packed()
+                                ? LaunchPackedGateUp(x, experts, scratch, stream)
+                                : LaunchGateUp(x, experts, scratch, stream);
+  if (error != cudaSuccess) return error;
+  return experts.down_format.is_packed() ? LaunchPackedDown(x.rows, experts, scratch, stream)
+                                         : LaunchDown(x.rows, experts, scratch, stream);
 }
 
 // The same with wgmma, where FP8 weights take inputs in FP8.
@@ -313,8 +321,10 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
   experts.gate_up = layer.table.at<const void*>();
   experts.down = experts.gate_up + count;
   const auto* scales = layer.table.at<const float*>() + 2 * count;
-  if (Cast(args.gate_up[0]).dtype() == DType::kFp8) experts.gate_up_scales = scales;
-  if (Cast(args.down[0]).dtype() == DType::kFp8) experts.down_scales = scales + count;
+  if (Numbers(Cast(args.gate_up[0])).scales != nullptr) experts.gate_up_scales = scales;
+  if (Numbers(Cast(args.down[0])).scales != nullptr) experts.down_scales = scales + count;
+  experts.gate_up_format = Cast(args.gate_up[0]).packed().format;
+  experts.down_format = Cast(args.down[0]).packed().format;
   if (!args.gate_up_bias.empty()) experts.gate_up_biases = scales + 2 * count;
   if (!args.down_bias.empty()) experts.down_biases = scales + 3 * count;
   experts.experts = static_cast<int32_t>(count);
@@ -323,19 +333,20 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
   experts.hidden = static_cast<int32_t>(args.router->cols());
   experts.width = static_cast<int32_t>(args.down[0]->cols());
   static_assert(kSpanNumbers % kMixedRows == 0);
-  const KernelRequest request =
-      ExpertsRequest({.experts = experts.experts,
-                      .experts_per_token = args.experts_per_token,
-                      .hidden = experts.hidden,
-                      .width = experts.width,
-                      .gate_up = Cast(args.gate_up[0]).dtype(),
-                      .down = Cast(args.down[0]).dtype(),
-                      .bias = !args.gate_up_bias.empty() || !args.down_bias.empty(),
-                      .clamped_gate = args.gate.limit > 0,
-                      .ungated = args.gate.ungated,
-                      .weighted_inputs = args.routing.weighted_inputs},
-                     kMaxRows,
-                     options_.deterministic);
+  const KernelRequest request = ExpertsRequest(
+      {.experts = experts.experts,
+       .experts_per_token = args.experts_per_token,
+       .hidden = experts.hidden,
+       .width = experts.width,
+       .gate_up = Cast(args.gate_up[0]).dtype(),
+       .down = Cast(args.down[0]).dtype(),
+       .packed = experts.gate_up_format.is_packed() || experts.down_format.is_packed(),
+       .bias = !args.gate_up_bias.empty() || !args.down_bias.empty(),
+       .clamped_gate = args.gate.limit > 0,
+       .ungated = args.gate.ungated,
+       .weighted_inputs = args.routing.weighted_inputs},
+      kMaxRows,
+      options_.deterministic);
   const bool wgmma = Runs(KernelId::kWgmmaExperts, request, device_) ||
                      Runs(KernelId::kWgmmaFp8Experts, request, device_);
   return wgmma ? DescribeForWgmma(args, layer) : OkStatus();

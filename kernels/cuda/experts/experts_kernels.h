@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/packed/packed_format.h"
 #include "kernels/cuda/rows/quantize.h"
 #include "kernels/cuda/sums/expert_results.h"
 #include "kernels/expert_args.h"
@@ -14,9 +15,9 @@
 
 // The kernels of a mixture-of-experts layer, in the order in which they run: score all experts,
 // choose experts for each row, group the (row, expert) pairs by expert, compute gate · up and then
-// down for each pair, and add up each row's results. Matrices of experts are in bf16, or in FP8
-// with a scale for each row. The wgmma kernels multiply FP8 weights by inputs in FP8, the others by
-// inputs in bf16.
+// down for each pair, and add up each row's results. Matrices of experts are in bf16, in FP8 with a
+// scale for each row, or packed. The wgmma kernels multiply FP8 weights by inputs in FP8, the
+// others by inputs in bf16.
 namespace baton::cuda {
 
 constexpr int32_t kMaxExperts = 512;
@@ -52,7 +53,11 @@ struct PreparedExperts {
   // Device array, per expert [2·width][hidden], or [width][hidden] of experts without a gate.
   const void* const* gate_up = nullptr;
   const void* const* down = nullptr;  // device array, per expert [hidden][width]
-  // Device arrays, per expert a scale for each row of the matrix; null when it is in bf16.
+  // Packed matrices have a format.
+  PackedFormat gate_up_format = {};
+  PackedFormat down_format = {};
+  // Device arrays, per expert a scale for each row of the matrix, or the factors of a packed one;
+  // null when it has none.
   const float* const* gate_up_scales = nullptr;
   const float* const* down_scales = nullptr;
   // Device arrays, per expert a bias for each row of the matrix; null: none.
@@ -158,6 +163,15 @@ cudaError_t LaunchDown(int64_t rows,
                        const PreparedExperts& experts,
                        const ExpertScratch& scratch,
                        cudaStream_t stream);
+// The same two products by packed matrices.
+cudaError_t LaunchPackedGateUp(const Tensor& x,
+                               const PreparedExperts& experts,
+                               const ExpertScratch& scratch,
+                               cudaStream_t stream);
+cudaError_t LaunchPackedDown(int64_t rows,
+                             const PreparedExperts& experts,
+                             const ExpertScratch& scratch,
+                             cudaStream_t stream);
 // The same two products where UsesWgmma. With FP8 weights, the inputs are `fp8_x` and `fp8_inner`.
 cudaError_t LaunchWgmmaGateUp(const Tensor& x,
                               const PreparedExperts& experts,

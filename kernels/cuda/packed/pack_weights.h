@@ -13,8 +13,8 @@ namespace baton::cuda {
 // output's groups. The types are those of the packed matrix.
 struct RawWeights {
   const std::byte* numbers = nullptr;  // rows of ⌈bits · cols / 8⌉ bytes; kI8 as signed integers
-  const std::byte* scales = nullptr;   // [rows][groups]
-  const uint8_t* zeros = nullptr;      // [rows][groups]; null where the format has none
+  const std::byte* scales = nullptr;  // [rows][groups]
+  const uint8_t* zeros = nullptr;     // [rows][groups]; null where the format has none
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t groups = 0;  // ⌈cols / group⌉

@@ -7,8 +7,8 @@
 #include "kernels/dtype.h"
 #include "kernels/tensor.h"
 
-// The layout of quantised weights on the device. A packed matrix keeps the numbers of its file (4 or
-// 8 bits) and the scales of their groups, in the order in which tensor cores take them:
+// The layout of quantised weights on the device. A packed matrix keeps the numbers of its file (4
+// or 8 bits) and the scales of their groups, in the order in which tensor cores take them:
 //
 //   matrix   [tiles of 64 outputs][chunks of inputs], both rounded up
 //   chunk    scales [groups][32 pairs] | zero points [groups][32 pairs] | numbers [tiles][bytes]
@@ -31,11 +31,11 @@ inline constexpr int32_t kMaxGroupInputs = 128;  // longer groups are stored as 
 // scale of its group in bf16, E8M0 or FP8. Where outputs have factors (PackedWeights), the weights
 // are these, times the factor of the output.
 struct PackedFormat {
-  DType number = DType::kBF16;          // kU4, kFp4, kI8 (as number + 128) or kFp8
-  ScaleType scale = ScaleType::kBF16;   // kBF16; of kFp4 kE8m0 or kFp8
-  int32_t group = 0;                    // inputs of a group: 16, 32, 64 or 128; 0: not packed
-  bool zeros = false;                   // groups have zero points; if not, `zero` is that of all
-  int32_t zero = 0;                     // of kU4 and kI8 (as stored: 0 … 255)
+  DType number = DType::kBF16;         // kU4, kFp4, kI8 (as number + 128) or kFp8
+  ScaleType scale = ScaleType::kBF16;  // kBF16; of kFp4 kE8m0 or kFp8
+  int32_t group = 0;                   // inputs of a group: 16, 32, 64 or 128; 0: not packed
+  bool zeros = false;                  // groups have zero points; if not, `zero` is that of all
+  int32_t zero = 0;                    // of kU4 and kI8 (as stored: 0 … 255)
 
   constexpr bool is_packed() const { return group != 0; }
   constexpr bool has_bytes() const { return number == DType::kI8 || number == DType::kFp8; }

@@ -47,9 +47,8 @@ bool AllZerosFit(const HostMatrix& part, int32_t inputs) {
 
 bool AllAtMost(const HostMatrix& part, int32_t inputs, float most) {
   bool fits = true;
-  ForGroups(part, inputs, [&](size_t at) {
-    fits = fits && std::abs(part.groups.scales[at]) <= most;
-  });
+  ForGroups(
+      part, inputs, [&](size_t at) { fits = fits && std::abs(part.groups.scales[at]) <= most; });
   return fits;
 }
 
@@ -128,9 +127,8 @@ PackedScales ScalesOf(std::span<const HostMatrix> parts, const PackedFormat& for
       ++group;
     });
     if (format.scale != ScaleType::kFp8) continue;
-    all.factors.insert(all.factors.end(),
-                       static_cast<size_t>(part.rows),
-                       kFp8ScaleFactor / part.groups.divisor);
+    all.factors.insert(
+        all.factors.end(), static_cast<size_t>(part.rows), kFp8ScaleFactor / part.groups.divisor);
   }
   return all;
 }

@@ -56,10 +56,10 @@ __device__ __forceinline__ void SetMultipliers(uint32_t pair, GroupOfLane& group
   } else {
     // A scale in FP8, which is not negative, has the bits of scale · 2^-120 in bf16. The factors of
     // outputs have the 2^8 that are missing to 2^126 (kFp8ScaleFactor).
-    group.multipliers[0] = MultiplyPairs(
-        MultiplyPairs(TwicePair((pair & 0x7f) << 4), kTwoTo120), kTwoTo118);
-    group.multipliers[1] = MultiplyPairs(
-        MultiplyPairs(TwicePair((pair >> 8 & 0x7f) << 4), kTwoTo120), kTwoTo118);
+    group.multipliers[0] =
+        MultiplyPairs(MultiplyPairs(TwicePair((pair & 0x7f) << 4), kTwoTo120), kTwoTo118);
+    group.multipliers[1] =
+        MultiplyPairs(MultiplyPairs(TwicePair((pair >> 8 & 0x7f) << 4), kTwoTo120), kTwoTo118);
   }
 }
 

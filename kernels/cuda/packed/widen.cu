@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cuda/packed/load_group.cuh"
 #include "kernels/cuda/packed/unpack.cuh"
 #include "kernels/cuda/packed/widen.h"
 
@@ -18,34 +19,9 @@ struct WidenArguments {
   __nv_bfloat16* out = nullptr;
 };
 
-// The lane's outputs in a group, from the start of the chunk.
-template <DType kNumber, ScaleType kScale>
-__device__ GroupOfLane LoadGroup(const PackedFormat& format,
-                                 const std::byte* chunk,
-                                 int32_t group,
-                                 int32_t pair) {
-  GroupOfLane loaded = {};
-  const std::byte* const scales = chunk + group * format.scale_bytes();
-  if constexpr (kScale == ScaleType::kBF16) {
-    SetMultipliers<kNumber, kScale>(reinterpret_cast<const uint32_t*>(scales)[pair], loaded);
-  } else {
-    SetMultipliers<kNumber, kScale>(reinterpret_cast<const uint16_t*>(scales)[pair], loaded);
-  }
-  auto zero = static_cast<uint32_t>(format.zero);
-  zero |= zero << (format.has_bytes() ? 8 : 4);
-  if (format.zeros) {
-    const std::byte* const zeros = chunk + format.zeros_offset() + group * format.zero_bytes();
-    zero = format.has_bytes() ? reinterpret_cast<const uint16_t*>(zeros)[pair]
-                              : static_cast<uint32_t>(zeros[pair]);
-  }
-  SetZeros<kNumber>(zero, loaded);
-  return loaded;
-}
-
 __device__ uint32_t TimesFactor(uint32_t pair, float factor) {
-  const __nv_bfloat162 product =
-      __floats2bfloat162_rn(__uint_as_float(pair << 16) * factor,
-                            __uint_as_float(pair & 0xffff0000u) * factor);
+  const __nv_bfloat162 product = __floats2bfloat162_rn(
+      __uint_as_float(pair << 16) * factor, __uint_as_float(pair & 0xffff0000u) * factor);
   return *reinterpret_cast<const uint32_t*>(&product);
 }
 
@@ -61,8 +37,8 @@ __device__ void UnpackTile(const PackedWeights& weights,
   const auto warp = static_cast<int32_t>(threadIdx.x) / 32;
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t pair = warp * 8 + lane / 4;
-  const auto* const numbers = reinterpret_cast<const uint4*>(
-      chunk + format.numbers_offset() + tile * format.tile_bytes());
+  const auto* const numbers =
+      reinterpret_cast<const uint4*>(chunk + format.numbers_offset() + tile * format.tile_bytes());
   uint32_t words[4 * kWords];
 #pragma unroll
   for (int i = 0; i < kWords; ++i) {
@@ -105,12 +81,11 @@ __global__ void __launch_bounds__(kThreads) WidenKernel(const __grid_constant__ 
   __nv_bfloat16* const mine = shared + warp * 16 * kRowNumbers;
   const int64_t out_row = static_cast<int64_t>(blockIdx.x) * kTileOutputs + warp * 16;
   const int64_t first = static_cast<int64_t>(blockIdx.y) * kTilesOfBlock;
-  const std::byte* const outputs =
-      a.weights.data + (a.first_row / kTileOutputs + blockIdx.x) * format.chunks(cols) *
-                           static_cast<int64_t>(format.chunk_bytes());
+  const std::byte* const outputs = a.weights.data + (a.first_row / kTileOutputs + blockIdx.x) *
+                                                        format.chunks(cols) *
+                                                        static_cast<int64_t>(format.chunk_bytes());
   for (int64_t tile = first; tile < min(first + kTilesOfBlock, tiles); ++tile) {
-    const std::byte* const chunk =
-        outputs + tile / format.tiles_of_chunk() * format.chunk_bytes();
+    const std::byte* const chunk = outputs + tile / format.tiles_of_chunk() * format.chunk_bytes();
     UnpackTile<kNumber, kScale>(a.weights,
                                 chunk,
                                 static_cast<int32_t>(tile % format.tiles_of_chunk()),

@@ -22,6 +22,32 @@ __device__ __forceinline__ void CopyVector(uint32_t to, const void* from, bool p
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
+// Waits until all but the last `pending` groups of the thread's copies have completed; at most 6.
+__device__ __forceinline__ void WaitForGroups(int pending) {
+  switch (pending) {
+    case 0:
+      asm volatile("cp.async.wait_group 0;");
+      return;
+    case 1:
+      asm volatile("cp.async.wait_group 1;");
+      return;
+    case 2:
+      asm volatile("cp.async.wait_group 2;");
+      return;
+    case 3:
+      asm volatile("cp.async.wait_group 3;");
+      return;
+    case 4:
+      asm volatile("cp.async.wait_group 4;");
+      return;
+    case 5:
+      asm volatile("cp.async.wait_group 5;");
+      return;
+    default:
+      asm volatile("cp.async.wait_group 6;");
+  }
+}
+
 // Arrives at `barrier` once the thread's earlier copies have completed. The barrier counts the
 // thread among the arrivals that it was initialised for.
 __device__ __forceinline__ void ArriveAfterCopies(uint32_t barrier) {

@@ -91,7 +91,7 @@ void CudaOps::MatMul(const Tensor& x, const Matrix& weight, const Vector* bias, 
       .k = static_cast<int32_t>(weight.cols()),
       .x_stride = x.stride,
       .out_stride = out.stride};
-  if (matrix.dtype() == DType::kFp8) {
+  if (matrix.dtype() == DType::kFp8 && !matrix.is_packed()) {
     MatMulFp8(problem, matrix.fp8(), x, out);
     return;
   }

@@ -9,6 +9,7 @@ KernelRequest ExpertsRequest(const ExpertShape& shape, int64_t rows, bool determ
   request.op = KernelOp::kExperts;
   const bool fp8 = shape.gate_up == DType::kFp8 || shape.down == DType::kFp8;
   request.operands = fp8 ? Operands::kFp8 : Operands::kBf16;
+  if (shape.packed) request.operands = Operands::kPacked;
   if (shape.bias) request.fusions |= SetOf(Fusion::kExpertBias);
   if (shape.clamped_gate) request.fusions |= SetOf(Fusion::kClampedGate);
   if (shape.ungated) request.fusions |= SetOf(Fusion::kUngated);

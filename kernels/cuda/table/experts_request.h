@@ -24,6 +24,7 @@ struct ExpertShape {
   int64_t width = 0;
   DType gate_up = DType::kBF16;
   DType down = DType::kBF16;
+  bool packed = false;  // at least one of the matrices (packed_format.h)
   bool bias = false;
   bool clamped_gate = false;
   bool ungated = false;

@@ -49,6 +49,7 @@ enum class KernelId : uint8_t {
   kWgmmaExperts,
   kWgmmaFp8Experts,
   kGroupedGemm,
+  kPackedExperts,
   kSampling,
 };
 
