@@ -167,11 +167,12 @@ Request MakeRequest(uint64_t id, int32_t prompt, int32_t output, int32_t vocabul
 // because a step may read one and write another.
 int32_t BlocksFor(const Case& one, const DenseKv& kv) {
   const KvLayout layout = DenseLayout(kv);
+  const KvShard whole = WholeModel(layout);
   const int32_t sequences = one.streams + (one.intruder > 0 ? 1 : 0);
   const int32_t tokens = one.streams * (one.prompt + one.output + kv.block_tokens) + one.intruder +
                          2 * kv.block_tokens;
   return (tokens / kv.block_tokens + one.streams) * layout.block_groups() +
-         2 * sequences * MaxStateBlocks(layout);
+         2 * sequences * StateBlocks(layout, {&whole, 1});
 }
 
 // A KV arena for each of the cases.

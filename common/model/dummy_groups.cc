@@ -86,8 +86,8 @@ HostMatrix DummyGroups::Matrix(int64_t rows, int64_t cols) const {
   const float scale = Stored(groups.scale_type, wanted * groups.divisor) / groups.divisor;
   const std::lock_guard lock(mutex_);
   groups.scales = ScalesFor(scale, groups.in_row);
-  matrix.data = NumbersFor(static_cast<size_t>(rows) *
-                           RowBytes(scheme_.numbers, static_cast<size_t>(cols)));
+  matrix.data =
+      NumbersFor(static_cast<size_t>(rows) * RowBytes(scheme_.numbers, static_cast<size_t>(cols)));
   return matrix;
 }
 

@@ -224,6 +224,10 @@ cudaError_t LaunchGemms(const Tensor& x,
                         const PreparedExperts& experts,
                         const ExpertScratch& scratch,
                         cudaStream_t stream) {
+  if (UsesPackedWgmma(experts, x.rows)) {
+    const cudaError_t first = LaunchPackedWgmmaGateUp(x, experts, scratch, stream);
+    return first == cudaSuccess ? LaunchPackedWgmmaDown(x.rows, experts, scratch, stream) : first;
+  }
   const cudaError_t error = experts.gate_up_format.is_packed()
                                 ? LaunchPackedGateUp(x, experts, scratch, stream)
                                 : LaunchGateUp(x, experts, scratch, stream);
@@ -347,6 +351,11 @@ Status Experts::Impl::Describe(const ExpertArgs& args, int32_t first, Layer& lay
        .weighted_inputs = args.routing.weighted_inputs},
       kMaxRows,
       options_.deterministic);
+  if (experts.gate_up_format.is_packed() && experts.down_format.is_packed() &&
+      Runs(KernelId::kPackedWgmmaExperts, request, device_)) {
+    experts.packed_wgmma = true;
+    experts.wgmma_rows = std::max(options_.wgmma_rows, kPackedWgmmaMeanRows);
+  }
   const bool wgmma = Runs(KernelId::kWgmmaExperts, request, device_) ||
                      Runs(KernelId::kWgmmaFp8Experts, request, device_);
   return wgmma ? DescribeForWgmma(args, layer) : OkStatus();

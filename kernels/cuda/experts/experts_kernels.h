@@ -25,7 +25,8 @@ constexpr int32_t kMaxExpertsPerToken = 32;
 constexpr int32_t kMaxExpertGroups = 32;  // RouterArgs::groups
 constexpr int32_t kCountStride = 32;      // a cache line: atomic operations on one line take turns
 constexpr int32_t kWgmmaTileRows = 256;
-constexpr int32_t kWgmmaBoxRows = 128;  // weight rows that one TMA load copies
+constexpr int32_t kWgmmaBoxRows = 128;    // weight rows that one TMA load copies
+constexpr int32_t kPackedTileRows = 128;  // of the wgmma kernels of packed weights
 
 // RouterArgs as the kernels take them.
 struct PreparedRouting {
@@ -68,7 +69,8 @@ struct PreparedExperts {
   // Device arrays of one tensor map per expert; null when the wgmma kernels must not be used.
   const CUtensorMap* gate_up_maps = nullptr;
   const CUtensorMap* down_maps = nullptr;
-  int64_t wgmma_rows = 0;  // from this mean number of rows per expert on, they are used
+  bool packed_wgmma = false;  // whether packed weights may use wgmma
+  int64_t wgmma_rows = 0;     // from this mean number of rows per expert on, wgmma is used
   int32_t sm_count = 0;
   int32_t experts = 0;
   // This rank holds the experts [first, end). The others have null addresses and no tensor maps,
@@ -116,9 +118,14 @@ struct ExpertScratch {
 
 // Whether the experts' GEMMs use wgmma. A row's bits differ between the wgmma kernels and the
 // others.
+inline bool HasWgmmaRows(const PreparedExperts& experts, int64_t rows) {
+  return rows * experts.per_token >= experts.wgmma_rows * experts.experts;
+}
 inline bool UsesWgmma(const PreparedExperts& experts, int64_t rows) {
-  return experts.gate_up_maps != nullptr &&
-         rows * experts.per_token >= experts.wgmma_rows * experts.experts;
+  return experts.gate_up_maps != nullptr && HasWgmmaRows(experts, rows);
+}
+inline bool UsesPackedWgmma(const PreparedExperts& experts, int64_t rows) {
+  return experts.packed_wgmma && HasWgmmaRows(experts, rows);
 }
 
 // The rows of a tile. Tiles are small when each expert has few rows, so that they waste little of
@@ -126,7 +133,9 @@ inline bool UsesWgmma(const PreparedExperts& experts, int64_t rows) {
 // Without wgmma, a row's bits are the same either way.
 inline int32_t TileRows(const PreparedExperts& experts, int64_t rows) {
   if (UsesWgmma(experts, rows)) return kWgmmaTileRows;
-  return rows * experts.per_token > 32 * int64_t{experts.experts} ? 64 : 16;
+  if (UsesPackedWgmma(experts, rows)) return kPackedTileRows;
+  const bool packed = experts.gate_up_format.is_packed() || experts.down_format.is_packed();
+  return rows * experts.per_token <= 32 * int64_t{experts.experts} ? 16 : packed ? 32 : 64;
 }
 
 // An upper bound on the number of tiles, whichever experts the rows choose.
@@ -172,6 +181,15 @@ cudaError_t LaunchPackedDown(int64_t rows,
                              const PreparedExperts& experts,
                              const ExpertScratch& scratch,
                              cudaStream_t stream);
+// The same where UsesPackedWgmma.
+cudaError_t LaunchPackedWgmmaGateUp(const Tensor& x,
+                                    const PreparedExperts& experts,
+                                    const ExpertScratch& scratch,
+                                    cudaStream_t stream);
+cudaError_t LaunchPackedWgmmaDown(int64_t rows,
+                                  const PreparedExperts& experts,
+                                  const ExpertScratch& scratch,
+                                  cudaStream_t stream);
 // The same two products where UsesWgmma. With FP8 weights, the inputs are `fp8_x` and `fp8_inner`.
 cudaError_t LaunchWgmmaGateUp(const Tensor& x,
                               const PreparedExperts& experts,

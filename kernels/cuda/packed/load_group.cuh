@@ -6,31 +6,66 @@
 
 namespace baton::cuda {
 
-// What a lane needs of group `group` of a chunk, in global or in shared memory, for its two
-// outputs: those of pair `pair` (packed_format.h).
+// What a lane needs of the group of input `input` of a chunk, in global or in shared memory, for
+// its two outputs: those of pair `pair` (packed_format.h).
 template <DType kNumber, ScaleType kScale>
 __device__ __forceinline__ GroupOfLane
-LoadGroup(const PackedFormat& format, const void* chunk, int32_t group, int32_t pair) {
+LoadGroup(const PackedLayout& layout, const unsigned char* chunk, int32_t input, int32_t pair) {
   GroupOfLane loaded = {};
-  const auto* const bytes = static_cast<const unsigned char*>(chunk);
-  const unsigned char* const scales = bytes + group * format.scale_bytes();
+  const int32_t group = input >> layout.group_shift;
+  const unsigned char* const scales = chunk + group * layout.scale_bytes;
   if constexpr (kScale == ScaleType::kBF16) {
     SetMultipliers<kNumber, kScale>(reinterpret_cast<const uint32_t*>(scales)[pair], loaded);
   } else {
     SetMultipliers<kNumber, kScale>(reinterpret_cast<const uint16_t*>(scales)[pair], loaded);
   }
   if constexpr (kNumber == DType::kU4 || kNumber == DType::kI8) {
-    constexpr bool kBytes = kNumber == DType::kI8;
-    auto zero = static_cast<uint32_t>(format.zero);
-    zero |= zero << (kBytes ? 8 : 4);
-    if (format.zeros) {
-      const unsigned char* const zeros =
-          bytes + format.zeros_offset() + group * format.zero_bytes();
-      zero = kBytes ? reinterpret_cast<const uint16_t*>(zeros)[pair] : zeros[pair];
+    uint32_t zeros = layout.zeros;
+    if (layout.zero_bytes != 0) {
+      const unsigned char* const from = chunk + layout.zeros_offset + group * layout.zero_bytes;
+      zeros = kNumber == DType::kI8 ? reinterpret_cast<const uint16_t*>(from)[pair] : from[pair];
     }
-    SetZeros<kNumber>(zero, loaded);
+    SetZeros<kNumber>(zeros, loaded);
   }
   return loaded;
 }
+
+// The words of a lane's numbers in tile `tile` of a chunk.
+template <DType kNumber>
+__device__ __forceinline__ void LoadWords(const PackedLayout& layout,
+                                          const unsigned char* chunk,
+                                          int32_t tile,
+                                          uint32_t (&words)[4 * kWordsOfStep<kNumber>]) {
+  constexpr int kVectors = kWordsOfStep<kNumber>;
+  const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto* const numbers =
+      reinterpret_cast<const uint4*>(chunk + layout.numbers_offset + tile * layout.tile_bytes);
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const uint4 four = numbers[(warp * kVectors + i) * 32 + lane];
+    words[4 * i] = four.x;
+    words[4 * i + 1] = four.y;
+    words[4 * i + 2] = four.z;
+    words[4 * i + 3] = four.w;
+  }
+}
+
+// The words of step `step` among those of a tile.
+template <DType kNumber>
+__device__ __forceinline__ void UnpackStep(const uint32_t (&words)[4 * kWordsOfStep<kNumber>],
+                                           int step,
+                                           const GroupOfLane& group,
+                                           uint32_t (&held)[4]) {
+  constexpr int kWords = kWordsOfStep<kNumber>;
+  uint32_t of_step[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) of_step[i] = words[step * kWords + i];
+  Unpack<kNumber>(of_step, group, held);
+}
+
+// Inputs of which a lane needs a new group at most: half a tile, or a step.
+template <ScaleType kScale>
+inline constexpr int kStepsOfGroup = kScale == ScaleType::kFp8 ? 1 : 2;
 
 }  // namespace baton::cuda

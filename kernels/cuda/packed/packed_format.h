@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -33,9 +34,10 @@ inline constexpr int32_t kMaxGroupInputs = 128;  // longer groups are stored as 
 struct PackedFormat {
   DType number = DType::kBF16;         // kU4, kFp4, kI8 (as number + 128) or kFp8
   ScaleType scale = ScaleType::kBF16;  // kBF16; of kFp4 kE8m0 or kFp8
-  int32_t group = 0;                   // inputs of a group: 16, 32, 64 or 128; 0: not packed
-  bool zeros = false;                  // groups have zero points; if not, `zero` is that of all
-  int32_t zero = 0;                    // of kU4 and kI8 (as stored: 0 … 255)
+  // Inputs of a group: 32, 64 or 128, with scales in FP8 16; 0: not packed.
+  int32_t group = 0;
+  bool zeros = false;  // groups have zero points; if not, `zero` is that of all
+  int32_t zero = 0;    // of kU4 and kI8 (as stored: 0 … 255)
 
   constexpr bool is_packed() const { return group != 0; }
   constexpr bool has_bytes() const { return number == DType::kI8 || number == DType::kFp8; }
@@ -68,6 +70,33 @@ struct PackedFormat {
   }
   bool operator==(const PackedFormat&) const = default;
 };
+
+// The numbers of a format that kernels use, computed once.
+struct PackedLayout {
+  int32_t group_shift = 0;  // inputs of a group = 1 << group_shift
+  int32_t chunk_tiles = 0;
+  int32_t chunk_bytes = 0;
+  int32_t tile_bytes = 0;
+  int32_t scale_bytes = 0;  // of a group's 64 outputs
+  int32_t zero_bytes = 0;   // the same; 0: all groups have `zeros`
+  int32_t zeros_offset = 0;
+  int32_t numbers_offset = 0;
+  uint32_t zeros = 0;  // a pair of zero points as it is stored
+  bool operator==(const PackedLayout&) const = default;
+};
+
+inline PackedLayout LayoutOf(const PackedFormat& format) {
+  const auto zero = static_cast<uint32_t>(format.zero);
+  return {.group_shift = std::countr_zero(static_cast<uint32_t>(format.group)),
+          .chunk_tiles = format.tiles_of_chunk(),
+          .chunk_bytes = format.chunk_bytes(),
+          .tile_bytes = format.tile_bytes(),
+          .scale_bytes = format.scale_bytes(),
+          .zero_bytes = format.zero_bytes(),
+          .zeros_offset = format.zeros_offset(),
+          .numbers_offset = format.numbers_offset(),
+          .zeros = zero | zero << (format.has_bytes() ? 8 : 4)};
+}
 
 // A packed matrix [rows = outputs][cols = inputs] on the device. Does not own the memory.
 struct PackedWeights {

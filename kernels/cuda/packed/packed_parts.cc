@@ -23,7 +23,8 @@ int32_t GroupInputs(const HostMatrix& part) {
   if (groups.in_row == 1) return kMaxGroupInputs;
   if (groups.first_col % groups.cols != 0) return 0;
   if (groups.cols % kMaxGroupInputs == 0) return kMaxGroupInputs;
-  const bool fits = groups.cols == 16 || groups.cols == 32 || groups.cols == 64;
+  const bool of_16 = groups.scale_type == ScaleType::kFp8 && part.dtype == DType::kFp4;
+  const bool fits = groups.cols == 32 || groups.cols == 64 || (groups.cols == 16 && of_16);
   return fits ? static_cast<int32_t>(groups.cols) : 0;
 }
 

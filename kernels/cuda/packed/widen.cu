@@ -17,6 +17,8 @@ struct WidenArguments {
   int64_t first_row = 0;
   int64_t rows = 0;
   __nv_bfloat16* out = nullptr;
+  PackedLayout layout = {};
+  int32_t chunks = 0;
 };
 
 __device__ uint32_t TimesFactor(uint32_t pair, float factor) {
@@ -27,36 +29,25 @@ __device__ uint32_t TimesFactor(uint32_t pair, float factor) {
 
 // Writes 16 outputs × kTileInputs weights of a tile to the warp's shared memory.
 template <DType kNumber, ScaleType kScale>
-__device__ void UnpackTile(const PackedWeights& weights,
-                           const std::byte* chunk,
+__device__ void UnpackTile(const WidenArguments& a,
+                           const unsigned char* chunk,
                            int32_t tile,
                            int64_t row,
                            __nv_bfloat16* to) {
-  constexpr int kWords = kWordsOfStep<kNumber>;
-  const PackedFormat& format = weights.format;
   const auto warp = static_cast<int32_t>(threadIdx.x) / 32;
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
-  const int32_t pair = warp * 8 + lane / 4;
-  const auto* const numbers =
-      reinterpret_cast<const uint4*>(chunk + format.numbers_offset() + tile * format.tile_bytes());
-  uint32_t words[4 * kWords];
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    const uint4 four = numbers[(warp * kWords + i) * 32 + lane];
-    words[4 * i] = four.x;
-    words[4 * i + 1] = four.y;
-    words[4 * i + 2] = four.z;
-    words[4 * i + 3] = four.w;
-  }
+  const PackedWeights& weights = a.weights;
+  uint32_t words[4 * kWordsOfStep<kNumber>];
+  LoadWords<kNumber>(a.layout, chunk, tile, words);
+  GroupOfLane group;
 #pragma unroll
   for (int step = 0; step < kTileInputs / 16; ++step) {
-    const int32_t group = (tile * kTileInputs + step * 16) / format.group;
-    const GroupOfLane of_lane = LoadGroup<kNumber, kScale>(format, chunk, group, pair);
-    uint32_t of_step[kWords];
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) of_step[i] = words[step * kWords + i];
+    if (step % kStepsOfGroup<kScale> == 0) {
+      group = LoadGroup<kNumber, kScale>(
+          a.layout, chunk, tile * kTileInputs + step * 16, warp * 8 + lane / 4);
+    }
     uint32_t held[4];
-    Unpack<kNumber>(of_step, of_lane, held);
+    UnpackStep<kNumber>(words, step, group, held);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (weights.factors != nullptr) {
@@ -73,28 +64,27 @@ __device__ void UnpackTile(const PackedWeights& weights,
 template <DType kNumber, ScaleType kScale>
 __global__ void __launch_bounds__(kThreads) WidenKernel(const __grid_constant__ WidenArguments a) {
   __shared__ __align__(16) __nv_bfloat16 shared[kTileOutputs * kRowNumbers];
-  const PackedFormat& format = a.weights.format;
   const int64_t cols = a.weights.cols;
-  const int64_t tiles = format.chunks(cols) * format.tiles_of_chunk();
   const auto warp = static_cast<int32_t>(threadIdx.x) / 32;
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
   __nv_bfloat16* const mine = shared + warp * 16 * kRowNumbers;
   const int64_t out_row = static_cast<int64_t>(blockIdx.x) * kTileOutputs + warp * 16;
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * kTilesOfBlock;
-  const std::byte* const outputs = a.weights.data + (a.first_row / kTileOutputs + blockIdx.x) *
-                                                        format.chunks(cols) *
-                                                        static_cast<int64_t>(format.chunk_bytes());
-  for (int64_t tile = first; tile < min(first + kTilesOfBlock, tiles); ++tile) {
-    const std::byte* const chunk = outputs + tile / format.tiles_of_chunk() * format.chunk_bytes();
-    UnpackTile<kNumber, kScale>(a.weights,
-                                chunk,
-                                static_cast<int32_t>(tile % format.tiles_of_chunk()),
+  const int32_t first = static_cast<int32_t>(blockIdx.y) * kTilesOfBlock;
+  const auto* const outputs =
+      reinterpret_cast<const unsigned char*>(a.weights.data) +
+      (a.first_row / kTileOutputs + blockIdx.x) * int64_t{a.chunks} * a.layout.chunk_bytes;
+  for (int32_t tile = first; tile < min(first + kTilesOfBlock, a.chunks * a.layout.chunk_tiles);
+       ++tile) {
+    const int32_t chunk = a.layout.chunk_tiles == 1 ? tile : tile / 2;
+    UnpackTile<kNumber, kScale>(a,
+                                outputs + chunk * int64_t{a.layout.chunk_bytes},
+                                tile - chunk * a.layout.chunk_tiles,
                                 a.first_row + out_row,
                                 mine);
     __syncwarp();
     for (int32_t i = lane; i < 16 * kTileInputs / 8; i += 32) {
       const int64_t row = out_row + i / 8;
-      const int64_t col = tile * kTileInputs + i % 8 * 8;
+      const int64_t col = int64_t{tile} * kTileInputs + i % 8 * 8;
       if (row < a.rows && col < cols) {
         *reinterpret_cast<uint4*>(a.out + row * cols + col) =
             *reinterpret_cast<const uint4*>(mine + i / 8 * kRowNumbers + i % 8 * 8);
@@ -131,7 +121,13 @@ cudaError_t LaunchWiden(const PackedWeights& weights,
   const int64_t tiles = format.chunks(weights.cols) * format.tiles_of_chunk();
   const dim3 blocks(static_cast<unsigned>(format.tiles(rows)),
                     static_cast<unsigned>(CeilDiv(tiles, kTilesOfBlock)));
-  KernelFor(format)<<<blocks, kThreads, 0, stream>>>({weights, first_row, rows, out});
+  KernelFor(format)<<<blocks, kThreads, 0, stream>>>(
+      {weights,
+       first_row,
+       rows,
+       out,
+       LayoutOf(format),
+       static_cast<int32_t>(format.chunks(weights.cols))});
   return cudaGetLastError();
 }
 

@@ -20,7 +20,8 @@ KernelRequest ExpertsRequest(const ExpertShape& shape, int64_t rows, bool determ
   };
   request[Property::kRows] = rows;
   request[Property::kPairs] = rows * shape.experts_per_token;
-  request[Property::kWgmmaPairs] = kWgmmaMeanRows * shape.experts;
+  request[Property::kWgmmaPairs] =
+      (shape.packed ? kPackedWgmmaMeanRows : kWgmmaMeanRows) * shape.experts;
   request[Property::kExpertRowBytes] =
       std::gcd(row_bytes(shape.gate_up, shape.hidden), row_bytes(shape.down, shape.width));
   request[Property::kExpertSizes] = std::gcd(shape.hidden, shape.width);

@@ -16,6 +16,8 @@ inline constexpr int64_t kExpertSizeUnit = 8;
 
 // From this mean number of rows per expert on, wgmma pays.
 inline constexpr int64_t kWgmmaMeanRows = 8;
+// The same with packed weights.
+inline constexpr int64_t kPackedWgmmaMeanRows = 24;
 
 struct ExpertShape {
   int64_t experts = 0;

@@ -188,6 +188,10 @@ constexpr KernelRule kRules[] = {
      .when = {AtLeast(Property::kPairs, 1, Property::kWgmmaPairs)},
      .why = "an expert has enough rows to fill its tiles"},
     {.op = KernelOp::kExperts, .kernel = kGroupedGemm, .why = "computes any number of rows"},
+    {.op = KernelOp::kExperts,
+     .kernel = kPackedWgmmaExperts,
+     .when = {AtLeast(Property::kPairs, 1, Property::kWgmmaPairs)},
+     .why = "an expert has enough rows to fill its tiles"},
     {.op = KernelOp::kExperts, .kernel = kPackedExperts, .why = "computes any number of rows"},
 
     {.op = KernelOp::kSampling, .kernel = kSampling, .why = "samples in every way"},

@@ -49,6 +49,7 @@ enum class KernelId : uint8_t {
   kWgmmaExperts,
   kWgmmaFp8Experts,
   kGroupedGemm,
+  kPackedWgmmaExperts,
   kPackedExperts,
   kSampling,
 };
@@ -59,7 +60,7 @@ enum class OrderClass : uint8_t {
   kByRows,       // the number of rows
   kAscending,    // nothing: one accumulator adds in ascending k
   kAlgorithm,    // nothing: deterministic mode uses algorithms of cuBLASLt that keep ascending k
-  kFixedSplits,  // nothing: in deterministic mode contexts are split at fixed positions
+  kFixedSplits,  // nothing: contexts, or inputs, are split at fixed positions
   kRowAlone,     // nothing: the kernel computes each row alone
 };
 std::string_view Name(OrderClass order);
