@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -122,82 +123,111 @@ void BenchSampling(cudaStream_t stream) {
   }
 }
 
-// One layer's experts with the shape of Qwen3-30B-A3B.
-struct BenchedExperts {
-  static constexpr int64_t kExperts = 128;
-  static constexpr int32_t kPerToken = 8;
-  static constexpr int64_t kHidden = 2048;
-  static constexpr int64_t kWidth = 768;
+// A layer of experts.
+struct ExpertsShape {
+  std::string_view name;
+  int64_t experts = 0;
+  int32_t per_token = 0;
+  int64_t hidden = 0;
+  int64_t width = 0;
+};
+constexpr ExpertsShape kQwen3 = {"experts", 128, 8, 2048, 768};   // Qwen3-30B-A3B
+constexpr ExpertsShape kGptOss = {"gpt_oss", 32, 4, 2880, 2880};  // gpt-oss-20b
 
+enum class ExpertsType { kBf16, kFp8, kMxfp4 };
+
+struct BenchedExperts {
+  ExpertsShape shape;
   std::vector<std::byte> numbers;  // bf16
+  std::vector<float> scales;
   std::unique_ptr<Matrix> router;
   std::vector<std::unique_ptr<Matrix>> gate_up;
   std::vector<std::unique_ptr<Matrix>> down;
 
-  BenchedExperts(CudaDevice& device, bool fp8)
-      : numbers(static_cast<size_t>(2 * kWidth * kHidden) * 2) {
+  BenchedExperts(CudaDevice& device, const ExpertsShape& of, ExpertsType type)
+      : shape(of),
+        numbers(static_cast<size_t>(2 * of.width * of.hidden) * 2),
+        scales(static_cast<size_t>(std::max(of.hidden, of.width)), 0x1p-7f) {
     const std::vector<float> random = MakeLogits(numbers.size() / 2);
     for (size_t i = 0; i < random.size(); ++i) {
       const __nv_bfloat16 number = __float2bfloat16(random[i] * 0.05f);
       std::memcpy(numbers.data() + 2 * i, &number, 2);
     }
-    WeightLoader loader(device, fp8);
-    const auto load = [&](int64_t rows, int64_t cols, bool may_quantize) {
+    WeightLoader loader(device, type == ExpertsType::kFp8);
+    const auto load = [&](int64_t rows, int64_t cols, bool is_expert) {
       HostMatrix matrix{DType::kBF16, rows, cols, numbers.data()};
-      matrix.may_quantize = may_quantize;
+      matrix.may_quantize = is_expert;
+      if (is_expert && type == ExpertsType::kMxfp4) {
+        matrix.dtype = DType::kFp4;
+        matrix.use = WeightUse::kExperts;
+        matrix.groups = {.scales = scales.data(),
+                         .rows = rows,
+                         .cols = 32,
+                         .in_row = cols / 32,
+                         .scale_type = ScaleType::kE8m0};
+      }
       return Take(loader.Load({&matrix, 1}));
     };
-    router = load(kExperts, kHidden, false);
-    for (int64_t e = 0; e < kExperts; ++e) {
-      gate_up.push_back(load(2 * kWidth, kHidden, true));
-      down.push_back(load(kHidden, kWidth, true));
+    router = load(shape.experts, shape.hidden, false);
+    for (int64_t e = 0; e < shape.experts; ++e) {
+      gate_up.push_back(load(2 * shape.width, shape.hidden, true));
+      down.push_back(load(shape.hidden, shape.width, true));
     }
   }
-  ExpertArgs args() const { return {router.get(), gate_up, down, kPerToken, true}; }
+  ExpertArgs args() const { return {router.get(), gate_up, down, shape.per_token, true}; }
 };
 
-void BenchExperts(CudaDevice& device, cudaStream_t stream, bool fp8) {
+void BenchExperts(CudaDevice& device,
+                  cudaStream_t stream,
+                  const ExpertsShape& shape,
+                  ExpertsType type) {
   constexpr int64_t kMaxRows = 8192;
-  constexpr int64_t kHidden = BenchedExperts::kHidden;
-  constexpr int64_t kWidth = BenchedExperts::kWidth;
-  const BenchedExperts layer(device, fp8);
+  const BenchedExperts layer(device, shape, type);
   DeviceMemory x;
   DeviceMemory out;
-  const size_t bytes = static_cast<size_t>(kMaxRows * kHidden) * 2;
-  Check(x.Reserve(bytes));
-  Check(out.Reserve(bytes));
+  const auto row_bytes = static_cast<size_t>(shape.hidden) * 2;
+  Check(x.Reserve(static_cast<size_t>(kMaxRows) * row_bytes));
+  Check(out.Reserve(static_cast<size_t>(kMaxRows) * row_bytes));
   // Each row is another part of the numbers, so that rows choose different experts.
   for (int64_t row = 0; row < kMaxRows; ++row) {
-    Check(cudaMemcpy(x.at(static_cast<size_t>(row * kHidden) * 2),
-                     layer.numbers.data() + static_cast<size_t>(row * 331 % kWidth) * 2048,
-                     static_cast<size_t>(kHidden) * 2,
+    Check(cudaMemcpy(x.at(static_cast<size_t>(row) * row_bytes),
+                     layer.numbers.data() + static_cast<size_t>(row * 331 % shape.width) * 2048,
+                     row_bytes,
                      cudaMemcpyHostToDevice));
   }
+  constexpr std::string_view kTypes[] = {"", "_fp8", "_mxfp4"};
+  constexpr double kBits[] = {16, 8, 4.25};
   for (const bool wgmma : {false, true}) {
     ExpertsOptions options;
-    options.wgmma_rows = wgmma ? 0 : kMaxRows * BenchedExperts::kPerToken;
+    options.wgmma_rows = wgmma ? 0 : kMaxRows * shape.per_token;
     const auto experts = Take(Experts::Create(device.properties(), options));
     for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096, 8192}) {
-      const PreparedExperts prepared = Take(experts->Prepare(layer.args(), rows));
+      const PreparedExperts prepared = Take(experts->Prepare(layer.args(), 0));
+      DeviceMemory scratch;
+      Check(scratch.Reserve(Experts::ScratchBytes(prepared, rows)));
+      PreparedExperts placed = prepared;
+      placed.scratch = scratch.at();
       Tensor in;
       in.data = x.at();
       in.dtype = DType::kBF16;
       in.rows = rows;
-      in.cols = in.stride = kHidden;
+      in.cols = in.stride = shape.hidden;
       Tensor to = in;
       to.data = out.at();
       const double time =
-          TimeOne(stream, 4, [&](int) { Check(experts->Launch(in, prepared, to, stream)); });
-      const int64_t pairs = rows * BenchedExperts::kPerToken;
-      const int64_t used = std::min(BenchedExperts::kExperts, pairs);
-      const double flops = 6.0 * static_cast<double>(pairs * kHidden * kWidth);
-      Print(fmt::format("experts{}/{}/{}/{:.0f}_tflops",
-                        fp8 ? "_fp8" : "",
+          TimeOne(stream, 4, [&](int) { Check(experts->Launch(in, placed, to, stream)); });
+      const int64_t pairs = rows * shape.per_token;
+      const int64_t used = std::min(shape.experts, pairs);
+      const auto numbers = static_cast<double>(3 * shape.hidden * shape.width);
+      const double flops = 2 * static_cast<double>(pairs) * numbers;
+      Print(fmt::format("{}{}/{}/{}/{:.0f}_tflops",
+                        shape.name,
+                        kTypes[static_cast<size_t>(type)],
                         wgmma ? "wgmma" : "mma",
                         rows,
                         flops / time / 1e6),
             time,
-            static_cast<double>(used * 3 * kHidden * kWidth * (fp8 ? 1 : 2)) / 1e9);
+            static_cast<double>(used) * numbers * kBits[static_cast<size_t>(type)] / 8 / 1e9);
     }
   }
 }
@@ -222,20 +252,26 @@ void BenchBlocks(cudaStream_t stream) {
   }
 }
 
-int Main() {
+// `only`: the name of the experts to measure, alone; empty: everything.
+int Main(std::string_view only) {
   auto device = CudaDevice::Open(0);
   Check(device.status());
   cudaStream_t stream;
   Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  BenchSampling(stream);
-  for (const bool fp8 : {false, true}) BenchExperts(**device, stream, fp8);
-  BenchBlocks(stream);
+  if (only.empty()) BenchSampling(stream);
+  for (const ExpertsShape& shape : {kQwen3, kGptOss}) {
+    if (!only.empty() && only != shape.name) continue;
+    for (const ExpertsType type : {ExpertsType::kBf16, ExpertsType::kFp8, ExpertsType::kMxfp4}) {
+      BenchExperts(**device, stream, shape, type);
+    }
+  }
+  if (only.empty()) BenchBlocks(stream);
   return 0;
 }
 
 }  // namespace
 }  // namespace baton::cuda
 
-int main() {
-  return baton::cuda::Main();
+int main(int argc, char** argv) {
+  return baton::cuda::Main(argc > 1 ? argv[1] : "");
 }

@@ -49,7 +49,7 @@ size_t Place(const PreparedExperts& experts,
   if (experts.routing.weighted_inputs) take(scratch.slot_weights, pairs);
   take(scratch.counts, int64_t{experts.experts} * kCountStride);
   take(scratch.next_items, 2);
-  take(scratch.tiles, experts.experts + pairs / 16 + 1);
+  take(scratch.tiles, experts.experts + pairs / kLeastTileRows + 1);
   take(scratch.tile_count, 1);
   take(scratch.slot_count, 1);
   take(scratch.inner, pairs * experts.width);

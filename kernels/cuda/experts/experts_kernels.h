@@ -25,7 +25,8 @@ constexpr int32_t kMaxExpertsPerToken = 32;
 constexpr int32_t kMaxExpertGroups = 32;  // RouterArgs::groups
 constexpr int32_t kCountStride = 32;      // a cache line: atomic operations on one line take turns
 constexpr int32_t kWgmmaTileRows = 256;
-constexpr int32_t kWgmmaBoxRows = 128;    // weight rows that one TMA load copies
+constexpr int32_t kWgmmaBoxRows = 128;  // weight rows that one TMA load copies
+constexpr int32_t kLeastTileRows = 8;
 constexpr int32_t kPackedTileRows = 128;  // of the wgmma kernels of packed weights
 
 // RouterArgs as the kernels take them.
@@ -134,8 +135,13 @@ inline bool UsesPackedWgmma(const PreparedExperts& experts, int64_t rows) {
 inline int32_t TileRows(const PreparedExperts& experts, int64_t rows) {
   if (UsesWgmma(experts, rows)) return kWgmmaTileRows;
   if (UsesPackedWgmma(experts, rows)) return kPackedTileRows;
-  const bool packed = experts.gate_up_format.is_packed() || experts.down_format.is_packed();
-  return rows * experts.per_token <= 32 * int64_t{experts.experts} ? 16 : packed ? 32 : 64;
+  const int64_t pairs = rows * experts.per_token;
+  if (experts.gate_up_format.is_packed() != experts.down_format.is_packed()) return 16;
+  if (experts.gate_up_format.is_packed()) {
+    if (pairs <= 2 * int64_t{experts.experts}) return kLeastTileRows;
+    return pairs <= 16 * int64_t{experts.experts} ? 16 : 32;
+  }
+  return pairs <= 32 * int64_t{experts.experts} ? 16 : 64;
 }
 
 // An upper bound on the number of tiles, whichever experts the rows choose.

@@ -77,6 +77,16 @@ __device__ __forceinline__ float FactorOf(const PackedGemmArgs& args,
   return has ? args.slot_weights[tile.first_slot + row] : 1.0f;
 }
 
+// The kernel for few rows (packed_rows.cu): whether it takes tiles of so many rows, 8 or 16, and
+// its launch.
+bool FitsPackedRows(const PackedGemmArgs& args, int32_t tile_rows);
+cudaError_t LaunchPackedRows(const PackedGemmArgs& args,
+                             PackedGemm gemm,
+                             const PackedFormat& format,
+                             int32_t tile_rows,
+                             int64_t row_tiles,
+                             cudaStream_t stream);
+
 PackedGemmArgs ArgsOfGateUp(const Tensor& x,
                             const PreparedExperts& experts,
                             const ExpertScratch& scratch);

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/cuda/experts/packed_experts.cuh"
+#include "kernels/cuda/experts/packed_store.cuh"
 #include "kernels/cuda/packed/load_group.cuh"
 #include "kernels/cuda/packed/unpack.cuh"
 #include "kernels/cuda/primitives/async_copy.cuh"
@@ -17,14 +17,7 @@
 namespace baton::cuda {
 namespace {
 
-// Two groups of four warps, one for 16 outputs of a tile each, take the chunks of a stage.
-constexpr int kSplits = 2;
-constexpr int kGroupThreads = 128;
-constexpr int kThreads = kSplits * kGroupThreads;
 constexpr int32_t kMostStages = 4;
-// bf16 numbers of a row of outputs in shared memory, with padding.
-constexpr int32_t kOutRowNumbers = kTileOutputs + 8;
-
 // Where a stage has what: the rows of each group of warps, then the chunks of each group's
 // matrices.
 struct StagePlaces {
@@ -35,21 +28,22 @@ struct StagePlaces {
   __host__ __device__ StagePlaces(const PackedLayout& layout, int32_t rows, int32_t matrices)
       : x_bytes(rows * layout.chunk_tiles * kSwizzledRowBytes),
         weights_bytes(matrices * layout.chunk_bytes),
-        bytes((kSplits * (x_bytes + weights_bytes) + 1023) / 1024 * 1024) {}
+        bytes((kPackedSplits * (x_bytes + weights_bytes) + 1023) / 1024 * 1024) {}
 };
 
 // What a group of warps copies for its chunks.
 template <int kRows, PackedGemm kGemm>
 struct PackedSource {
-  static constexpr int kStep = kGroupThreads / kSwizzledRowVectors;  // rows copied at a time
+  static constexpr int kStep = kPackedGroupThreads / kSwizzledRowVectors;  // rows copied at a time
+  static constexpr int kCopies = CeilDiv(kRows, kStep);
 
   const unsigned char* weights[kMatrices<kGemm>];  // the chunks of a tile of outputs
-  const __nv_bfloat16* x[kRows / kStep];
-  bool x_present[kRows / kStep];
+  const __nv_bfloat16* x[kCopies];
+  bool x_present[kCopies];
   int thread;  // in the group
 
   __device__ PackedSource(const PackedGemmArgs& args, const ExpertTile& tile)
-      : thread(static_cast<int>(threadIdx.x) % kGroupThreads) {
+      : thread(static_cast<int>(threadIdx.x) % kPackedGroupThreads) {
     const auto* const matrix = static_cast<const unsigned char*>(args.weights[tile.expert]);
     const int64_t tile_bytes = int64_t{args.chunks} * args.layout.chunk_bytes;
 #pragma unroll
@@ -57,7 +51,7 @@ struct PackedSource {
       weights[i] = matrix + (blockIdx.x + i * (args.outputs / kTileOutputs)) * tile_bytes;
     }
 #pragma unroll
-    for (int i = 0; i < kRows / kStep; ++i) {
+    for (int i = 0; i < kCopies; ++i) {
       const int row = thread / kSwizzledRowVectors + i * kStep;
       x_present[i] = row < tile.rows;
       int64_t from = tile.first_slot + (x_present[i] ? row : 0);
@@ -70,7 +64,8 @@ struct PackedSource {
 #pragma unroll
     for (int i = 0; i < kMatrices<kGemm>; ++i) {
       const unsigned char* const from = weights[i] + chunk * int64_t{layout.chunk_bytes};
-      for (int32_t at = thread * 16; at < layout.chunk_bytes; at += kGroupThreads * 16) {
+#pragma unroll 1
+      for (int32_t at = thread * 16; at < layout.chunk_bytes; at += kPackedGroupThreads * 16) {
         CopyVector(to + static_cast<uint32_t>(i * layout.chunk_bytes + at), from + at, true);
       }
     }
@@ -81,9 +76,10 @@ struct PackedSource {
     const int vector = thread % kSwizzledRowVectors;
     const int32_t input = first_input + vector * 8;
 #pragma unroll
-    for (int i = 0; i < kRows / kStep; ++i) {
+    for (int i = 0; i < kCopies; ++i) {
       const int row = thread / kSwizzledRowVectors + i * kStep;
       const bool present = x_present[i] && input < inputs;
+      if (row >= kRows) continue;
       CopyVector(SwizzledVector(to, row, vector), x[i] + (present ? input : 0), present);
     }
   }
@@ -134,81 +130,9 @@ __device__ __forceinline__ void MultiplyTile(const PackedLayout& layout,
   }
 }
 
-// Adds the second group's sums to those of the first group.
-template <int kCount>
-__device__ __forceinline__ void AddSplits(float* shared, float (&sums)[kCount]) {
-  const auto thread = static_cast<int>(threadIdx.x) % kGroupThreads;
-  if (threadIdx.x >= kGroupThreads) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) shared[i * kGroupThreads + thread] = sums[i];
-  }
-  __syncthreads();
-  if (threadIdx.x < kGroupThreads) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) sums[i] += shared[i * kGroupThreads + thread];
-  }
-  __syncthreads();
-}
-
-// Writes the tile: through shared memory, so that threads write neighbouring outputs together. The
-// first group of warps has the sums.
-template <int kRows, PackedGemm kGemm>
-__device__ __forceinline__ void PutOutputs(const PackedGemmArgs& args,
-                                           const ExpertTile& tile,
-                                           __nv_bfloat16* shared,
-                                           float (&sums)[kMatrices<kGemm>][kRows / 8][4]) {
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto first_output = static_cast<int32_t>(blockIdx.x) * kTileOutputs;
-#pragma unroll
-  for (int eight = 0; eight < 2; ++eight) {
-    const int32_t within = warp * 16 + eight * 8 + lane / 4;
-    const int32_t output = min(first_output + within, args.outputs - 1);
-    const OutputTerms terms = TermsOf(args, tile.expert, output);
-    OutputTerms up;
-    if constexpr (kGemm == PackedGemm::kGateUp) {
-      up = TermsOf(args, tile.expert, args.outputs + output);
-    }
-#pragma unroll
-    for (int j = 0; j < kRows / 8; ++j) {
-#pragma unroll
-      for (int next = 0; next < 2; ++next) {
-        const int row = j * 8 + lane % 4 * 2 + next;
-        const int at = eight * 2 + next;
-        const float value = OutputOf<kGemm>(args,
-                                            terms,
-                                            up,
-                                            FactorOf<kGemm>(args, tile, row),
-                                            sums[0][j][at],
-                                            sums[kMatrices<kGemm> - 1][j][at]);
-        shared[row * kOutRowNumbers + within] = __float2bfloat16(value);
-      }
-    }
-  }
-}
-
-template <int kRows, PackedGemm kGemm>
-__device__ __forceinline__ void StoreTile(const PackedGemmArgs& args,
-                                          const ExpertTile& tile,
-                                          __nv_bfloat16* shared,
-                                          float (&sums)[kMatrices<kGemm>][kRows / 8][4]) {
-  if (threadIdx.x < kGroupThreads) PutOutputs<kRows, kGemm>(args, tile, shared, sums);
-  __syncthreads();
-  const auto first_output = static_cast<int32_t>(blockIdx.x) * kTileOutputs;
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < tile.rows * kTileOutputs / 8;
-       i += kThreads) {
-    const int32_t row = i / (kTileOutputs / 8);
-    const int32_t output = i % (kTileOutputs / 8) * 8;
-    if (first_output + output >= args.outputs) continue;
-    *reinterpret_cast<uint4*>(args.out + (tile.first_slot + row) * int64_t{args.outputs} +
-                              first_output + output) =
-        *reinterpret_cast<const uint4*>(shared + row * kOutRowNumbers + output);
-  }
-}
-
 // One thread block for each tile of outputs (blockIdx.x) of each tile of rows (blockIdx.y).
 template <DType kNumber, ScaleType kScale, int kRows, PackedGemm kGemm>
-__global__ void __launch_bounds__(kThreads) MultiplyPacked(const PackedGemmArgs args) {
+__global__ void __launch_bounds__(kPackedThreads) MultiplyPacked(const PackedGemmArgs args) {
   extern __shared__ __align__(1024) unsigned char memory[];
   // As in MultiplyTiles (grouped_gemm.cu).
   constexpr bool kEarlyWeights = kGemm == PackedGemm::kDown;
@@ -223,29 +147,30 @@ __global__ void __launch_bounds__(kThreads) MultiplyPacked(const PackedGemmArgs 
   const PackedLayout& weights = args.layout;
   const PackedSource<kRows, kGemm> source(args, tile);
   const StagePlaces places(weights, kRows, kOfBlock);
-  const auto group = static_cast<int32_t>(threadIdx.x) / kGroupThreads;
+  const auto group = static_cast<int32_t>(threadIdx.x) / kPackedGroupThreads;
   const auto base = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   // Where slot `slot` of the ring has the group's rows and chunks.
   const auto x_at = [&](int32_t slot) { return slot * places.bytes + group * places.x_bytes; };
   const auto weights_at = [&](int32_t slot) {
-    return slot * places.bytes + kSplits * places.x_bytes + group * places.weights_bytes;
+    return slot * places.bytes + kPackedSplits * places.x_bytes + group * places.weights_bytes;
   };
   const auto copy_weights = [&](int32_t stage, int32_t slot) {
-    const int32_t chunk = stage * kSplits + group;
+    const int32_t chunk = stage * kPackedSplits + group;
     if (chunk >= args.chunks) return;
     source.CopyWeights(weights, base + static_cast<uint32_t>(weights_at(slot)), chunk);
   };
   const auto copy_x = [&](int32_t stage, int32_t slot) {
-    const int32_t chunk = stage * kSplits + group;
+    const int32_t chunk = stage * kPackedSplits + group;
     if (chunk >= args.chunks) return;
     const auto to = base + static_cast<uint32_t>(x_at(slot));
+#pragma unroll 1
     for (int32_t t = 0; t < weights.chunk_tiles; ++t) {
       source.CopyX(to + static_cast<uint32_t>(t * kRows * kSwizzledRowBytes),
                    (chunk * weights.chunk_tiles + t) * kTileInputs,
                    args.inputs);
     }
   };
-  const int32_t stages = CeilDiv(args.chunks, kSplits);
+  const int32_t stages = CeilDiv(args.chunks, kPackedSplits);
   if constexpr (kEarlyWeights) {
     for (int32_t stage = 0; stage < args.stages - 1; ++stage) copy_weights(stage, stage);
     WaitForPredecessor();
@@ -264,7 +189,8 @@ __global__ void __launch_bounds__(kThreads) MultiplyPacked(const PackedGemmArgs 
     copy_weights(stage + args.stages - 1, free_slot);
     copy_x(stage + args.stages - 1, free_slot);
     asm volatile("cp.async.commit_group;");
-    if (stage * kSplits + group < args.chunks) {
+    if (stage * kPackedSplits + group < args.chunks) {
+#pragma unroll 1
       for (int32_t t = 0; t < weights.chunk_tiles; ++t) {
         MultiplyTile<kNumber, kScale, kRows, kOfBlock>(
             weights,
@@ -309,15 +235,14 @@ cudaError_t LaunchTiles(PackedGemmArgs args,
                         cudaStream_t stream) {
   const int32_t stage_bytes = StagePlaces(args.layout, kRows, kMatrices<kGemm>).bytes;
   args.stages = std::min<int32_t>(kMostStages, kPortableSharedBytes / stage_bytes);
-  constexpr int32_t kSumBytes = kMatrices<kGemm> * kRows / 8 * 4 * kGroupThreads * 4;
-  const int32_t bytes =
-      std::max<int32_t>({args.stages * stage_bytes, kSumBytes, kRows * kOutRowNumbers * 2});
+  const int32_t bytes = std::max(args.stages * stage_bytes, kStoreBytes<kRows, kGemm>);
   const PackedPointer kernel = KernelFor<kRows, kGemm>(format);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   const dim3 grid(CeilDiv(args.outputs, kTileOutputs), static_cast<uint32_t>(row_tiles));
-  return LaunchOverlapped(kernel, grid, dim3(kThreads), static_cast<size_t>(bytes), stream, args);
+  return LaunchOverlapped(
+      kernel, grid, dim3(kPackedThreads), static_cast<size_t>(bytes), stream, args);
 }
 
 template <PackedGemm kGemm>
@@ -327,8 +252,18 @@ cudaError_t LaunchGrouped(const PackedGemmArgs& args,
                           const PreparedExperts& experts,
                           cudaStream_t stream) {
   const int64_t tiles = MaxTiles(experts, rows);
-  return TileRows(experts, rows) == 16 ? LaunchTiles<16, kGemm>(args, format, tiles, stream)
-                                       : LaunchTiles<32, kGemm>(args, format, tiles, stream);
+  const int32_t tile_rows = TileRows(experts, rows);
+  if (FitsPackedRows(args, tile_rows)) {
+    return LaunchPackedRows(args, kGemm, format, tile_rows, tiles, stream);
+  }
+  switch (tile_rows) {
+    case kLeastTileRows:
+      return LaunchTiles<kLeastTileRows, kGemm>(args, format, tiles, stream);
+    case 16:
+      return LaunchTiles<16, kGemm>(args, format, tiles, stream);
+    default:
+      return LaunchTiles<32, kGemm>(args, format, tiles, stream);
+  }
 }
 
 }  // namespace

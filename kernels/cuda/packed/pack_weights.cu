@@ -72,7 +72,7 @@ __global__ void PackKernel(RawWeights raw, PackedFormat format, std::byte* to) {
       const TileNumber number = NumberAt(format.has_bytes(), i % words_of_tile, bit);
       word |= NumberOf(raw, format, first_row + number.output, tile_col + number.input) << bit;
     }
-    words[i] = word;
+    words[i] = format.number == DType::kFp4 ? ArrangeFp4(word) : word;
   }
 }
 

@@ -141,6 +141,24 @@ constexpr TileNumber NumberAt(bool bytes, int32_t word, int32_t bit) {
   return {warp * 16 + held % 2 * 8 + lane / 4, step * 16 + held / 2 * 8 + lane % 4 * 2 + half};
 }
 
+// The bits of a word of FP4 numbers in the order in which they are stored, so that few instructions
+// bring a pair of numbers to bf16 (Unpack): of numbers i and i + 4 of the word, sign, exponent and
+// mantissa are 15 - 3 i, 8 - 3 i, 7 - 3 i and 6 - 3 i bits from the start of a half of the word for
+// i < 3; for i = 3, they are in the bits 14, 13, 11 and 10 that are left.
+constexpr uint32_t ArrangeFp4(uint32_t word) {
+  uint32_t arranged = 0;
+  for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t number = word >> (16 * half + 4 * i) & 15;
+      const uint32_t bits = i < 3
+                                ? (number >> 3 << 15 | (number & 7) << 6) >> (3 * i)
+                                : number >> 3 << 14 | (number >> 2 & 1) << 13 | (number & 3) << 10;
+      arranged |= bits << (16 * half);
+    }
+  }
+  return arranged;
+}
+
 // The place of an output in the scales and the zero points of a group: which of the 32 pairs, and
 // which of the two.
 constexpr int32_t PairOf(int32_t output) {

@@ -51,8 +51,9 @@ __device__ __forceinline__ void SetMultipliers(uint32_t pair, GroupOfLane& group
     }
   } else if constexpr (kScale == ScaleType::kE8m0) {
     // 2^(e - 127) · 2^126. PackedFormat has no e above 128.
-    group.multipliers[0] = TwicePair(((pair & 0xff) + 126) << 7);
-    group.multipliers[1] = TwicePair(((pair >> 8 & 0xff) + 126) << 7);
+    const uint32_t both = (__byte_perm(pair, 0, 0x4140) + 0x007e007e) << 7;
+    group.multipliers[0] = __byte_perm(both, both, 0x1010);
+    group.multipliers[1] = __byte_perm(both, both, 0x3232);
   } else {
     // A scale in FP8, which is not negative, has the bits of scale · 2^-120 in bf16. The factors of
     // outputs have the 2^8 that are missing to 2^126 (kFp8ScaleFactor).
@@ -102,9 +103,13 @@ __device__ __forceinline__ void Unpack(const uint32_t (&words)[kWordsOfStep<kNum
       // 128 + the integer, in bf16.
       pair = SubtractPairs((words[0] >> (4 * i) & 0x000f000f) | 0x43004300, group.zeros[i % 2]);
     } else if constexpr (kNumber == DType::kFp4) {
-      // Sign, exponent and mantissa at their places in bf16: the number · 2^-126.
-      const uint32_t top = words[0] << (12 - 4 * i);
-      pair = (top & 0x80008000) | (top >> 6 & 0x01c001c0);
+      // Sign, exponent and mantissa at their places in bf16: the number · 2^-126 (ArrangeFp4).
+      if (i < 3) {
+        pair = words[0] << (3 * i) & 0x81c081c0;
+      } else {
+        pair = (words[0] << 1 & 0x80008000) | (words[0] >> 5 & 0x01000100) |
+               (words[0] >> 4 & 0x00c000c0);
+      }
     } else if constexpr (kNumber == DType::kI8) {
       pair = i % 2 == 0 ? PairOfBytes<1, 3>(words[i / 2], group.zeros[0])
                         : PairOfBytes<0, 2>(words[i / 2], group.zeros[1]);
