@@ -55,7 +55,12 @@ GemmFixture::GemmFixture(const GemmCase& c, int32_t max_rows) : case_(c), max_ro
   Reserve(out_, static_cast<int64_t>(out_bytes()));
   Reserve(before_, static_cast<int64_t>(out_bytes()));
   Reserve(want_, int64_t{max_rows} * c.outputs() * 4);
-  Fill(weight_, weights, 1, 0.05f);
+  if (c.packed.is_packed()) {
+    packed_weight_.emplace(c.packed, c.n, c.k, c.factors);
+    packed_weight_->Widen(weight_);
+  } else {
+    Fill(weight_, weights, 1, 0.05f);
+  }
   Fill(x_, inputs, 2, 1.0f);
   if (c.fp8) {
     Quantize(weight_, c.n, c.k, quantized_weight_);
@@ -67,6 +72,18 @@ GemmFixture::GemmFixture(const GemmCase& c, int32_t max_rows) : case_(c), max_ro
 }
 
 GemmProblem GemmFixture::Make(int32_t rows) const {
+  GemmProblem problem = MakeWidened(rows);
+  if (packed_weight_) {
+    const PackedWeights weights = packed_weight_->weights();
+    problem.weight = weights.data;
+    problem.weight_dtype = weights.format.number;
+    problem.weight_scales = weights.factors;
+    problem.packed = weights.format;
+  }
+  return problem;
+}
+
+GemmProblem GemmFixture::MakeWidened(int32_t rows) const {
   GemmProblem problem;
   problem.x = x_.at();
   problem.weight = weight_.at();
@@ -103,7 +120,7 @@ std::vector<std::byte> GemmFixture::Run(int32_t rows, const Launch& launch) {
 const std::vector<float>& GemmFixture::Want(int32_t rows) {
   std::vector<float>& want = wants_[rows];
   if (!want.empty()) return want;
-  Check(ReferenceGemm(Make(rows), before_.at(), want_.at<float>()));
+  Check(ReferenceGemm(MakeWidened(rows), before_.at(), want_.at<float>()));
   want.resize(static_cast<size_t>(rows) * static_cast<size_t>(case_.outputs()));
   Check(cudaMemcpy(want.data(), want_.at(), want.size() * 4, cudaMemcpyDeviceToHost));
   return want;

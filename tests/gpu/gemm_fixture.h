@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/device/device_properties.h"
 #include "kernels/cuda/gemm/gemm_problem.h"
+#include "tests/gpu/packed_weights.h"
 
 namespace baton::cuda::testing {
 
@@ -31,6 +33,8 @@ struct GemmCase {
   int32_t x_gap = 0;    // numbers between two rows of x
   int32_t out_gap = 0;  // numbers between two rows of `out`
   bool fp8 = false;     // operands are in FP8
+  PackedFormat packed = {};  // the weight is packed
+  bool factors = false;      // outputs of the packed weight have factors
 
   int32_t outputs() const { return silu_mul ? n / 2 : n; }
 };
@@ -64,6 +68,8 @@ class GemmFixture final {
   // Runs `launch`; returns all bytes of `out`, with the gaps between its rows.
   std::vector<std::byte> Run(int32_t rows, const Launch& launch);
   const std::vector<float>& Want(int32_t rows);
+  // Make with a packed weight in bf16.
+  GemmProblem MakeWidened(int32_t rows) const;
   std::vector<std::byte> Fetch(const DeviceMemory& memory) const;
   float Number(std::span<const std::byte> out, int32_t row, int32_t output) const;
   size_t number_bytes() const { return case_.f32 ? 4 : 2; }
@@ -76,7 +82,8 @@ class GemmFixture final {
   const GemmCase case_;
   const int32_t max_rows_;
   DeviceProperties device_;
-  DeviceMemory weight_;
+  DeviceMemory weight_;  // in bf16, as the other two have it
+  std::optional<PackedMatrix> packed_weight_;
   DeviceMemory quantized_weight_;
   DeviceMemory quantized_x_;
   DeviceMemory x_;

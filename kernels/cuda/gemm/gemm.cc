@@ -23,6 +23,7 @@
 #include "kernels/cuda/gemm/gated_gemm.h"
 #include "kernels/cuda/gemm/gemm_dispatch.h"
 #include "kernels/cuda/gemm/gemv.h"
+#include "kernels/cuda/gemm/packed_skinny.h"
 #include "kernels/cuda/gemm/row_class.h"
 #include "kernels/cuda/gemm/sequential_gemm.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
@@ -144,6 +145,9 @@ class Gemm::Impl {
     if (kernel == KernelId::kGemv) return LaunchGemv(problem, device_.sm_count, stream);
     if (kernel == KernelId::kSkinnyGemm) {
       return LaunchSkinnyGemm(problem, device_.sm_count, stream);
+    }
+    if (kernel == KernelId::kPackedGemm) {
+      return LaunchPackedGemm(problem, device_.sm_count, stream);
     }
     if (kernel == KernelId::kGatedGemm) return LaunchGatedGemm(problem, device_.sm_count, stream);
     if (kernel == KernelId::kSequentialGemm) return LaunchSequentialGemm(problem, device_, stream);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/gemm/gated_gemm.h"
+#include "kernels/cuda/gemm/packed_skinny.h"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/gemm/tensor_map.h"
 #include "kernels/cuda/table/gemm_request.h"
@@ -97,6 +98,10 @@ const KernelRule* GemmChoices::RuleOf(const GemmShape& shape) {
 
 bool SkinnyGemmSupports(const GemmProblem& problem) {
   return Computes(KernelId::kSkinnyGemm, GemmRequest(TableShapeOf(problem), false));
+}
+
+bool PackedGemmSupports(const GemmProblem& problem) {
+  return Computes(KernelId::kPackedGemm, GemmRequest(TableShapeOf(problem), false));
 }
 
 bool GatedGemmSupports(const GemmProblem& problem) {

@@ -42,7 +42,7 @@ class GemmChoices final {
 // Whether it is a kernel of ours that may have operations fused into it.
 constexpr bool FusesOps(KernelId kernel) {
   return kernel == KernelId::kGemv || kernel == KernelId::kSkinnyGemm ||
-         kernel == KernelId::kGatedGemm;
+         kernel == KernelId::kGatedGemm || kernel == KernelId::kPackedGemm;
 }
 
 }  // namespace baton::cuda

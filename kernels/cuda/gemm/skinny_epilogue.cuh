@@ -2,6 +2,8 @@
 
 #include <cuda_bf16.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/gemm/skinny_arguments.cuh"
 #include "kernels/cuda/primitives/fp8.cuh"
 #include "kernels/cuda/primitives/hopper.cuh"
@@ -73,14 +75,14 @@ __device__ __forceinline__ float4 SiluMul(float4 gate, float4 up) {
       SiluMul(gate.x, up.x), SiluMul(gate.y, up.y), SiluMul(gate.z, up.z), SiluMul(gate.w, up.w));
 }
 
-// Multiplies the sums of a row of x with the weight's rows line … line + 3 by their FP8 scales; for
-// bf16, and without scales, returns `sum`.
+// Multiplies the sums of a row of x with the weight's rows line … line + 3 by the scales of FP8
+// operands, or the factors of a packed weight; for bf16, and without scales, returns `sum`.
 template <class Number>
 __device__ __forceinline__ float4
 Scaled(const SkinnyArguments& a, int32_t row, int32_t line, float4 sum) {
-  if constexpr (kIsFp8<Number>) {
-    if (a.x_scales == nullptr) return sum;
-    const float of_row = a.x_scales[row];
+  if constexpr (!std::is_same_v<Number, __nv_bfloat16>) {
+    if (a.weight_scales == nullptr) return sum;
+    const float of_row = kIsFp8<Number> ? a.x_scales[row] : 1;
     const float4 scales = *reinterpret_cast<const float4*>(a.weight_scales + line);
     sum = make_float4(sum.x * (of_row * scales.x),
                       sum.y * (of_row * scales.y),
@@ -203,61 +205,89 @@ struct SkinnySlice {
   }
 };
 
-// Adds up the partial sums of all warp groups of all thread blocks at `at`, in the order of blocks,
-// then of warp groups. Loads from several blocks are issued together, as far as registers allow,
-// because distributed shared memory has a high latency.
-template <int kWarpGroups>
+// Adds up the kParts partial sums of all thread blocks at `at`, in the order of blocks, then of
+// parts. Loads from several blocks are issued together, as far as registers allow, because
+// distributed shared memory has a high latency.
+template <int kParts>
 __device__ __forceinline__ float4 ReducePartials(const SkinnyPlan& plan,
                                                  uint32_t at,
                                                  int32_t group_bytes) {
-  constexpr int kBatch = kWarpGroups == 4 ? 2 : kSkinnyMaxCluster;
+  constexpr int kBatch = kParts == 4 ? 2 : kSkinnyMaxCluster;
   float4 total = make_float4(0, 0, 0, 0);
 #pragma unroll 1
   for (int32_t first = 0; first < plan.cluster; first += kBatch) {
-    float4 parts[kBatch][kWarpGroups];
+    float4 parts[kBatch][kParts];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (first + i >= plan.cluster) continue;
       const uint32_t there =
           plan.cluster == 1 ? at : MapToRank(at, static_cast<uint32_t>(first + i));
 #pragma unroll
-      for (int warp_group = 0; warp_group < kWarpGroups; ++warp_group) {
-        const uint32_t part = there + static_cast<uint32_t>(warp_group * group_bytes);
-        parts[i][warp_group] = plan.cluster == 1 ? LoadShared4(part) : LoadRemote4(part);
+      for (int part = 0; part < kParts; ++part) {
+        const uint32_t from = there + static_cast<uint32_t>(part * group_bytes);
+        parts[i][part] = plan.cluster == 1 ? LoadShared4(from) : LoadRemote4(from);
       }
     }
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (first + i >= plan.cluster) continue;
 #pragma unroll
-      for (int warp_group = 0; warp_group < kWarpGroups; ++warp_group)
-        total = Add(total, parts[i][warp_group]);
+      for (int part = 0; part < kParts; ++part) total = Add(total, parts[i][part]);
     }
   }
   return total;
 }
 
-// Finishes this thread block's slice of a tile. `addend` belongs to the thread's first item.
-template <class Number, bool kPairs, int kWarpGroups>
+// The same where the number of parts, a power of two, is known only at run time.
+__device__ __forceinline__ float4 ReducePartials(const SkinnyPlan& plan,
+                                                 uint32_t at,
+                                                 int32_t group_bytes,
+                                                 int32_t parts) {
+  constexpr int kBatch = 4;
+  const int32_t shift = 31 - __clz(parts);
+  const int32_t count = plan.cluster << shift;
+  float4 total = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+  for (int32_t first = 0; first < count; first += kBatch) {
+    float4 sums[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i >= count) continue;
+      const int32_t part = (first + i) & (parts - 1);
+      const uint32_t from = at + static_cast<uint32_t>(part * group_bytes);
+      const auto rank = static_cast<uint32_t>((first + i) >> shift);
+      sums[i] = plan.cluster == 1 ? LoadShared4(from) : LoadRemote4(MapToRank(from, rank));
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i < count) total = Add(total, sums[i]);
+    }
+  }
+  return total;
+}
+
+// Finishes this thread block's slice of a tile with `threads` threads. reduce(at, group_bytes) adds
+// up all partial sums at `at`. `addend` belongs to the thread's first item.
+template <class Number, bool kPairs, class Reduce>
 __device__ __forceinline__ void StoreSlice(const SkinnyArguments& a,
                                            const SkinnySlice& slice,
                                            uint32_t accumulators,
-                                           float4 addend) {
+                                           float4 addend,
+                                           int32_t threads,
+                                           const Reduce& reduce) {
   const SkinnyPartials layout(a.plan, kPairs);
-  constexpr int32_t kThreads = kWarpGroups * kWarpGroupWarps * 32;
   const auto first = static_cast<int32_t>(threadIdx.x);
-  for (int32_t item = first; item < a.rows * slice.count; item += kThreads) {
+  for (int32_t item = first; item < a.rows * slice.count; item += threads) {
     if (!slice.Has(a, item)) continue;
     const int32_t row = slice.Row(item);
     const int32_t output = slice.Output(item);
     const uint32_t at =
         accumulators + static_cast<uint32_t>(row * layout.row_bytes + slice.Four(item) * 16);
     if (item != first) addend = LoadAddend(a, row, output);
-    float4 total = ReducePartials<kWarpGroups>(a.plan, at, layout.group_bytes);
-    total = Scaled<Number>(a, row, output, total);
+    float4 total = Scaled<Number>(a, row, output, reduce(at, layout.group_bytes));
     if constexpr (kPairs) {
       const auto half = static_cast<uint32_t>(layout.half_bytes);
-      const float4 up = ReducePartials<kWarpGroups>(a.plan, at + half, layout.group_bytes);
+      const float4 up = reduce(at + half, layout.group_bytes);
       total = SiluMul(total, Scaled<Number>(a, row, a.outputs + output, up));
     }
     Store4(a, row, output, total, addend);

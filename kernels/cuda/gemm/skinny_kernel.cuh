@@ -206,7 +206,14 @@ __device__ __forceinline__ void ConsumeStages(const SkinnyArguments& a,
       ClusterArrive();
       ClusterWait();
     }
-    StoreSlice<Number, kPairs, kWarpGroups>(a, slice, memory.accumulators, addend);
+    StoreSlice<Number, kPairs>(a,
+                               slice,
+                               memory.accumulators,
+                               addend,
+                               kWarpGroups * kWarpGroupWarps * 32,
+                               [&](uint32_t at, int32_t group_bytes) {
+                                 return ReducePartials<kWarpGroups>(plan, at, group_bytes);
+                               });
   }
 }
 

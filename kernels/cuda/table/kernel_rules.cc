@@ -82,6 +82,9 @@ constexpr KernelRule kRules[] = {
      .when = {AtLeast(Property::kRows, 1024)},
      .why = "applies scales in less time than another kernel"},
     {.op = KernelOp::kGemm,
+     .kernel = kPackedGemm,
+     .why = "reads the packed weight once, and writes no weights in bf16"},
+    {.op = KernelOp::kGemm,
      .kernel = kWidenedGemm,
      .why = "reads the packed weight once, and computes at the rate of bf16"},
 

@@ -29,6 +29,7 @@ enum class KernelId : uint8_t {
   kCublas,
   kCublasFp8,
   kCublasScaled,
+  kPackedGemm,
   kWidenedGemm,
   kStreamK,
   kCluster,
