@@ -55,6 +55,32 @@ TEST(PackedFormatTest, PairsHaveTwoOutputsEach) {
   for (const int uses : used) EXPECT_EQ(uses, 1);
 }
 
+// The bits of pair `i` of a word as Unpack takes them: two bf16 numbers, 2^-126 of those of the
+// pair.
+uint32_t PairOfFp4(uint32_t arranged, int i) {
+  if (i < 3) return arranged << (3 * i) & 0x81c081c0;
+  return (arranged << 1 & 0x80008000) | (arranged >> 5 & 0x01000100) | (arranged >> 4 & 0x00c000c0);
+}
+
+TEST(PackedFormatTest, OneShiftBringsAPairOfFp4ToBf16) {
+  for (int i = 0; i < 4; ++i) {
+    for (uint32_t low = 0; low < 16; ++low) {
+      for (uint32_t high = 0; high < 16; ++high) {
+        const uint32_t others = 0xffffffffu & ~(15u << (4 * i)) & ~(15u << (16 + 4 * i));
+        for (const uint32_t rest : {0u, others}) {
+          const uint32_t word = low << (4 * i) | high << (16 + 4 * i) | rest;
+          // Sign at bit 15, exponent and mantissa from bit 8 on.
+          const auto in_place = [](uint32_t number) {
+            return number >> 3 << 15 | (number & 7) << 6;
+          };
+          EXPECT_EQ(PairOfFp4(ArrangeFp4(word), i), in_place(low) | in_place(high) << 16)
+              << "pair " << i << ", numbers " << low << " and " << high;
+        }
+      }
+    }
+  }
+}
+
 TEST(PackedFormatTest, CountsBytes) {
   const PackedFormat gptq = {.number = DType::kU4, .group = 128};
   EXPECT_EQ(gptq.chunk_bytes(), 64 * 2 + 64 * 128 / 2);

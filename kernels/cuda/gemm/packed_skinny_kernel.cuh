@@ -271,8 +271,7 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
   const SkinnyArguments& a = args.gemm;
   const SkinnyPlan& plan = a.plan;
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  const auto warp_group =
-      static_cast<int32_t>(UniformInWarp(threadIdx.x / (kWarpGroupWarps * 32)));
+  const auto warp_group = static_cast<int32_t>(UniformInWarp(threadIdx.x / (kWarpGroupWarps * 32)));
   const int32_t threads = plan.warp_groups * kWarpGroupWarps * 32;
   const int32_t matrix = warp_group % plan.matrices;
   const int32_t parts = plan.warp_groups / plan.matrices;
@@ -281,9 +280,9 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
   const SkinnyPartials layout(plan, pairs);
   const uint32_t sums = part.ring + static_cast<uint32_t>(plan.partials_offset);
   const uint32_t my_sums =
-      sums + static_cast<uint32_t>(warp_group / plan.matrices * layout.group_bytes +
-                                   matrix / half * layout.half_bytes +
-                                   matrix % half * kTileOutputs * 4);
+      sums +
+      static_cast<uint32_t>(warp_group / plan.matrices * layout.group_bytes +
+                            matrix / half * layout.half_bytes + matrix % half * kTileOutputs * 4);
   const uint32_t my_weights =
       part.x_bytes + static_cast<uint32_t>(matrix * part.stage_chunks) * part.chunk_bytes;
   PackedMultiplier<kNumber, kScale, kGroups, kColumns> multiplier(args, part);
@@ -302,10 +301,8 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
     for (; round < (pass + 1) * part.stages; round += parts) {
       WaitBarrier(part.Full(cursor.slot), cursor.parity);
       const uint32_t stage = part.ring + static_cast<uint32_t>(cursor.slot * plan.stage_bytes);
-      multiplier.Multiply(stage,
-                          stage + my_weights,
-                          part.ChunksOf(round - pass * part.stages),
-                          accumulators[0]);
+      multiplier.Multiply(
+          stage, stage + my_weights, part.ChunksOf(round - pass * part.stages), accumulators[0]);
       if (thread % 32 == 0) Arrive(part.Empty(cursor.slot));
       cursor.Advance(parts, plan.stages);
     }
@@ -340,11 +337,9 @@ __global__ void __launch_bounds__(SkinnyThreads(kPackedMaxWarpGroups), 1)
   const SkinnyPlan& plan = a.gemm.plan;
   const SkinnyWork work(a.gemm);
   const PackedWork part(a, work, shared);
-  const auto producer_thread =
-      static_cast<uint32_t>(plan.warp_groups * kWarpGroupWarps * 32);
+  const auto producer_thread = static_cast<uint32_t>(plan.warp_groups * kWarpGroupWarps * 32);
   if (threadIdx.x == producer_thread) {
-    const auto readers =
-        static_cast<uint32_t>(plan.matrices * kWarpGroupWarps);
+    const auto readers = static_cast<uint32_t>(plan.matrices * kWarpGroupWarps);
     for (int32_t i = 0; i < plan.stages; ++i) {
       InitBarrier(part.Full(i), 1);
       InitBarrier(part.Empty(i), readers);
