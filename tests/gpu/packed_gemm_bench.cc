@@ -204,11 +204,6 @@ class Bench final {
               limits.parts = parts;
               limits.stage_bytes = stage;
               limits.shared_bytes = shared;
-              if (shared < 113 << 10) {  // two blocks on an SM
-                limits.blocks *= 2;
-                limits.clusters_of_2 *= 2;
-                limits.clusters_of_4 *= 2;
-              }
               const SkinnyPlan plan = PlanPackedGemm(Gemms(format, rows, 0)[gemm], limits);
               if (std::ranges::find(timed, plan) != timed.end()) continue;
               timed.push_back(plan);
