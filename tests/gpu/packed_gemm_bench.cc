@@ -209,7 +209,8 @@ class Bench final {
               timed.push_back(plan);
               limits_ = limits;
               const std::string how = fmt::format(
-                  "clusters of {}, {} × {} matrices, {} parts, {} stages of {} spans, {} KB",
+                  "{} clusters of {}, {} × {} matrices, {} parts, {} stages of {} spans, {} KB",
+                  plan.clusters,
                   plan.cluster,
                   plan.tiles,
                   plan.matrices,

@@ -57,7 +57,7 @@ cudaError_t LaunchPackedGemm(const GemmProblem& problem,
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes);
   if (error != cudaSuccess) return error;
   const OverlappedLaunch launch(dim3(static_cast<unsigned>(plan.clusters * plan.cluster)),
-                                dim3(SkinnyThreads(plan.warp_groups)),
+                                dim3(PackedThreads(plan.warp_groups)),
                                 static_cast<size_t>(plan.shared_bytes),
                                 stream,
                                 plan.cluster);

@@ -11,16 +11,16 @@
 #include "kernels/cuda/packed/unpack.cuh"
 #include "kernels/cuda/primitives/hopper.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/mma_tiles.cuh"
 #include "kernels/cuda/primitives/ring_cursor.cuh"
 #include "kernels/cuda/primitives/wgmma.cuh"
 
 // out[m][n] = Σ x[m][k] · weight[n][k] of a packed weight. For few m, it is bound by the read of
-// the packed bytes. The last warp of a thread block is the producer: it streams chunks of the
-// weight, by bulk copies, and the matching spans of x through a ring of pipeline stages. A consumer
-// warp group unpacks tiles of its matrix to registers, the left operand of WGMMA; rows of x in
-// shared memory are the columns. While one warp group waits for its WGMMAs, others unpack. The
-// producer fills the ring with weights before it waits for the previous kernel, and loads x after
-// that.
+// the packed bytes. The last two warps of a thread block are producers: one streams chunks of the
+// weight, by bulk copies, and the other the matching spans of x through a ring of pipeline stages.
+// A consumer warp group unpacks tiles of its matrix to registers, the left operand of WGMMA; rows
+// of x in shared memory are the columns. The ring fills with weights before the previous kernel has
+// finished, and with x after that.
 namespace baton::cuda {
 
 // The operand type of the epilogue (skinny_epilogue.cuh).
@@ -33,6 +33,11 @@ struct PackedSkinnyArguments {
   int32_t chunks = 0;      // of the inputs
   int32_t half_tiles = 0;  // of kTileOutputs outputs: those of gate, or all
 };
+
+// Threads of a thread block: the consumer warp groups, and the two producer warps.
+constexpr int32_t PackedThreads(int32_t warp_groups) {
+  return SkinnyThreads(warp_groups) + 32;
+}
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -72,78 +77,66 @@ struct PackedWork {
   }
 };
 
-// Loads one stage after the other, on one thread of the producer warp.
-class PackedProducer {
- public:
-  __device__ PackedProducer(const PackedSkinnyArguments& a,
-                            const SkinnyWork& work,
-                            const PackedWork& part)
-      : a_(a), work_(work), part_(part) {}
-
-  __device__ void LoadWeight(int32_t slot) {
-    const SkinnyPlan& plan = a_.gemm.plan;
-    const int32_t chunks = part_.ChunksOf(stage_);
-    const uint32_t bytes = static_cast<uint32_t>(chunks) * part_.chunk_bytes;
-    const int32_t half = plan.tile_outputs / kTileOutputs;  // matrices of gate, or all
-    const int32_t first = (work_.first_tile + pass_ * plan.clusters) * half;
-    const int32_t present = min(half, a_.half_tiles - first);
-    const int32_t halves = plan.matrices / half;
-    const uint32_t barrier = part_.Full(slot);
-    ArriveExpectTx(barrier, static_cast<uint32_t>(present * halves) * bytes + part_.x_bytes);
-    uint32_t to = part_.ring + static_cast<uint32_t>(slot * plan.stage_bytes) + part_.x_bytes;
-    const int64_t chunk = part_.first_chunk + stage_ * part_.stage_chunks;
-    for (int32_t i = 0; i < halves; ++i) {
-      for (int32_t matrix = 0; matrix < half; ++matrix) {
-        if (matrix < present) {
-          const int64_t tile = i * a_.half_tiles + first + matrix;
-          const int64_t at = (tile * a_.chunks + chunk) * part_.chunk_bytes;
-          BulkCopy(to, a_.weight + at, bytes, barrier);
-        }
-        to += static_cast<uint32_t>(part_.stage_chunks) * part_.chunk_bytes;
-      }
-    }
-    if (++stage_ == part_.stages) {
-      stage_ = 0;
-      ++pass_;
-    }
-  }
-  __device__ void LoadInput(int32_t slot) {
-    const SkinnyPlan& plan = a_.gemm.plan;
-    const int32_t chunk = part_.first_chunk + input_stage_ * part_.stage_chunks;
-    TmaLoad(part_.ring + static_cast<uint32_t>(slot * plan.stage_bytes),
-            &a_.gemm.x,
-            0,
-            0,
-            chunk * part_.tiles_of_chunk,
-            part_.Full(slot),
-            kEvictLast);
-    if (++input_stage_ == part_.stages) input_stage_ = 0;
-  }
-
- private:
-  const PackedSkinnyArguments& a_;
-  const SkinnyWork& work_;
-  const PackedWork& part_;
-  int32_t stage_ = 0;
-  int32_t pass_ = 0;
-  int32_t input_stage_ = 0;
-};
-
-__device__ __forceinline__ void ProducePackedStages(const PackedSkinnyArguments& a,
-                                                    const SkinnyWork& work,
-                                                    const PackedWork& part) {
-  const int32_t total = work.passes * part.stages;
-  const int32_t early = min(a.gemm.plan.stages, total);
-  PackedProducer producer(a, work, part);
-  for (int32_t slot = 0; slot < early; ++slot) producer.LoadWeight(slot);
-  WaitForPredecessor();
-  for (int32_t slot = 0; slot < early; ++slot) producer.LoadInput(slot);
+// Loads the weights of one stage after the other. Runs on the first lanes of a warp, one for each
+// matrix: a single thread would need longer for a stage than the memory.
+__device__ __forceinline__ void LoadPackedWeights(const PackedSkinnyArguments& a,
+                                                  const SkinnyWork& work,
+                                                  const PackedWork& part,
+                                                  int32_t matrix) {
+  const SkinnyPlan& plan = a.gemm.plan;
+  const int32_t half = plan.tile_outputs / kTileOutputs;  // matrices of gate, or all
+  const uint32_t stage_bytes = static_cast<uint32_t>(part.stage_chunks) * part.chunk_bytes;
+  const uint32_t part_bytes = static_cast<uint32_t>(part.chunks) * part.chunk_bytes;
+  const uint32_t ring = part.ring + part.x_bytes + static_cast<uint32_t>(matrix) * stage_bytes;
   RingCursor cursor;
-  for (int32_t i = early; i < total; ++i) {
-    WaitBarrier(part.Empty(cursor.slot), cursor.parity);
-    producer.LoadWeight(cursor.slot);
-    producer.LoadInput(cursor.slot);
-    cursor.Advance(1, a.gemm.plan.stages);
+  bool waits = false;
+  for (int32_t pass = 0; pass < work.passes; ++pass) {
+    const int32_t first = (work.first_tile + pass * plan.clusters) * half;
+    const int32_t present = min(half, a.half_tiles - first);
+    const auto copies = static_cast<uint32_t>(present * (plan.matrices / half));
+    const int64_t tile = first + matrix % half + matrix / half * a.half_tiles;
+    const std::byte* from =
+        a.weight + (tile * a.chunks + part.first_chunk) * static_cast<int64_t>(part.chunk_bytes);
+    uint32_t left = part_bytes;
+    while (left > 0) {
+      const uint32_t bytes = min(left, stage_bytes);
+      const uint32_t full = part.Full(cursor.slot);
+      // In the first round, the stages are empty.
+      if (waits) WaitBarrier(part.Empty(cursor.slot), cursor.parity ^ 1);
+      if (matrix == 0) ArriveExpectTx(full, copies * bytes + part.x_bytes);
+      if (matrix % half < present) {
+        BulkCopy(ring + static_cast<uint32_t>(cursor.slot * plan.stage_bytes), from, bytes, full);
+      }
+      from += bytes;
+      left -= bytes;
+      cursor.Advance(1, plan.stages);
+      waits = waits || cursor.slot == 0;
+    }
+  }
+}
+
+// Loads the inputs of one stage after the other, on one thread.
+__device__ __forceinline__ void LoadPackedInputs(const PackedSkinnyArguments& a,
+                                                 const SkinnyWork& work,
+                                                 const PackedWork& part) {
+  const SkinnyPlan& plan = a.gemm.plan;
+  const int32_t first = part.first_chunk * part.tiles_of_chunk;
+  RingCursor cursor;
+  bool waits = false;
+  WaitForPredecessor();
+  for (int32_t pass = 0; pass < work.passes; ++pass) {
+    for (int32_t stage = 0; stage < part.stages; ++stage) {
+      if (waits) WaitBarrier(part.Empty(cursor.slot), cursor.parity ^ 1);
+      TmaLoad(part.ring + static_cast<uint32_t>(cursor.slot * plan.stage_bytes),
+              &a.gemm.x,
+              0,
+              0,
+              first + stage * plan.spans,
+              part.Full(cursor.slot),
+              kEvictLast);
+      cursor.Advance(1, plan.stages);
+      waits = waits || cursor.slot == 0;
+    }
   }
 }
 
@@ -173,18 +166,24 @@ __device__ __forceinline__ void LoadShared4(uint32_t address, uint32_t* to) {
                : "memory");
 }
 
-// Multiplies stages of one matrix on a warp group. kGroups: the groups along a tile's inputs, 1, 2
-// or 4.
-template <DType kNumber, ScaleType kScale, int kGroups, int kColumns>
+// Multiplies stages of one matrix on a warp group. kGroup: the inputs of a group.
+template <DType kNumber, ScaleType kScale, int kGroup, int kColumns>
 class PackedMultiplier {
   static constexpr int kWords = kWordsOfStep<kNumber>;
   static constexpr int kSteps = kTileInputs / 16;
   static constexpr bool kBytes = kWords == 2;
   static constexpr bool kIntegers = kNumber == DType::kU4 || kNumber == DType::kI8;
+  static constexpr int kGroups = kGroup < kTileInputs ? kTileInputs / kGroup : 1;  // of a tile
+  static constexpr int kTilesOfChunk = kGroup > kTileInputs ? kGroup / kTileInputs : 1;
   static constexpr uint32_t kTileBytes = kTileOutputs * kTileInputs / (kBytes ? 1 : 2);
   static constexpr uint32_t kScaleOfPair = kScale == ScaleType::kBF16 ? 4 : 2;
   static constexpr uint32_t kZeroOfPair = kBytes ? 2 : 1;
   static constexpr uint32_t kPairs = kTileOutputs / 2;
+  // WGMMA takes 32 cycles or more to read its left operand from registers, which is longer than it
+  // multiplies few columns. The operands and accumulators of a warp's mma.sync are the same.
+  static constexpr bool kWgmma = kColumns > 16;
+  // With few columns it takes less time to scale the sums of a long group than its weights.
+  static constexpr bool kScalesSums = kIntegers && kGroup == 128 && !kWgmma;
 
  public:
   __device__ PackedMultiplier(const PackedSkinnyArguments& a, const PackedWork& part)
@@ -194,6 +193,7 @@ class PackedMultiplier {
     const uint32_t warp = threadIdx.x / 32 % kWarpGroupWarps;
     const uint32_t lane = threadIdx.x % 32;
     pair_ = warp * 8 + lane / 4;
+    x_of_lane_ = lane % 8 * kSpanBytes + ((lane / 8) ^ (lane % 8)) * 16;
     numbers_of_lane_ = numbers_offset_ + warp * kWords * 512 + lane * 16;
     auto zero = static_cast<uint32_t>(a.format.zero);
     zero |= zero << (kBytes ? 8 : 4);
@@ -201,56 +201,105 @@ class PackedMultiplier {
   }
 
   // `x` is the start of the stage, `weights` that of the matrix in it.
-  __device__ void Multiply(uint32_t x,
-                           uint32_t weights,
-                           int32_t chunks,
-                           float (&accumulators)[kColumns / 2]) {
-    uint64_t inputs = SmemDescriptor(UniformInWarp(x));
+  __device__ __forceinline__ void Multiply(uint32_t x,
+                                           uint32_t weights,
+                                           int32_t chunks,
+                                           float (&accumulators)[kColumns / 2]) {
+    chunk_ = weights;
+    last_ = weights + static_cast<uint32_t>(chunks - 1) * part_.chunk_bytes + numbers_of_lane_ +
+            (kTilesOfChunk - 1) * kTileBytes;
+    if constexpr (kWgmma) x = UniformInWarp(x);
+    numbers_ = weights + numbers_of_lane_;
+    LoadWords();
     for (int32_t chunk = 0; chunk < chunks; ++chunk) {
-      if constexpr (kGroups == 1) LoadGroup(weights, 0);
-      uint32_t numbers = weights + numbers_of_lane_;
-      for (int32_t tile = 0; tile < part_.tiles_of_chunk; ++tile) {
-        uint32_t words[kSteps * kWords];
+      if constexpr (kGroups == 1) LoadGroup(0);
+      float sums[kColumns / 2] = {};  // of the group, where kScalesSums
 #pragma unroll
-        for (int i = 0; i < kWords; ++i) {
-          LoadShared4(numbers + static_cast<uint32_t>(i * 512), words + 4 * i);
-        }
-        // The registers of the previous tile have been read.
-        WgmmaWait<0>();
+      for (int tile = 0; tile < kTilesOfChunk; ++tile) {
         uint32_t held[kSteps][4];
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          if (kGroups > 1 && step % (kSteps / kGroups) == 0) {
-            LoadGroup(weights, static_cast<uint32_t>(step / (kSteps / kGroups)));
-          }
-          uint32_t of_step[kWords];
-#pragma unroll
-          for (int i = 0; i < kWords; ++i) of_step[i] = words[step * kWords + i];
-          Unpack<kNumber>(of_step, group_, held[step]);
+        if constexpr (kWgmma) WgmmaWait<0>();  // the registers of the previous tile have been read
+        UnpackTile(held);
+        if (tile + 1 < kTilesOfChunk) {
+          numbers_ += kTileBytes;
+        } else {
+          chunk_ += part_.chunk_bytes;
+          numbers_ = min(chunk_ + numbers_of_lane_, last_);
         }
-        WgmmaFence();
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          WgmmaMultiplyHeld<kColumns>(
-              accumulators, held[step], inputs + static_cast<uint64_t>(step * 2), true);
-        }
-        WgmmaCommit();
-        inputs += kColumns * kSpanBytes >> 4;
-        numbers += kTileBytes;
+        LoadWords();
+        MultiplyTile(held, x, kScalesSums ? sums : accumulators);
+        x += kColumns * kSpanBytes;
       }
-      weights += part_.chunk_bytes;
+      if constexpr (kScalesSums) {
+#pragma unroll
+        for (int e = 0; e < kColumns / 2; ++e) {
+          const float scale = __uint_as_float(group_.multipliers[e / 2 % 2] & 0xffff0000);
+          accumulators[e] = fmaf(scale, sums[e], accumulators[e]);
+        }
+      }
     }
-    WgmmaWait<0>();
+    if constexpr (kWgmma) WgmmaWait<0>();
   }
 
  private:
-  __device__ __forceinline__ void LoadGroup(uint32_t chunk, uint32_t group) {
+  // Loads the lane's words of a tile, before they are needed.
+  __device__ __forceinline__ void LoadWords() {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      LoadShared4(numbers_ + static_cast<uint32_t>(i * 512), words_ + 4 * i);
+    }
+  }
+
+  __device__ __forceinline__ void UnpackTile(uint32_t (&held)[kSteps][4]) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if (kGroups > 1 && step % (kSteps / kGroups) == 0) {
+        LoadGroup(static_cast<uint32_t>(step / (kSteps / kGroups)));
+      }
+      uint32_t of_step[kWords];
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) of_step[i] = words_[step * kWords + i];
+      Unpack<kNumber, !kScalesSums>(of_step, group_, held[step]);
+    }
+  }
+
+  // `x`: one span of the rows of x.
+  __device__ __forceinline__ void MultiplyTile(const uint32_t (&held)[kSteps][4],
+                                               uint32_t x,
+                                               float (&accumulators)[kColumns / 2]) {
+    if constexpr (kWgmma) {
+      const uint64_t descriptor = SmemDescriptor(x);
+      WgmmaFence();
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        // Only the low word changes: additions of 64 bits cost too much.
+        const uint32_t low = static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(step * 2);
+        WgmmaMultiplyHeld<kColumns>(
+            accumulators, held[step], descriptor >> 32 << 32 | low, true);
+      }
+      WgmmaCommit();
+    } else {
+#pragma unroll
+      for (int pair = 0; pair < kSteps / 2; ++pair) {
+#pragma unroll
+        for (int eight = 0; eight < kColumns / 8; ++eight) {
+          uint32_t inputs[4];
+          LoadMatrices(inputs, (x ^ x_of_lane_ ^ static_cast<uint32_t>(pair * 64)) +
+                                   static_cast<uint32_t>(eight * 8 * kSpanBytes));
+          float(&sums)[4] = *reinterpret_cast<float(*)[4]>(accumulators + 4 * eight);
+          MultiplyAdd<__nv_bfloat16>(sums, held[2 * pair], inputs[0], inputs[1]);
+          MultiplyAdd<__nv_bfloat16>(sums, held[2 * pair + 1], inputs[2], inputs[3]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void LoadGroup(uint32_t group) {
     const uint32_t at = group * kPairs + pair_;
-    SetMultipliers<kNumber, kScale>(LoadSharedBytes<kScaleOfPair>(chunk + at * kScaleOfPair),
+    SetMultipliers<kNumber, kScale>(LoadSharedBytes<kScaleOfPair>(chunk_ + at * kScaleOfPair),
                                     group_);
     if constexpr (kIntegers) {
       if (zeros_offset_ == 0) return;
-      SetZeros<kNumber>(LoadSharedBytes<kZeroOfPair>(chunk + zeros_offset_ + at * kZeroOfPair),
+      SetZeros<kNumber>(LoadSharedBytes<kZeroOfPair>(chunk_ + zeros_offset_ + at * kZeroOfPair),
                         group_);
     }
   }
@@ -261,10 +310,17 @@ class PackedMultiplier {
   uint32_t pair_;
   uint32_t numbers_of_lane_;  // from the start of a chunk
   GroupOfLane group_ = {};
+  // Where ldmatrix of four matrices of 8 × 8 numbers begins in a span: row lane % 8 of matrix
+  // lane / 8, in the 128-byte swizzle. Spans begin at multiples of 1 KiB.
+  uint32_t x_of_lane_;
+  uint32_t words_[kSteps * kWords];
+  uint32_t numbers_ = 0;  // where words_ are loaded from
+  uint32_t chunk_ = 0;
+  uint32_t last_ = 0;  // the lane's words of the stage's last tile
 };
 
 // Runs on the consumer warps.
-template <DType kNumber, ScaleType kScale, int kGroups, int kColumns>
+template <DType kNumber, ScaleType kScale, int kGroup, int kColumns>
 __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments& args,
                                                     const SkinnyWork& work,
                                                     const PackedWork& part) {
@@ -285,7 +341,7 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
                             matrix / half * layout.half_bytes + matrix % half * kTileOutputs * 4);
   const uint32_t my_weights =
       part.x_bytes + static_cast<uint32_t>(matrix * part.stage_chunks) * part.chunk_bytes;
-  PackedMultiplier<kNumber, kScale, kGroups, kColumns> multiplier(args, part);
+  PackedMultiplier<kNumber, kScale, kGroup, kColumns> multiplier(args, part);
   int32_t round = warp_group / plan.matrices;  // stage, counted over all passes
   RingCursor cursor;
   cursor.Advance(round, plan.stages);
@@ -327,10 +383,9 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
 
 #endif
 
-// Number and scale are those of the format, kGroups is the number of groups along 64 inputs and
-// kColumns the plan's row_group.
-template <DType kNumber, ScaleType kScale, int kGroups, int kColumns>
-__global__ void __launch_bounds__(SkinnyThreads(kPackedMaxWarpGroups), 1)
+// Number, scale and group are those of the format, kColumns is the plan's row_group.
+template <DType kNumber, ScaleType kScale, int kGroup, int kColumns>
+__global__ void __launch_bounds__(PackedThreads(kPackedMaxWarpGroups), 1)
     PackedSkinnyKernel(const __grid_constant__ PackedSkinnyArguments a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -350,9 +405,11 @@ __global__ void __launch_bounds__(SkinnyThreads(kPackedMaxWarpGroups), 1)
   __syncthreads();
   ReleaseSuccessor();
   if (threadIdx.x < producer_thread) {
-    ConsumePackedStages<kNumber, kScale, kGroups, kColumns>(a, work, part);
+    ConsumePackedStages<kNumber, kScale, kGroup, kColumns>(a, work, part);
   } else {
-    if (threadIdx.x == producer_thread) ProducePackedStages(a, work, part);
+    const auto lane = static_cast<int32_t>(threadIdx.x - producer_thread);
+    if (lane < plan.matrices) LoadPackedWeights(a, work, part, lane);
+    if (lane == 32) LoadPackedInputs(a, work, part);
     __syncwarp();
     if (plan.cluster > 1) {
       ClusterArrive();
@@ -368,26 +425,33 @@ __global__ void __launch_bounds__(SkinnyThreads(kPackedMaxWarpGroups), 1)
 
 using PackedSkinnyPointer = void (*)(PackedSkinnyArguments);
 
-template <DType kNumber, ScaleType kScale, int kGroups>
+template <DType kNumber, ScaleType kScale, int kGroup>
 PackedSkinnyPointer PackedSkinnyFor(int32_t row_group) {
   switch (row_group) {
     case 8:
-      return PackedSkinnyKernel<kNumber, kScale, kGroups, 8>;
+      return PackedSkinnyKernel<kNumber, kScale, kGroup, 8>;
     case 16:
-      return PackedSkinnyKernel<kNumber, kScale, kGroups, 16>;
+      return PackedSkinnyKernel<kNumber, kScale, kGroup, 16>;
     case 32:
-      return PackedSkinnyKernel<kNumber, kScale, kGroups, 32>;
+      return PackedSkinnyKernel<kNumber, kScale, kGroup, 32>;
     default:
-      return PackedSkinnyKernel<kNumber, kScale, kGroups, 64>;
+      return PackedSkinnyKernel<kNumber, kScale, kGroup, 64>;
   }
 }
 
 // The kernel for a group of `group` inputs and a plan's row_group.
 template <DType kNumber, ScaleType kScale>
 PackedSkinnyPointer PackedSkinnyFor(int32_t group, int32_t row_group) {
-  if (group == 16) return PackedSkinnyFor<kNumber, kScale, 4>(row_group);
-  if (group == 32) return PackedSkinnyFor<kNumber, kScale, 2>(row_group);
-  return PackedSkinnyFor<kNumber, kScale, 1>(row_group);
+  switch (group) {
+    case 16:
+      return PackedSkinnyFor<kNumber, kScale, 16>(row_group);
+    case 32:
+      return PackedSkinnyFor<kNumber, kScale, 32>(row_group);
+    case 64:
+      return PackedSkinnyFor<kNumber, kScale, 64>(row_group);
+    default:
+      return PackedSkinnyFor<kNumber, kScale, 128>(row_group);
+  }
 }
 
 // The kernels of each number type (packed_skinny_*.cu).

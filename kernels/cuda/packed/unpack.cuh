@@ -80,6 +80,12 @@ __device__ __forceinline__ void SetZeros(uint32_t pair, GroupOfLane& group) {
 template <DType kNumber>
 inline constexpr int kWordsOfStep = kNumber == DType::kU4 || kNumber == DType::kFp4 ? 1 : 2;
 
+// `constant` in a register that the compiler does not know: a LOP3 with two masks takes only one of
+// them as an immediate, and the compiler would need a second LOP3. Blocks have one layer of threads.
+__device__ __forceinline__ uint32_t Opaque(uint32_t constant) {
+  return constant + (blockDim.z - 1);
+}
+
 // Two integers of 8 bits, in bytes `low` and `high` of a word, less the zero point, in bf16.
 template <uint32_t kLow, uint32_t kHigh>
 __device__ __forceinline__ uint32_t PairOfBytes(uint32_t word, uint32_t zero) {
@@ -91,17 +97,19 @@ __device__ __forceinline__ uint32_t PairOfBytes(uint32_t word, uint32_t zero) {
   return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632);
 }
 
-// The lane's four registers of a left operand, from its words.
-template <DType kNumber>
+// The lane's four registers of a left operand, from its words. Without kScaled, the multipliers are
+// left to the caller.
+template <DType kNumber, bool kScaled = true>
 __device__ __forceinline__ void Unpack(const uint32_t (&words)[kWordsOfStep<kNumber>],
                                        const GroupOfLane& group,
                                        uint32_t (&held)[4]) {
+  [[maybe_unused]] const uint32_t nibbles = Opaque(0x000f000f);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     uint32_t pair;
     if constexpr (kNumber == DType::kU4) {
       // 128 + the integer, in bf16.
-      pair = SubtractPairs((words[0] >> (4 * i) & 0x000f000f) | 0x43004300, group.zeros[i % 2]);
+      pair = SubtractPairs((words[0] >> (4 * i) & nibbles) | 0x43004300, group.zeros[i % 2]);
     } else if constexpr (kNumber == DType::kFp4) {
       // Sign, exponent and mantissa at their places in bf16: the number · 2^-126 (ArrangeFp4).
       if (i < 3) {
@@ -118,7 +126,7 @@ __device__ __forceinline__ void Unpack(const uint32_t (&words)[kWordsOfStep<kNum
       const uint32_t top = i % 2 == 0 ? words[i / 2] : words[i / 2] << 8;
       pair = (top & 0x80008000) | (top >> 4 & 0x07f007f0);
     }
-    held[i] = MultiplyPairs(pair, group.multipliers[i % 2]);
+    held[i] = kScaled ? MultiplyPairs(pair, group.multipliers[i % 2]) : pair;
   }
 }
 
