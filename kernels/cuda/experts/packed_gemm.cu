@@ -17,9 +17,6 @@
 namespace baton::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // of a group: those of a tile
-constexpr int kGroupThreads = GroupThreads(kWarps);
-constexpr int kThreads = BlockThreads(kWarps);
 constexpr int32_t kMostStages = 4;
 // Where a stage has what: the rows of each group of warps, then the chunks of each group's
 // matrices.
@@ -37,7 +34,7 @@ struct StagePlaces {
 // What a group of warps copies for its chunks.
 template <int kRows, PackedGemm kGemm>
 struct PackedSource {
-  static constexpr int kStep = kGroupThreads / kSwizzledRowVectors;  // rows copied at a time
+  static constexpr int kStep = kPackedGroupThreads / kSwizzledRowVectors;  // rows copied at a time
   static constexpr int kCopies = CeilDiv(kRows, kStep);
 
   const unsigned char* weights[kMatrices<kGemm>];  // the chunks of a tile of outputs
@@ -46,7 +43,7 @@ struct PackedSource {
   int thread;  // in the group
 
   __device__ PackedSource(const PackedGemmArgs& args, const ExpertTile& tile)
-      : thread(static_cast<int>(threadIdx.x) % kGroupThreads) {
+      : thread(static_cast<int>(threadIdx.x) % kPackedGroupThreads) {
     const auto* const matrix = static_cast<const unsigned char*>(args.weights[tile.expert]);
     const int64_t tile_bytes = int64_t{args.chunks} * args.layout.chunk_bytes;
 #pragma unroll
@@ -68,7 +65,7 @@ struct PackedSource {
     for (int i = 0; i < kMatrices<kGemm>; ++i) {
       const unsigned char* const from = weights[i] + chunk * int64_t{layout.chunk_bytes};
 #pragma unroll 1
-      for (int32_t at = thread * 16; at < layout.chunk_bytes; at += kGroupThreads * 16) {
+      for (int32_t at = thread * 16; at < layout.chunk_bytes; at += kPackedGroupThreads * 16) {
         CopyVector(to + static_cast<uint32_t>(i * layout.chunk_bytes + at), from + at, true);
       }
     }
@@ -135,7 +132,7 @@ __device__ __forceinline__ void MultiplyTile(const PackedLayout& layout,
 
 // One thread block for each tile of outputs (blockIdx.x) of each tile of rows (blockIdx.y).
 template <DType kNumber, ScaleType kScale, int kRows, PackedGemm kGemm>
-__global__ void __launch_bounds__(kThreads) MultiplyPacked(const PackedGemmArgs args) {
+__global__ void __launch_bounds__(kPackedThreads) MultiplyPacked(const PackedGemmArgs args) {
   extern __shared__ __align__(1024) unsigned char memory[];
   // As in MultiplyTiles (grouped_gemm.cu).
   constexpr bool kEarlyWeights = kGemm == PackedGemm::kDown;
@@ -150,7 +147,7 @@ __global__ void __launch_bounds__(kThreads) MultiplyPacked(const PackedGemmArgs 
   const PackedLayout& weights = args.layout;
   const PackedSource<kRows, kGemm> source(args, tile);
   const StagePlaces places(weights, kRows, kOfBlock);
-  const auto group = static_cast<int32_t>(threadIdx.x) / kGroupThreads;
+  const auto group = static_cast<int32_t>(threadIdx.x) / kPackedGroupThreads;
   const auto base = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   // Where slot `slot` of the ring has the group's rows and chunks.
   const auto x_at = [&](int32_t slot) { return slot * places.bytes + group * places.x_bytes; };
@@ -208,9 +205,9 @@ __global__ void __launch_bounds__(kThreads) MultiplyPacked(const PackedGemmArgs 
   }
   asm volatile("cp.async.wait_all;");
   __syncthreads();
-  AddSplits<kWarps>(reinterpret_cast<float*>(memory),
-                    reinterpret_cast<float(&)[kOfBlock * kRows / 8 * 4]>(sums));
-  StoreTile<kRows, kGemm, kWarps>(args, tile, reinterpret_cast<__nv_bfloat16*>(memory), sums);
+  AddSplits(reinterpret_cast<float*>(memory),
+            reinterpret_cast<float(&)[kOfBlock * kRows / 8 * 4]>(sums));
+  StoreTile<kRows, kGemm>(args, tile, reinterpret_cast<__nv_bfloat16*>(memory), sums);
 }
 
 using PackedPointer = void (*)(PackedGemmArgs);
@@ -238,13 +235,14 @@ cudaError_t LaunchTiles(PackedGemmArgs args,
                         cudaStream_t stream) {
   const int32_t stage_bytes = StagePlaces(args.layout, kRows, kMatrices<kGemm>).bytes;
   args.stages = std::min<int32_t>(kMostStages, kPortableSharedBytes / stage_bytes);
-  const int32_t bytes = std::max(args.stages * stage_bytes, StoreBytes<kRows, kGemm, kWarps>());
+  const int32_t bytes = std::max(args.stages * stage_bytes, kStoreBytes<kRows, kGemm>);
   const PackedPointer kernel = KernelFor<kRows, kGemm>(format);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
   const dim3 grid(CeilDiv(args.outputs, kTileOutputs), static_cast<uint32_t>(row_tiles));
-  return LaunchOverlapped(kernel, grid, dim3(kThreads), static_cast<size_t>(bytes), stream, args);
+  return LaunchOverlapped(
+      kernel, grid, dim3(kPackedThreads), static_cast<size_t>(bytes), stream, args);
 }
 
 template <PackedGemm kGemm>

@@ -15,15 +15,7 @@
 namespace baton::cuda {
 namespace {
 
-// Tiles that a warp has loaded ahead, as many as its registers hold.
-template <DType kNumber>
-inline constexpr int kAhead = kWordsOfStep<kNumber> == 1 ? 4 : 2;
-
-// Warps of a group, each with 16 outputs. With fewer outputs, a step of one row has more thread
-// blocks; with more, the rows are copied less often.
-constexpr int WarpsOf(int rows) {
-  return rows == kLeastTileRows ? 2 : 4;
-}
+constexpr int kAhead = 4;  // tiles that a warp has loaded ahead
 
 // A lane's part of one tile of one matrix.
 template <DType kNumber, ScaleType kScale>
@@ -48,9 +40,9 @@ template <DType kNumber, ScaleType kScale>
 __device__ __forceinline__ void Load(const PackedLayout& layout,
                                      const unsigned char* chunk,
                                      int32_t tile,
-                                     int32_t warp,
                                      LaneTile<kNumber, kScale>& to) {
   using Tile = LaneTile<kNumber, kScale>;
+  const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32 % 4;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t pair = warp * 8 + lane / 4;
   const unsigned char* const numbers = chunk + layout.numbers_offset + tile * layout.tile_bytes;
@@ -130,7 +122,7 @@ __device__ __forceinline__ void CopyRows(const PackedGemmArgs& args,
   const auto vector = static_cast<int32_t>(threadIdx.x) % kSwizzledRowVectors;
   const int32_t spans = args.chunks * args.layout.chunk_tiles;
   for (int32_t line = static_cast<int32_t>(threadIdx.x) / kSwizzledRowVectors; line < spans * kRows;
-       line += BlockThreads(WarpsOf(kRows)) / kSwizzledRowVectors) {
+       line += kPackedThreads / kSwizzledRowVectors) {
     const int32_t row = line % kRows;
     const int32_t input = line / kRows * kTileInputs + vector * 8;
     const bool present = row < tile.rows && input < args.inputs;
@@ -144,8 +136,7 @@ __device__ __forceinline__ void CopyRows(const PackedGemmArgs& args,
 }
 
 template <DType kNumber, ScaleType kScale, int kRows, PackedGemm kGemm>
-__global__ void __launch_bounds__(BlockThreads(WarpsOf(kRows)), 8 / WarpsOf(kRows))
-    MultiplyRows(const PackedGemmArgs args) {
+__global__ void __launch_bounds__(kPackedThreads) MultiplyRows(const PackedGemmArgs args) {
   extern __shared__ __align__(1024) unsigned char memory[];
   // As in MultiplyTiles (grouped_gemm.cu).
   constexpr bool kEarlyWeights = kGemm == PackedGemm::kDown;
@@ -158,56 +149,50 @@ __global__ void __launch_bounds__(BlockThreads(WarpsOf(kRows)), 8 / WarpsOf(kRow
   constexpr int kOfBlock = kMatrices<kGemm>;
   const ExpertTile tile = args.tiles[blockIdx.y];
   const PackedLayout& layout = args.layout;
-  constexpr int kWarps = WarpsOf(kRows);
-  constexpr int kBlocksOfTile = 4 / kWarps;
-  const auto group = static_cast<int32_t>(threadIdx.x) / GroupThreads(kWarps);
-  // The tile of outputs, and which of its groups of 16 outputs the warp has.
-  const auto weight_tile = static_cast<int32_t>(blockIdx.x) / kBlocksOfTile;
-  const int32_t warp = static_cast<int32_t>(blockIdx.x) % kBlocksOfTile * kWarps +
-                       static_cast<int32_t>(threadIdx.x) / 32 % kWarps;
+  const auto group = static_cast<int32_t>(threadIdx.x) / kPackedGroupThreads;
   const auto* const matrix = static_cast<const unsigned char*>(args.weights[tile.expert]);
   const int64_t tile_bytes = int64_t{args.chunks} * layout.chunk_bytes;
   const unsigned char* weights[kOfBlock];
 #pragma unroll
   for (int m = 0; m < kOfBlock; ++m) {
-    weights[m] = matrix + (weight_tile + m * (args.outputs / kTileOutputs)) * tile_bytes;
+    weights[m] = matrix + (blockIdx.x + m * (args.outputs / kTileOutputs)) * tile_bytes;
   }
   // The group's tiles of inputs, by their number: those of its chunks.
   const int32_t shift = layout.chunk_tiles - 1;  // of one or two tiles
   const int32_t count = (args.chunks - group + 1) / kPackedSplits << shift;
-  LaneTile<kNumber, kScale> tiles[kAhead<kNumber>][kOfBlock];
+  LaneTile<kNumber, kScale> tiles[kAhead][kOfBlock];
   const auto load = [&](int32_t number, LaneTile<kNumber, kScale>(&into)[kOfBlock]) {
     if (number >= count) return;
     const int32_t chunk = (number >> shift) * kPackedSplits + group;
 #pragma unroll
     for (int m = 0; m < kOfBlock; ++m) {
-      Load(layout, weights[m] + int64_t{chunk} * layout.chunk_bytes, number & shift, warp, into[m]);
+      Load(layout, weights[m] + int64_t{chunk} * layout.chunk_bytes, number & shift, into[m]);
     }
   };
 #pragma unroll
-  for (int i = 0; i < kAhead<kNumber>; ++i) load(i, tiles[i]);
+  for (int i = 0; i < kAhead; ++i) load(i, tiles[i]);
   if constexpr (kEarlyWeights) WaitForPredecessor();
   const auto x = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   CopyRows<kRows, kGemm>(args, tile, x);
   asm volatile("cp.async.wait_all;");
   __syncthreads();
   float sums[kOfBlock][kRows / 8][4] = {};
-  for (int32_t first = 0; first < count; first += kAhead<kNumber>) {
+  for (int32_t first = 0; first < count; first += kAhead) {
 #pragma unroll
-    for (int i = 0; i < kAhead<kNumber>; ++i) {
+    for (int i = 0; i < kAhead; ++i) {
       const int32_t number = first + i;
       if (number >= count) break;
       const int32_t chunk = (number >> shift) * kPackedSplits + group;
       const int32_t span = (chunk << shift) + (number & shift);
       Multiply<kNumber, kScale, kRows, kOfBlock>(
           tiles[i], x + static_cast<uint32_t>(span * kRows * kSwizzledRowBytes), sums);
-      load(number + kAhead<kNumber>, tiles[i]);
+      load(number + kAhead, tiles[i]);
     }
   }
   __syncthreads();  // all warps have read the rows that the sums overwrite
-  AddSplits<kWarps>(reinterpret_cast<float*>(memory),
-                    reinterpret_cast<float(&)[kOfBlock * kRows / 8 * 4]>(sums));
-  StoreTile<kRows, kGemm, kWarps>(args, tile, reinterpret_cast<__nv_bfloat16*>(memory), sums);
+  AddSplits(reinterpret_cast<float*>(memory),
+            reinterpret_cast<float(&)[kOfBlock * kRows / 8 * 4]>(sums));
+  StoreTile<kRows, kGemm>(args, tile, reinterpret_cast<__nv_bfloat16*>(memory), sums);
 }
 
 using RowsPointer = void (*)(PackedGemmArgs);
@@ -237,15 +222,14 @@ cudaError_t Launch(const PackedGemmArgs& args,
                    const PackedFormat& format,
                    int64_t row_tiles,
                    cudaStream_t stream) {
-  const int32_t bytes =
-      std::max(BytesOfRows(args, kRows), StoreBytes<kRows, kGemm, WarpsOf(kRows)>());
+  const int32_t bytes = std::max(BytesOfRows(args, kRows), kStoreBytes<kRows, kGemm>);
   const RowsPointer kernel = KernelFor<kRows, kGemm>(format);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
-  const dim3 grid(CeilDiv(args.outputs, 16 * WarpsOf(kRows)), static_cast<uint32_t>(row_tiles));
+  const dim3 grid(CeilDiv(args.outputs, kTileOutputs), static_cast<uint32_t>(row_tiles));
   return LaunchOverlapped(
-      kernel, grid, dim3(BlockThreads(WarpsOf(kRows))), static_cast<size_t>(bytes), stream, args);
+      kernel, grid, dim3(kPackedThreads), static_cast<size_t>(bytes), stream, args);
 }
 
 }  // namespace

@@ -6,52 +6,47 @@
 // two groups of warps have divided the inputs; the sums of a lane are those of mma.sync.
 namespace baton::cuda {
 
-// Two groups of warps, one warp for 16 outputs each. Group g takes the chunks g, g + 2, g + 4, …
+// Two groups of four warps, one warp for 16 outputs of a tile each. Group g takes the chunks g,
+// g + 2, g + 4, …
 inline constexpr int kPackedSplits = 2;
-// Threads of a group of `warps` warps, and of a thread block.
-constexpr int GroupThreads(int warps) {
-  return warps * 32;
-}
-constexpr int BlockThreads(int warps) {
-  return kPackedSplits * GroupThreads(warps);
-}
+inline constexpr int kPackedGroupThreads = 128;
+inline constexpr int kPackedThreads = kPackedSplits * kPackedGroupThreads;
 // bf16 numbers of a row of outputs in shared memory, with padding.
 inline constexpr int32_t kOutRowNumbers = kTileOutputs + 8;
 
 // Bytes of shared memory that AddSplits and StoreTile need.
-template <int kRows, PackedGemm kGemm, int kWarps>
-constexpr int32_t StoreBytes() {
-  constexpr int32_t kSums = kMatrices<kGemm> * kRows / 8 * 4 * GroupThreads(kWarps) * 4;
-  constexpr int32_t kOutputs = kRows * kOutRowNumbers * 2;
-  return kSums > kOutputs ? kSums : kOutputs;
-}
+template <int kRows, PackedGemm kGemm>
+inline constexpr int32_t kStoreBytes =
+    kMatrices<kGemm>* kRows / 8 * 4 * kPackedGroupThreads * 4 > kRows* kOutRowNumbers * 2
+        ? kMatrices<kGemm>* kRows / 8 * 4 * kPackedGroupThreads * 4
+        : kRows* kOutRowNumbers * 2;
 
 // Adds the second group's sums to those of the first group.
-template <int kWarps, int kCount>
+template <int kCount>
 __device__ __forceinline__ void AddSplits(float* shared, float (&sums)[kCount]) {
-  const auto thread = static_cast<int>(threadIdx.x) % GroupThreads(kWarps);
-  if (threadIdx.x >= GroupThreads(kWarps)) {
+  const auto thread = static_cast<int>(threadIdx.x) % kPackedGroupThreads;
+  if (threadIdx.x >= kPackedGroupThreads) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) shared[i * GroupThreads(kWarps) + thread] = sums[i];
+    for (int i = 0; i < kCount; ++i) shared[i * kPackedGroupThreads + thread] = sums[i];
   }
   __syncthreads();
-  if (threadIdx.x < GroupThreads(kWarps)) {
+  if (threadIdx.x < kPackedGroupThreads) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) sums[i] += shared[i * GroupThreads(kWarps) + thread];
+    for (int i = 0; i < kCount; ++i) sums[i] += shared[i * kPackedGroupThreads + thread];
   }
   __syncthreads();
 }
 
 // Writes the tile: through shared memory, so that threads write neighbouring outputs together. The
 // first group of warps has the sums.
-template <int kRows, PackedGemm kGemm, int kWarps>
+template <int kRows, PackedGemm kGemm>
 __device__ __forceinline__ void PutOutputs(const PackedGemmArgs& args,
                                            const ExpertTile& tile,
                                            __nv_bfloat16* shared,
                                            float (&sums)[kMatrices<kGemm>][kRows / 8][4]) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto first_output = static_cast<int32_t>(blockIdx.x) * (16 * kWarps);
+  const auto first_output = static_cast<int32_t>(blockIdx.x) * kTileOutputs;
 #pragma unroll
   for (int eight = 0; eight < 2; ++eight) {
     const int32_t within = warp * 16 + eight * 8 + lane / 4;
@@ -79,19 +74,18 @@ __device__ __forceinline__ void PutOutputs(const PackedGemmArgs& args,
   }
 }
 
-template <int kRows, PackedGemm kGemm, int kWarps>
+template <int kRows, PackedGemm kGemm>
 __device__ __forceinline__ void StoreTile(const PackedGemmArgs& args,
                                           const ExpertTile& tile,
                                           __nv_bfloat16* shared,
                                           float (&sums)[kMatrices<kGemm>][kRows / 8][4]) {
-  if (threadIdx.x < GroupThreads(kWarps))
-    PutOutputs<kRows, kGemm, kWarps>(args, tile, shared, sums);
+  if (threadIdx.x < kPackedGroupThreads) PutOutputs<kRows, kGemm>(args, tile, shared, sums);
   __syncthreads();
-  const auto first_output = static_cast<int32_t>(blockIdx.x) * (16 * kWarps);
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < tile.rows * 2 * kWarps;
-       i += BlockThreads(kWarps)) {
-    const int32_t row = i / (2 * kWarps);
-    const int32_t output = i % (2 * kWarps) * 8;
+  const auto first_output = static_cast<int32_t>(blockIdx.x) * kTileOutputs;
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < tile.rows * kTileOutputs / 8;
+       i += kPackedThreads) {
+    const int32_t row = i / (kTileOutputs / 8);
+    const int32_t output = i % (kTileOutputs / 8) * 8;
     if (first_output + output >= args.outputs) continue;
     *reinterpret_cast<uint4*>(args.out + (tile.first_slot + row) * int64_t{args.outputs} +
                               first_output + output) =
