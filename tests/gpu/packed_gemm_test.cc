@@ -16,9 +16,8 @@ using Case = testing::GemmCase;
 using Fixture = testing::GemmFixture;
 
 constexpr PackedFormat kGptq128 = {.number = DType::kU4, .group = 128, .zero = 8};
-constexpr PackedFormat kGptqZeros32 = {.number = DType::kU4, .group = 32, .zeros = true};
 constexpr PackedFormat kGptqZeros64 = {.number = DType::kU4, .group = 64, .zeros = true};
-constexpr PackedFormat kGptqZeros16 = {.number = DType::kU4, .group = 16, .zeros = true};
+constexpr PackedFormat kGptqZeros32 = {.number = DType::kU4, .group = 32, .zeros = true};
 constexpr PackedFormat kAwq128 = {.number = DType::kU4, .group = 128, .zeros = true};
 constexpr PackedFormat kInt8 = {.number = DType::kI8, .group = 128, .zero = 128};
 constexpr PackedFormat kInt8Zeros32 = {.number = DType::kI8, .group = 32, .zeros = true};
@@ -79,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "odd_n", .n = 200, .k = 2880, .out_gap = 8, .packed = kGptq128},
         Case{.name = "odd_k", .n = 576, .k = 1088, .f32 = true, .x_gap = 24, .packed = kAwq128},
         Case{.name = "bias", .n = 2880, .k = 4096, .bias = true, .packed = kMxFp4},
-        Case{.name = "groups_of_16", .n = 328, .k = 320, .packed = kGptqZeros16},
+        Case{.name = "few_groups_of_32", .n = 328, .k = 320, .packed = kGptqZeros32},
         Case{.name = "groups_of_32", .n = 640, .k = 1024, .packed = kGptqZeros32},
         Case{.name = "int8", .n = 1096, .k = 2880, .accumulate = true, .packed = kInt8},
         Case{.name = "int8_zeros", .n = 1032, .k = 640, .f32 = true, .packed = kInt8Zeros32},
