@@ -1,9 +1,11 @@
 #include "kernels/cpu/block_formats.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "common/base/check.h"
 #include "kernels/cpu/half.h"
+#include "kernels/value_tables.h"
 
 // The formats of ggml: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h (layout) and
 // ggml-quants.c (meaning).
@@ -57,6 +59,18 @@ void ReadSubNibbles(const std::byte* from, int64_t j, WeightBlock& block) {
   }
 }
 
+// Replaces each value, an index, by the number in the table.
+void LookUp(const int8_t (&table)[16], WeightBlock& block) {
+  for (int8_t& value : block.values) value = table[value];
+}
+
+// The 6-bit scale of 16 numbers of a Q3_K block, less 32.
+int ScaleOfQ3K(const std::byte* packed, int64_t i) {
+  const int low = U8(packed, i % 8) >> (i / 8 * 4) & 15;
+  const int high = U8(packed, 8 + i % 4) >> (i / 4 * 2) & 3;
+  return (low | high << 4) - 32;
+}
+
 WeightBlock ReadQ4K(const std::byte* super, int64_t j) {
   WeightBlock block;
   ReadScales(super + 4, j, block, super);
@@ -95,6 +109,48 @@ WeightBlock ReadQ6K(const std::byte* super, int64_t j) {
   return block;
 }
 
+WeightBlock ReadQ3K(const std::byte* super, int64_t j) {
+  const std::byte* low = super + 32 + j / 4 * 32;
+  WeightBlock block;
+  for (int i = 0; i < 32; ++i) {
+    const int third = U8(super, i) >> j & 1;
+    block.values[i] = static_cast<int8_t>((U8(low, i) >> (j % 4 * 2) & 3) + 4 * third - 4);
+  }
+  const float d = FloatFromHalf(U16(super + 108));
+  for (int64_t i = 0; i < 2; ++i) {
+    block.scale[i] = d * static_cast<float>(ScaleOfQ3K(super + 96, 2 * j + i));
+  }
+  return block;
+}
+
+WeightBlock ReadIQ4NL(const std::byte* from) {
+  WeightBlock block;
+  block.half_scale = U16(from);
+  block.scale[0] = block.scale[1] = FloatFromHalf(block.half_scale);
+  ReadNibbles(from + 2, block);
+  LookUp(kIQ4Values, block);
+  return block;
+}
+
+WeightBlock ReadIQ4XS(const std::byte* super, int64_t j) {
+  const int low = U8(super, 4 + j / 2) >> (j % 2 * 4) & 15;
+  const int high = U16(super + 2) >> (2 * j) & 3;
+  WeightBlock block;
+  block.scale[0] = block.scale[1] =
+      FloatFromHalf(U16(super)) * static_cast<float>((low | high << 4) - 32);
+  ReadNibbles(super + 8 + j * 16, block);
+  LookUp(kIQ4Values, block);
+  return block;
+}
+
+WeightBlock ReadMxfp4(const std::byte* from) {
+  WeightBlock block;
+  block.scale[0] = block.scale[1] = std::ldexp(1.0f, U8(from, 0) - 128);
+  ReadNibbles(from + 1, block);
+  LookUp(kTwiceFp4, block);
+  return block;
+}
+
 WeightBlock ReadSimple(DType dtype, const std::byte* from) {
   const bool has_min = dtype == DType::kQ4_1 || dtype == DType::kQ5_1;
   WeightBlock block;
@@ -127,6 +183,7 @@ PanelView PanelFormat(DType dtype) {
   switch (dtype) {
     case DType::kQ8_0:
     case DType::kQ5_0:
+    case DType::kIQ4_NL:
       break;
     case DType::kQ4_0:
       view.kind = PanelKind::kNibble;
@@ -146,8 +203,13 @@ PanelView PanelFormat(DType dtype) {
     case DType::kQ5_K:
       view.has_min = view.wide_scales = true;
       break;
+    case DType::kQ3_K:
     case DType::kQ6_K:
       view.half_groups = view.wide_scales = true;
+      break;
+    case DType::kIQ4_XS:
+    case DType::kMxfp4:
+      view.wide_scales = true;
       break;
     default:
       BATON_CHECK(false, "{} is not quantised", Name(dtype));
@@ -164,6 +226,14 @@ WeightBlock ReadBlock(DType dtype, const std::byte* row, int64_t index) {
       return ReadQ5K(row + index / 8 * bytes, index % 8);
     case DType::kQ6_K:
       return ReadQ6K(row + index / 8 * bytes, index % 8);
+    case DType::kQ3_K:
+      return ReadQ3K(row + index / 8 * bytes, index % 8);
+    case DType::kIQ4_XS:
+      return ReadIQ4XS(row + index / 8 * bytes, index % 8);
+    case DType::kIQ4_NL:
+      return ReadIQ4NL(row + index * bytes);
+    case DType::kMxfp4:
+      return ReadMxfp4(row + index * bytes);
     default:
       return ReadSimple(dtype, row + index * bytes);
   }

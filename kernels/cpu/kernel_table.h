@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/value_tables.h"
+
 namespace baton::cpu {
 
 // The interface to the kernels of one instruction set: plain functions and plain data. Files that
@@ -19,9 +21,6 @@ constexpr int kGroup = 4;      // most panels of one call of a GEMM kernel
 // The memory layout of the weights of a panel; see packed_matrix.h.
 enum class PanelKind : uint8_t { kNibble, kByte, kFp4, kF32, kF16, kBF16, kFp8 };
 constexpr int kPanelKinds = 7;
-
-// Twice the numbers of FP4 (E2M1), by their bits.
-constexpr int8_t kTwiceFp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 enum class FloatKind : uint8_t { kF32, kF16, kBF16 };
 

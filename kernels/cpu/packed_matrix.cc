@@ -22,11 +22,16 @@ std::optional<GroupFormat> GroupsOf(const HostMatrix& host) {
   return GroupFormatOf(host);
 }
 
-// The panels of weights without groups, or with groups that are widened to float32.
+// Q2_K has two minima in a block, which the kernels do not know.
+bool IsWidened(const HostMatrix& host) {
+  return host.has_groups() || host.dtype == DType::kQ2_K;
+}
+
+// The panels of weights without groups, or widened to float32.
 PanelView MakeView(const HostMatrix& host) {
   PanelView view;
   view.cols = host.cols;
-  const DType dtype = host.has_groups() ? DType::kF32 : host.dtype;
+  const DType dtype = IsWidened(host) ? DType::kF32 : host.dtype;
   if (ShapeOf(dtype).elements == 1) {
     view.kind = dtype == DType::kF32   ? PanelKind::kF32
                 : dtype == DType::kF16 ? PanelKind::kF16
@@ -124,7 +129,7 @@ void PackPanel(const HostMatrix& host,
                int64_t panel,
                std::byte* values,
                std::byte* scales) {
-  if (host.has_groups()) return WidenPanel(host, panel, values);
+  if (IsWidened(host)) return WidenPanel(host, panel, values);
   if (view.kind == PanelKind::kF32) return PackFloatPanel<4>(host, panel, values);
   if (view.blocks == 0) return PackFloatPanel<2>(host, panel, values);
   PackBlocks(host, view, panel, values, scales);
