@@ -150,27 +150,6 @@ float BlockValue(DType dtype, const Bytes& block, size_t i) {
   }
 }
 
-// The byte offsets of the half-precision factors of a block.
-std::vector<size_t> HalfOffsets(DType dtype) {
-  switch (dtype) {
-    case DType::kQ4_1:
-    case DType::kQ5_1:
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-      return {0, 2};
-    case DType::kQ6_K:
-      return {208};
-    case DType::kQ2_K:
-      return {80, 82};
-    case DType::kQ3_K:
-      return {108};
-    case DType::kMxfp4:
-      return {};
-    default:
-      return {0};
-  }
-}
-
 void PutHalf(Bytes& block, size_t at, float value) {
   const uint16_t half = FloatToHalf(value);
   block[at] = static_cast<uint8_t>(half & 255);
@@ -220,6 +199,26 @@ HostMatrix HostWeights::matrix() const {
   if (!zeros.empty()) matrix.groups.zeros = zeros.data();
   if (!of_input.empty()) matrix.groups.of_input = of_input.data();
   return matrix;
+}
+
+std::vector<size_t> HalfOffsets(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ6_K:
+      return {208};
+    case DType::kQ2_K:
+      return {80, 82};
+    case DType::kQ3_K:
+      return {108};
+    case DType::kMxfp4:
+      return {};
+    default:
+      return {0};
+  }
 }
 
 float HalfToFloat(uint16_t half) {
