@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "kernels/uniform_weight.h"
+#include "kernels/value_tables.h"
 
 namespace baton {
 namespace {
@@ -161,6 +162,72 @@ void ExpandQ6_K(const std::byte* block, float* out) {
   }
 }
 
+// 16 bytes of two indices each into `values`; number i and i + 16 share a byte.
+void ExpandIndices(const std::byte* indices, float scale, const int8_t (&values)[16], float* out) {
+  for (size_t i = 0; i < kSmallBlock / 2; ++i) {
+    const uint8_t both = Byte(indices, i);
+    out[i] = scale * static_cast<float>(values[both & 15]);
+    out[i + 16] = scale * static_cast<float>(values[both >> 4]);
+  }
+}
+
+// d, 16 bytes of indices.
+void ExpandIQ4_NL(const std::byte* block, float* out) {
+  ExpandIndices(block + 2, Half(block), kIQ4Values, out);
+}
+
+// d, 8 high pairs of bits and then 8 low nibbles of the scales, 128 bytes of indices.
+void ExpandIQ4_XS(const std::byte* block, float* out) {
+  const float d = Half(block);
+  const auto high = Load<uint16_t>(block + 2);
+  for (size_t j = 0; j < 8; ++j) {
+    const int low = Byte(block, 4 + j / 2) >> (j % 2 * 4) & 15;
+    const int scale = (low | (high >> (2 * j) & 3) << 4) - 32;
+    ExpandIndices(block + 8 + j * 16, d * static_cast<float>(scale), kIQ4Values, out + j * 32);
+  }
+}
+
+// An exponent, 16 bytes of indices of FP4 numbers. The scale is half of 2^(exponent − 127), as the
+// values are twice the numbers; as in ggml, 255 is no NaN here.
+void ExpandMxfp4(const std::byte* block, float* out) {
+  const uint32_t exponent = Byte(block, 0);
+  const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23;
+  ExpandIndices(block + 1, std::bit_cast<float>(bits), kTwiceFp4, out);
+}
+
+// 16 bytes of a 4-bit scale and minimum, 64 bytes of 2-bit numbers, d, dmin. In each half of 128
+// numbers, numbers i, i + 32, i + 64 and i + 96 share a byte.
+void ExpandQ2_K(const std::byte* block, float* out) {
+  const float d = Half(block + 80);
+  const float dmin = Half(block + 82);
+  for (size_t n = 0; n < 256; ++n) {
+    const uint8_t pair = Byte(block, n / 16);
+    const int q = Byte(block, 16 + n / 128 * 32 + n % 32) >> (n % 128 / 32 * 2) & 3;
+    const float scale = d * static_cast<float>(pair & 15);
+    out[n] = scale * static_cast<float>(q) - dmin * static_cast<float>(pair >> 4);
+  }
+}
+
+// The 6-bit scale of 16 numbers of a Q3_K block, less 32: 8 bytes have the low nibbles of the first
+// eight and the last eight, 4 bytes the high bits of scales i, i + 4, i + 8 and i + 12.
+int ScaleOfQ3_K(const std::byte* packed, size_t i) {
+  const int low = Byte(packed, i % 8) >> (i / 8 * 4) & 15;
+  const int high = Byte(packed, 8 + i % 4) >> (i / 4 * 2) & 3;
+  return (low | high << 4) - 32;
+}
+
+// 32 bytes of third bits, 64 bytes of low 2 bits as in Q2_K, 12 bytes of scales, d. Bit j of byte i
+// is that of number 32 · j + i, without which it is 4 less.
+void ExpandQ3_K(const std::byte* block, float* out) {
+  const float d = Half(block + 108);
+  for (size_t n = 0; n < 256; ++n) {
+    const int low = Byte(block, 32 + n / 128 * 32 + n % 32) >> (n % 128 / 32 * 2) & 3;
+    const int third = Byte(block, n % 32) >> (n / 32) & 1;
+    const float scale = d * static_cast<float>(ScaleOfQ3_K(block + 96, n / 16));
+    out[n] = scale * static_cast<float>(low + 4 * third - 4);
+  }
+}
+
 void ExpandF32(const std::byte* from, float* out) {
   *out = Load<float>(from);
 }
@@ -244,6 +311,16 @@ Expand ExpandOf(DType dtype) {
       return ExpandI8;
     case DType::kFp4:
       return ExpandFp4;
+    case DType::kIQ4_NL:
+      return ExpandIQ4_NL;
+    case DType::kIQ4_XS:
+      return ExpandIQ4_XS;
+    case DType::kQ2_K:
+      return ExpandQ2_K;
+    case DType::kQ3_K:
+      return ExpandQ3_K;
+    case DType::kMxfp4:
+      return ExpandMxfp4;
   }
   BATON_CHECK(false, "dtype {}", static_cast<int>(dtype));
 }

@@ -6,8 +6,9 @@
 
 namespace baton {
 
-// How numbers are stored. The Q types are GGUF's block formats
+// How numbers are stored. The Q types, the IQ types and kMxfp4 are GGUF's block formats
 // (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): a row is a whole number of blocks.
+// Messages and files hold the values of some types, so a new type goes to the end.
 enum class DType : uint8_t {
   kF32,
   kF16,
@@ -24,7 +25,13 @@ enum class DType : uint8_t {
   kU4,   // integers 0 … 15; the first of two numbers in a byte has the low bits
   kI8,
   kFp4,  // E2M1: sign, 2 bits of exponent, 1 bit behind the point; two in a byte as kU4
+  kIQ4_NL,
+  kIQ4_XS,
+  kQ2_K,
+  kQ3_K,
+  kMxfp4,  // blocks of FP4 and an exponent, in GGUF's order; elsewhere kFp4 with WeightGroups
 };
+constexpr int kDTypes = static_cast<int>(DType::kMxfp4) + 1;
 
 struct BlockShape {
   size_t elements;  // numbers in a block

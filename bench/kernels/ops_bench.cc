@@ -109,8 +109,8 @@ void RegisterOps() {
                             DType::kQ4_K,
                             DType::kQ5_K,
                             DType::kQ6_K}) {
-    for (const int64_t m : {1, 64}) {
-      product->Args({2, 1536, 512, m, static_cast<int64_t>(dtype)});
+    for (const int64_t m : {1, 8, 64}) {
+      product->Args({2, 2048, 2048, m, static_cast<int64_t>(dtype)});
     }
   }
   product->UseRealTime()->Unit(benchmark::kMicrosecond);

@@ -7,7 +7,28 @@
 namespace baton::bench {
 namespace {
 
-// Random quantized blocks. Their half-precision scales (the first bytes) are small and finite.
+// Where the half-precision scales of a block are; of floats, the bytes with the exponent.
+std::vector<size_t> ScalesOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return {2};
+    case DType::kQ6_K:
+      return {208};
+    case DType::kQ3_K:
+      return {108};
+    case DType::kQ2_K:
+      return {80, 82};
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    default:
+      return {0};
+  }
+}
+
+// Random quantized blocks, with scales that are small and finite.
 std::vector<std::byte> RandomBytes(DType dtype, int64_t rows, int64_t cols) {
   const BlockShape shape = ShapeOf(dtype);
   std::vector<std::byte> bytes(RowBytes(dtype, static_cast<size_t>(rows * cols)));
@@ -17,8 +38,11 @@ std::vector<std::byte> RandomBytes(DType dtype, int64_t rows, int64_t cols) {
     byte = static_cast<std::byte>(random >> 24);
   }
   for (size_t block = 0; block < bytes.size(); block += shape.bytes) {
-    bytes[block + 1] = std::byte{0x1c};
-    if (shape.bytes > 3) bytes[block + 3] = std::byte{0x1c};
+    if (dtype == DType::kMxfp4) {
+      bytes[block] = std::byte{119};
+      continue;
+    }
+    for (const size_t scale : ScalesOf(dtype)) bytes[block + scale + 1] = std::byte{0x1c};
   }
   return bytes;
 }

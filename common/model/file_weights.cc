@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/hash.h"
 #include "common/model/copy_columns.h"
+#include "common/model/ggml_types.h"
 #include "common/model/transposed_matrix.h"
 #include "common/model/weights_hash.h"
 #include "kernels/dequantize.h"
@@ -176,9 +177,7 @@ StatusOr<FileWeights::Found> FileWeights::Find(const WeightId& id) const {
                       tensor.file,
                       tensor.name,
                       tensor.other_type,
-                      IsGguf(naming_.scheme)
-                          ? "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K"
-                          : "F32 F16 BF16");
+                      IsGguf(naming_.scheme) ? ReadableGgmlTypes() : "F32 F16 BF16");
   }
   read_.insert(&tensor);
   return found;

@@ -8,6 +8,7 @@
 #include <absl/container/flat_hash_set.h>
 
 #include "common/model/byte_reader.h"
+#include "common/model/ggml_types.h"
 #include "common/model/gguf_split.h"
 
 namespace baton {
@@ -61,36 +62,6 @@ size_t ScalarBytes(uint32_t type) {
       return 8;
     default:
       return 0;
-  }
-}
-
-// The DType of a ggml tensor type number.
-std::optional<DType> TensorType(uint32_t type) {
-  switch (type) {
-    case 0:
-      return DType::kF32;
-    case 1:
-      return DType::kF16;
-    case 2:
-      return DType::kQ4_0;
-    case 3:
-      return DType::kQ4_1;
-    case 6:
-      return DType::kQ5_0;
-    case 7:
-      return DType::kQ5_1;
-    case 8:
-      return DType::kQ8_0;
-    case 12:
-      return DType::kQ4_K;
-    case 13:
-      return DType::kQ5_K;
-    case 14:
-      return DType::kQ6_K;
-    case 30:
-      return DType::kBF16;
-    default:
-      return std::nullopt;
   }
 }
 
@@ -228,12 +199,11 @@ Status ReadTensorHeaders(ByteReader& reader,
     if (!names.insert(name).second) {
       return InvalidArgument("{}: tensor {} appears twice", reader.file(), name);
     }
-    const std::optional<DType> dtype = TensorType(type);
+    const std::optional<DType> dtype = TypeOfGgml(type);
     if (dtype) {
       tensor.dtype = *dtype;
     } else {
-      constexpr uint32_t kMxfp4 = 39;
-      tensor.other_type = fmt::format("ggml type {}{}", type, type == kMxfp4 ? " (MXFP4)" : "");
+      tensor.other_type = NameOfGgmlType(type);
     }
     tensors.push_back(std::move(tensor));
   }

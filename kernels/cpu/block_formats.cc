@@ -3,169 +3,108 @@
 #include <cstring>
 
 #include "common/base/check.h"
-#include "kernels/cpu/half.h"
+#include "kernels/cpu/block_bytes.h"
 
 // The formats of ggml: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h (layout) and
 // ggml-quants.c (meaning).
 namespace baton::cpu {
 namespace {
 
-uint8_t U8(const std::byte* p, int64_t i) {
-  return std::to_integer<uint8_t>(p[i]);
-}
-uint16_t U16(const std::byte* p) {
-  return static_cast<uint16_t>(U8(p, 0) | U8(p, 1) << 8);
-}
-uint32_t U32(const std::byte* p) {
-  return static_cast<uint32_t>(U16(p)) | static_cast<uint32_t>(U16(p + 2)) << 16;
-}
+using Values = int8_t (&)[kBlock];
 
 // Reads 16 bytes: the low nibbles are values 0 … 15, the high nibbles values 16 … 31.
-void ReadNibbles(const std::byte* from, WeightBlock& block) {
+void ReadNibbles(const std::byte* from, Values values) {
   for (int i = 0; i < 16; ++i) {
-    block.values[i] = static_cast<int8_t>(U8(from, i) & 15);
-    block.values[i + 16] = static_cast<int8_t>(U8(from, i) >> 4);
+    values[i] = static_cast<int8_t>(U8(from, i) & 15);
+    values[i + 16] = static_cast<int8_t>(U8(from, i) >> 4);
   }
 }
 
-void AddFifthBits(uint32_t bits, int offset, WeightBlock& block) {
+void AddFifthBits(uint32_t bits, Values values) {
   for (int i = 0; i < 32; ++i) {
-    block.values[i] = static_cast<int8_t>(block.values[i] + (bits >> i & 1) * 16 - offset);
+    values[i] = static_cast<int8_t>(values[i] + (bits >> i & 1) * 16);
   }
-}
-
-// The 6-bit scale and minimum of sub-block `j` of a Q4_K or Q5_K block.
-void ReadScales(const std::byte* packed, int64_t j, WeightBlock& block, const std::byte* header) {
-  int scale = 0;
-  int minimum = 0;
-  if (j < 4) {
-    scale = U8(packed, j) & 63;
-    minimum = U8(packed, j + 4) & 63;
-  } else {
-    scale = (U8(packed, j + 4) & 15) | U8(packed, j - 4) >> 6 << 4;
-    minimum = U8(packed, j + 4) >> 4 | U8(packed, j) >> 6 << 4;
-  }
-  block.scale[0] = block.scale[1] = FloatFromHalf(U16(header)) * static_cast<float>(scale);
-  block.minimum = -FloatFromHalf(U16(header + 2)) * static_cast<float>(minimum);
 }
 
 // Reads sub-block j of 8: the low nibbles of 32 bytes when j is even, the high ones when j is odd.
-void ReadSubNibbles(const std::byte* from, int64_t j, WeightBlock& block) {
+void ReadSubNibbles(const std::byte* from, int64_t j, Values values) {
   for (int i = 0; i < 32; ++i) {
     const int byte = U8(from, j / 2 * 32 + i);
-    block.values[i] = static_cast<int8_t>(j % 2 == 0 ? byte & 15 : byte >> 4);
+    values[i] = static_cast<int8_t>(j % 2 == 0 ? byte & 15 : byte >> 4);
   }
 }
 
-WeightBlock ReadQ4K(const std::byte* super, int64_t j) {
-  WeightBlock block;
-  ReadScales(super + 4, j, block, super);
-  ReadSubNibbles(super + 16, j, block);
-  return block;
-}
-
-WeightBlock ReadQ5K(const std::byte* super, int64_t j) {
-  WeightBlock block;
-  ReadScales(super + 4, j, block, super);
-  ReadSubNibbles(super + 48, j, block);
+void ReadQ5K(const std::byte* super, int64_t j, Values values) {
+  ReadSubNibbles(super + 48, j, values);
   for (int i = 0; i < 32; ++i) {
-    const int bit = U8(super, 16 + i) >> j & 1;
-    block.values[i] = static_cast<int8_t>(block.values[i] + bit * 16);
+    values[i] = static_cast<int8_t>(values[i] + (U8(super, 16 + i) >> j & 1) * 16);
   }
-  return block;
 }
 
-WeightBlock ReadQ6K(const std::byte* super, int64_t j) {
+void ReadQ6K(const std::byte* super, int64_t j, Values values) {
   // Two halves of 128 weights; in each, four runs of 32.
-  const int64_t half = j / 4;
   const int64_t run = j % 4;
-  const std::byte* low = super + half * 64 + run % 2 * 32;
-  const std::byte* high = super + 128 + half * 32;
-  const std::byte* scales = super + 192 + half * 8 + run * 2;
-  const float d = FloatFromHalf(U16(super + 208));
-  WeightBlock block;
+  const std::byte* low = super + j / 4 * 64 + run % 2 * 32;
+  const std::byte* high = super + 128 + j / 4 * 32;
   for (int i = 0; i < 32; ++i) {
     const int bits = run < 2 ? U8(low, i) & 15 : U8(low, i) >> 4;
-    const int top = U8(high, i) >> (2 * run) & 3;
-    block.values[i] = static_cast<int8_t>((bits | top << 4) - 32);
+    values[i] = static_cast<int8_t>(bits | (U8(high, i) >> (2 * run) & 3) << 4);
   }
-  for (int i = 0; i < 2; ++i) {
-    block.scale[i] = d * static_cast<float>(static_cast<int8_t>(U8(scales, i)));
-  }
-  return block;
 }
 
-WeightBlock ReadSimple(DType dtype, const std::byte* from) {
-  const bool has_min = dtype == DType::kQ4_1 || dtype == DType::kQ5_1;
-  WeightBlock block;
-  block.half_scale = U16(from);
-  block.scale[0] = block.scale[1] = FloatFromHalf(block.half_scale);
-  from += 2;
-  if (has_min) {
-    block.half_minimum = U16(from);
-    block.minimum = FloatFromHalf(block.half_minimum);
-    from += 2;
+// The 2-bit values of sub-block j of 8.
+void ReadPairs(const std::byte* from, int64_t j, Values values) {
+  for (int i = 0; i < 32; ++i) {
+    values[i] = static_cast<int8_t>(U8(from, j / 4 * 32 + i) >> (j % 4 * 2) & 3);
   }
-  if (dtype == DType::kQ8_0) {
-    std::memcpy(block.values, from, kBlock);
-    return block;
+}
+
+void ReadQ3K(const std::byte* super, int64_t j, Values values) {
+  ReadPairs(super + 32, j, values);
+  for (int i = 0; i < 32; ++i) {
+    values[i] = static_cast<int8_t>(values[i] + (U8(super, i) >> j & 1) * 4);
   }
-  if (dtype == DType::kQ4_0 || dtype == DType::kQ4_1) {
-    ReadNibbles(from, block);
-    return block;
-  }
-  ReadNibbles(from + 4, block);
-  AddFifthBits(U32(from), has_min ? 0 : 16, block);
-  return block;
 }
 
 }  // namespace
 
-PanelView PanelFormat(DType dtype) {
-  PanelView view;
-  view.kind = PanelKind::kByte;
+void ReadBlockValues(DType dtype, const std::byte* row, int64_t index, int8_t (&values)[kBlock]) {
+  const BlockShape shape = ShapeOf(dtype);
+  const auto blocks =
+      static_cast<int64_t>(shape.elements) / kBlock;  // of 32 values, in one of ggml
+  const std::byte* const from = row + index / blocks * static_cast<int64_t>(shape.bytes);
+  const int64_t j = index % blocks;
   switch (dtype) {
     case DType::kQ8_0:
-    case DType::kQ5_0:
-      break;
+      std::memcpy(values, from + 2, kBlock);
+      return;
     case DType::kQ4_0:
-      view.kind = PanelKind::kNibble;
-      view.zero_point = 8;
-      break;
+    case DType::kIQ4_NL:
+      return ReadNibbles(from + 2, values);
     case DType::kQ4_1:
-      view.kind = PanelKind::kNibble;
-      view.has_min = true;
-      break;
+      return ReadNibbles(from + 4, values);
+    case DType::kQ5_0:
+      ReadNibbles(from + 6, values);
+      return AddFifthBits(U32(from + 2), values);
     case DType::kQ5_1:
-      view.has_min = true;
-      break;
+      ReadNibbles(from + 8, values);
+      return AddFifthBits(U32(from + 4), values);
+    case DType::kMxfp4:
+      return ReadNibbles(from + 1, values);
+    case DType::kQ2_K:
+      return ReadPairs(from + 16, j, values);
+    case DType::kQ3_K:
+      return ReadQ3K(from, j, values);
     case DType::kQ4_K:
-      view.kind = PanelKind::kNibble;
-      view.has_min = view.wide_scales = true;
-      break;
+      return ReadSubNibbles(from + 16, j, values);
     case DType::kQ5_K:
-      view.has_min = view.wide_scales = true;
-      break;
+      return ReadQ5K(from, j, values);
     case DType::kQ6_K:
-      view.half_groups = view.wide_scales = true;
-      break;
+      return ReadQ6K(from, j, values);
+    case DType::kIQ4_XS:
+      return ReadNibbles(from + 8 + j * 16, values);
     default:
       BATON_CHECK(false, "{} is not quantised", Name(dtype));
-  }
-  return view;
-}
-
-WeightBlock ReadBlock(DType dtype, const std::byte* row, int64_t index) {
-  const auto bytes = static_cast<int64_t>(ShapeOf(dtype).bytes);
-  switch (dtype) {
-    case DType::kQ4_K:
-      return ReadQ4K(row + index / 8 * bytes, index % 8);
-    case DType::kQ5_K:
-      return ReadQ5K(row + index / 8 * bytes, index % 8);
-    case DType::kQ6_K:
-      return ReadQ6K(row + index / 8 * bytes, index % 8);
-    default:
-      return ReadSimple(dtype, row + index * bytes);
   }
 }
 

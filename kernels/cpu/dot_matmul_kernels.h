@@ -17,32 +17,44 @@ struct DotMatMulKernels {
   static const uint8_t (&Order())[16] {
     static constexpr uint8_t kNibbles[16] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
     static constexpr uint8_t kBytes[16] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
-    if constexpr (kKind == PanelKind::kNibble) return kNibbles;
+    if constexpr (Base::Unpack::IsUnsigned(kKind)) return kNibbles;
     return kBytes;
   }
 
-  // Weights of inputs 4 · kLane … 4 · kLane + 3, in Order(), of the 16 whose words begin at
+  // Weights of inputs 4 · kLane … 4 · kLane + 3, in Order(), of half `half` of the block at
   // `values`.
   template <PanelKind kKind, int kLane>
-  [[gnu::always_inline]] static typename S::W Weights(const std::byte* values) {
-    if constexpr (kKind == PanelKind::kByte) return S::Bytes(S::LoadInt(values + kLane * 64));
-    if constexpr (kKind == PanelKind::kFp4) {
-      return S::Bytes(Base::Fp4Bytes(S::LoadInt(values + kLane / 2 * 64), kLane % 2));
+  [[gnu::always_inline]] static typename S::W Weights(const std::byte* values, int half) {
+    if constexpr (kKind == PanelKind::kByte) {
+      return S::Bytes(S::LoadInt(values + half * 256 + kLane * 64));
+    } else if constexpr (kKind == PanelKind::kNibble) {
+      const auto words = S::LoadInt(values + half * 128 + kLane / 2 * 64);
+      return kLane % 2 == 0 ? S::LowNibbles(words) : S::HighNibbles(words);
+    } else if constexpr (Base::Unpack::IsUnsigned(kKind)) {
+      // Two pairs, the second one in the high bytes.
+      constexpr int kPairs = Base::Unpack::template kPairs<kKind>;
+      const int pair = half * 8 + kLane / 2 * 4 + kLane % 2;
+      const std::byte* const chunk =
+          values + pair / kPairs * Base::Unpack::template kChunkBytes<kKind>;
+      const auto low = Base::Unpack::template Pair<kKind>(chunk, pair % kPairs);
+      const auto high = Base::Unpack::template Pair<kKind>(chunk, pair % kPairs + 2);
+      return S::Bytes(S::AddInt(low, S::template ShiftLeft<8>(high)));
+    } else {
+      const auto words = S::LoadInt(values + half * 128 + kLane / 2 * 64);
+      return S::Bytes(Base::Unpack::template LookUp<kKind>(words, kLane % 2));
     }
-    const auto words = S::LoadInt(values + kLane / 2 * 64);
-    if constexpr (kLane % 2 == 0) return S::LowNibbles(words);
-    return S::HighNibbles(words);
   }
 
   template <PanelKind kKind, int kLane, int kR>
   [[gnu::always_inline]] static void AddFour(const std::byte* values,
+                                             int half,
                                              const typename S::Inputs (&x)[kR],
                                              typename S::Sums (&sums)[kR]) {
-    const auto weights = Weights<kKind, kLane>(values);
+    const auto weights = Weights<kKind, kLane>(values, half);
 #pragma GCC unroll 4
     for (int r = 0; r < kR; ++r) {
       sums[r].high = S::template AddHigh<kLane>(sums[r].high, weights, x[r]);
-      if constexpr (kKind == PanelKind::kNibble) {
+      if constexpr (Base::Unpack::IsUnsigned(kKind)) {
         sums[r].low = S::template AddLowUnsigned<kLane>(sums[r].low, weights, x[r]);
       } else {
         sums[r].low = S::template AddLow<kLane>(sums[r].low, weights, x[r]);
@@ -61,17 +73,10 @@ struct DotMatMulKernels {
     for (int r = 0; r < kR; ++r) {
       x[r] = S::LoadInputs(inputs + r * kBlock + half * 16, Order<L::kKind>());
     }
-    values += half * L::kValueBytes / 2;
-    AddFour<L::kKind, 0>(values, x, sums);
-    AddFour<L::kKind, 1>(values, x, sums);
-    AddFour<L::kKind, 2>(values, x, sums);
-    AddFour<L::kKind, 3>(values, x, sums);
-  }
-
-  template <class L>
-  static int32_t Start(const PanelView& w, const TileView& x, int64_t entry) {
-    if constexpr (L::kMin || L::kHalves || L::kKind != PanelKind::kNibble) return 0;
-    return -w.zero_point * x.counts[entry];
+    AddFour<L::kKind, 0>(values, half, x, sums);
+    AddFour<L::kKind, 1>(values, half, x, sums);
+    AddFour<L::kKind, 2>(values, half, x, sums);
+    AddFour<L::kKind, 3>(values, half, x, sums);
   }
 
   // A panel × kR rows from `row` on, with the sums in registers.
@@ -95,13 +100,16 @@ struct DotMatMulKernels {
 #pragma GCC unroll 4
         for (int r = 0; r < kR; ++r) {
           const F scale = S::Mul(weight_scale, S::Set(x.scales[entry + r]));
-          sum[r] = S::Fma(scale, S::Total(dot[r], Start<L>(w, x, entry + r)), sum[r]);
+          const int32_t start = Base::template Start<L>(w, x, entry + r, part);
+          sum[r] = S::Fma(scale, S::Total(dot[r], start), sum[r]);
         }
-      }
-      if constexpr (L::kMin) {
-        const F minimum = Base::template LoadScale<L::kWide>(block.scales, kParts);
+        if constexpr (L::kMin) {
+          const F minimum = Base::template LoadScale<L::kWide>(block.scales, kParts + part);
 #pragma GCC unroll 4
-        for (int r = 0; r < kR; ++r) sum[r] = S::Fma(minimum, S::Set(x.sums[entry + r]), sum[r]);
+          for (int r = 0; r < kR; ++r) {
+            sum[r] = S::Fma(minimum, S::Set(Base::template Sum<L>(x, entry + r, part)), sum[r]);
+          }
+        }
       }
       block.values += L::kValueBytes;
       block.scales = Base::template ScalesOf<L>(w, panel, b + 1);

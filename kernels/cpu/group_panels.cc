@@ -97,6 +97,10 @@ void PutScale(const StoredScales& stored, float scale, int64_t set, int64_t lane
       return put(FloatToFp8(scale * stored.divisor), set * kPanel + lane);
     case ScaleForm::kE8m0:
       return put(static_cast<uint8_t>(BitsOfFloat(scale) >> 23), set * kPanel + lane);
+    case ScaleForm::kSuper8:
+    case ScaleForm::kSuper6:
+    case ScaleForm::kSuper4:
+      break;  // of GGUF's blocks, which are no groups
   }
 }
 
@@ -150,7 +154,7 @@ GroupFormat GroupFormatOf(const HostMatrix& matrix) {
   const int64_t blocks = matrix.cols / kBlock;
   if (view.kind != PanelKind::kFp8) view.blocks = blocks;
   const int64_t value_bytes =
-      view.kind == PanelKind::kByte || view.kind == PanelKind::kFp8 ? 512 : 256;
+      view.kind == PanelKind::kFp8 ? kBlock * kPanel : ValueBytesOfBlock(view.kind);
   view.panel_bytes = static_cast<size_t>(blocks * value_bytes);
 
   StoredScales& stored = format.stored;
@@ -195,9 +199,7 @@ bool PackGroupValues(const HostMatrix& matrix,
       ReadIntegers(matrix, row, b, less, values);
       std::byte* const block =
           to + static_cast<size_t>(b) * (view.panel_bytes / static_cast<size_t>(view.blocks));
-      if (view.kind == PanelKind::kNibble) PutNibbles(values, lane, block);
-      if (view.kind == PanelKind::kFp4) PutFp4(values, lane, block);
-      if (view.kind == PanelKind::kByte) PutBytes(values, lane, block);
+      PutValues(view.kind, values, lane, block);
     }
   }
   return numbers;

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/panel_format.h"
 #include "kernels/tensor.h"
 
 // Panels of weights with groups (WeightGroups). Their layout is that of PackedMatrix.
@@ -14,11 +14,8 @@ namespace baton::cpu {
 // as float32.
 bool FitsPanels(const HostMatrix& matrix);
 
-// The form of the panels and of their scales, without addresses. The matrix must fit panels.
-struct GroupFormat {
-  PanelView view;
-  StoredScales stored;
-  bool expands = true;        // false: the kernels read the scales as they are stored
+// The form of the panels. The matrix must fit panels.
+struct GroupFormat : PanelFormat {
   int64_t inputs_of_set = 0;  // of a set of scales; the last and the first one may have fewer
   int64_t inputs_before = 0;  // of the first set, before the matrix
 };

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/value_tables.h"
+
 namespace baton::cpu {
 
 // The interface to the kernels of one instruction set: plain functions and plain data. Files that
@@ -17,11 +19,22 @@ constexpr int kTileRows = 64;  // most rows of a tile
 constexpr int kGroup = 4;      // most panels of one call of a GEMM kernel
 
 // The memory layout of the weights of a panel; see packed_matrix.h.
-enum class PanelKind : uint8_t { kNibble, kByte, kFp4, kF32, kF16, kBF16, kFp8 };
-constexpr int kPanelKinds = 7;
+enum class PanelKind : uint8_t { kNibble, kByte, kFp4, kIQ4, kFive, kSix, kF32, kF16, kBF16, kFp8 };
+constexpr int kPanelKinds = 10;
 
-// Twice the numbers of FP4 (E2M1), by their bits.
-constexpr int8_t kTwiceFp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+// The bytes of the values of a block of a quantised panel.
+constexpr int64_t ValueBytesOfBlock(PanelKind kind) {
+  switch (kind) {
+    case PanelKind::kByte:
+      return 512;
+    case PanelKind::kSix:
+      return 384;
+    case PanelKind::kFive:
+      return 320;
+    default:
+      return 256;
+  }
+}
 
 enum class FloatKind : uint8_t { kF32, kF16, kBF16 };
 
@@ -44,13 +57,36 @@ struct PanelView {
   size_t panel_scale_bytes = 0;  // bytes of the scales of one panel
 };
 
-enum class ScaleForm : uint8_t { kF32, kOneF32, kF16, kBF16, kFp8, kE8m0 };
+enum class ScaleForm : uint8_t {
+  kF32,
+  kOneF32,
+  kF16,
+  kBF16,
+  kFp8,
+  kE8m0,
+  kSuper8,
+  kSuper6,
+  kSuper4
+};
 
 // The scales and zero points of panels in a form that takes less memory than the one of PanelView,
 // into which KernelTable::expand_scales brings them for each GEMM. A panel has one behind the other
 //   scales  [sets][16 outputs]; kOneF32: [sets], for all outputs of a panel
 //   zeros   of 8 bits [sets][16], of 4 bits [⌈sets / 8⌉][16] words, the first set in the low bits
 // A scale is (number / divisor) · factor, a minimum scale · (zero_offset − zero).
+//
+// The scales of GGUF's blocks of 256 inputs are integers, which have a factor for each output in
+// f16. For each such super-block
+//   kSuper8  the factors [16], integers [super_sets][16 outputs] of 8 bits, signed
+//   kSuper6  the factors [16] and those of minima [16], negative; 3 × 16 words. Byte k of word 0
+//   has
+//            the low 4 bits of the integers of sets k and k + 4, byte k of word 1 those of their
+//            minima, byte k of word 2 the 2 high bits of the minima of sets k and k + 4, and of the
+//            integers of sets k and k + 4
+//   kSuper4  the factors [16] and those of minima [16], negative; bytes [16 sets][16], each with
+//   the integer
+//            of a scale and above it that of a minimum. Two sets become scale, scale, minimum,
+//            minimum of 16 outputs each
 struct StoredScales {
   ScaleForm form = ScaleForm::kF32;
   int32_t zero_bits = 0;  // 0: without zero points
@@ -58,6 +94,7 @@ struct StoredScales {
   float divisor = 1;
   float factor = 1;
   int64_t sets = 0;
+  int64_t super_sets = 8;           // sets of a super-block
   const std::byte* data = nullptr;  // null: PanelView::scales has them
   size_t panel_bytes = 0;
 };
@@ -75,6 +112,12 @@ constexpr int64_t ScaleBytes(const StoredScales& stored) {
     case ScaleForm::kFp8:
     case ScaleForm::kE8m0:
       return stored.sets * 16;
+    case ScaleForm::kSuper8:
+      return stored.sets * 16 + stored.sets / stored.super_sets * 32;
+    case ScaleForm::kSuper6:
+      return stored.sets / stored.super_sets * 256;
+    case ScaleForm::kSuper4:
+      return stored.sets * 16 + stored.sets / stored.super_sets * 64;
   }
   return 0;
 }
@@ -82,20 +125,25 @@ constexpr int64_t ZeroBytes(const StoredScales& stored) {
   if (stored.zero_bits == 0) return 0;
   return stored.zero_bits == 8 ? stored.sets * 16 : (stored.sets + 7) / 8 * 64;
 }
+constexpr bool HasMinima(const StoredScales& stored) {
+  return stored.zero_bits != 0 || stored.form == ScaleForm::kSuper6 ||
+         stored.form == ScaleForm::kSuper4;
+}
 // The floats of a panel that expand_scales writes.
 constexpr int64_t ExpandedScales(const StoredScales& stored) {
-  return stored.sets * (stored.zero_bits == 0 ? 16 : 32);
+  return stored.sets * (HasMinima(stored) ? 32 : 16);
 }
 
 // A tile of at most kTileRows rows of activations, the input of a GEMM kernel. When quantised, the
 // 32 inputs of a block are 16-bit integers times one scale; row r of block b is entry b·rows + r.
 struct TileView {
   int32_t rows = 0;
-  const int16_t* values = nullptr;  // [block][row][kBlock]
-  const float* scales = nullptr;    // [block][row]
-  const float* sums = nullptr;      // [block][row]: scale · Σ values
-  const int32_t* counts = nullptr;  // [block][row]: Σ values
-  const float* x = nullptr;         // the same rows as floats, for unquantised weights
+  const int16_t* values = nullptr;        // [block][row][kBlock]
+  const float* scales = nullptr;          // [block][row]
+  const float* sums = nullptr;            // [block][row]: scale · Σ values
+  const int32_t* counts = nullptr;        // [block][row]: Σ values
+  const int32_t* first_counts = nullptr;  // [block][row]: Σ of the first 16 values
+  const float* x = nullptr;               // the same rows as floats, for unquantised weights
   int64_t x_stride = 0;
 };
 
@@ -108,6 +156,7 @@ struct QuantizeArgs {
   float* scales = nullptr;
   float* sums = nullptr;
   int32_t* counts = nullptr;
+  int32_t* first_counts = nullptr;
 };
 
 // Attention of one KV head of one sequence. Keys are [dim][token], or with token_major_attention

@@ -24,6 +24,12 @@ constexpr KernelTable BuildKernels() {
       Quantised<S>::template QuantisedPanels<PanelKind::kByte>;
   table.panels[static_cast<int>(PanelKind::kFp4)] =
       Quantised<S>::template QuantisedPanels<PanelKind::kFp4>;
+  table.panels[static_cast<int>(PanelKind::kIQ4)] =
+      Quantised<S>::template QuantisedPanels<PanelKind::kIQ4>;
+  table.panels[static_cast<int>(PanelKind::kFive)] =
+      Quantised<S>::template QuantisedPanels<PanelKind::kFive>;
+  table.panels[static_cast<int>(PanelKind::kSix)] =
+      Quantised<S>::template QuantisedPanels<PanelKind::kSix>;
   table.panels[static_cast<int>(PanelKind::kF32)] =
       FloatMatMulKernels<S>::template FloatPanels<PanelKind::kF32>;
   table.panels[static_cast<int>(PanelKind::kF16)] =

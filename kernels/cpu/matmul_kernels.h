@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/panel_unpack.h"
 #include "kernels/cpu/register_tile.h"
 #include "kernels/cpu/vector_kernels.h"
 
@@ -9,12 +10,14 @@ namespace baton::cpu {
 // GEMM of panels with tiles, with the vectors of instruction set S. The operations of an output
 // have a fixed order, independent of the rows and panels that are computed with it:
 //   quantised: for each block b: acc = fma(d·s, float(Σ w·x), acc), then acc = fma(m, s·Σ x, acc);
+//              for each half of a block by itself, where halves have scales of their own;
 //   float:     for each k: acc = fma(x[k], w[k], acc), also with w[k] = FP8 number · scale.
 template <class S>
 struct MatMulKernels {
   using F = typename S::F;
   using I = typename S::I;
   using D = typename S::D;
+  using Unpack = PanelUnpack<S>;
   using Vector = VectorKernels<S>;
   using Tile = RegisterTile<S::kTileVectors>;
   using PackedShape = RegisterTile<S::kPackedTileRows, S::kPackedTileRows>;
@@ -50,33 +53,11 @@ struct MatMulKernels {
       S::StoreInt16(args.values + entry * kBlock, x0);
       S::StoreInt16(args.values + entry * kBlock + 16, x1);
       const int32_t count = S::SumInt(S::AddInt(x0, x1));
+      if (args.first_counts != nullptr) args.first_counts[entry] = S::SumInt(x0);
       args.scales[entry] = scale;
       args.counts[entry] = count;
       args.sums[entry] = scale * static_cast<float>(count);
     }
-  }
-
-  // The vectors of weights in a vector of packed words. Each lane of a vector of weights has the
-  // weights of two consecutive inputs.
-  template <PanelKind kKind>
-  static constexpr int kPerWord = kKind == PanelKind::kByte ? 2 : 4;
-
-  // The four low (`half` 0) or high nibbles of each word as bytes: twice the numbers of FP4.
-  [[gnu::always_inline]] static I Fp4Bytes(I words, int half) {
-    const I nibbles = S::SetInt(0x0f0f0f0f);
-    if (half == 0) return S::Fp4Bytes(S::And(words, nibbles));
-    return S::Fp4Bytes(S::And(S::template ShiftRight<4>(words), nibbles));
-  }
-
-  // Vector of weights `index` of a vector of packed words. `index` is constant after inlining.
-  template <PanelKind kKind>
-  [[gnu::always_inline]] static I Unpack(I words, int index) {
-    if constexpr (kKind == PanelKind::kNibble) return S::Nibbles(words, index);
-    if constexpr (kKind == PanelKind::kFp4) {
-      const I bytes = Fp4Bytes(words, index / 2);
-      return index % 2 == 0 ? S::EvenBytes(bytes) : S::OddBytes(bytes);
-    }
-    return index == 0 ? S::EvenBytes(words) : S::OddBytes(words);
   }
 
   // The 16-bit integers 2i and 2i + 1 of `x` in every lane.
@@ -84,6 +65,12 @@ struct MatMulKernels {
     int32_t pair;
     __builtin_memcpy(&pair, x + 2 * i, sizeof(pair));
     return S::SetInt(pair);
+  }
+
+  // Adds the products of the weights and the two integers at `x`.
+  [[gnu::always_inline]] static D AddPair(D sum, I weights, const int16_t* x) {
+    if constexpr (requires { S::DotPair(sum, weights, x); }) return S::DotPair(sum, weights, x);
+    return S::DotPairs(sum, weights, Pair(x, 0));
   }
 
   template <bool kWide>
@@ -105,9 +92,10 @@ struct MatMulKernels {
     static constexpr bool kWide = kWideScales;
     static constexpr bool kMin = kHasMin;
     static constexpr bool kHalves = kHalfGroups;
-    static constexpr int64_t kValueBytes = kKind == PanelKind::kByte ? 512 : 256;
-    static constexpr int64_t kScaleBytes =
-        ((kHalves ? 2 : 1) + (kMin ? 1 : 0)) * 16 * (kWide ? 4 : 2);
+    static constexpr int64_t kValueBytes = ValueBytesOfBlock(kKind);
+    static constexpr int64_t kChunkBytes = Unpack::template kChunkBytes<kKind>;
+    static constexpr int kParts = kHalves ? 2 : 1;
+    static constexpr int64_t kScaleBytes = kParts * (kMin ? 2 : 1) * 16 * (kWide ? 4 : 2);
   };
 
   // One block of a panel.
@@ -139,18 +127,34 @@ struct MatMulKernels {
     }
   }
 
+  // The sum of the integers of the activations of part `part` of a block.
   template <class L>
-  static D Start(const PanelView& w, const TileView& x, int64_t entry) {
-    if constexpr (L::kMin || L::kHalves || L::kKind != PanelKind::kNibble) return S::SetDot(0);
-    return S::SetDot(-w.zero_point * x.counts[entry]);
+  static int32_t CountOf(const TileView& x, int64_t entry, int part) {
+    if constexpr (!L::kHalves) return x.counts[entry];
+    const int32_t first = x.first_counts[entry];
+    return part == 0 ? first : x.counts[entry] - first;
+  }
+
+  // What a dot product begins with, in place of a zero point in each weight.
+  template <class L>
+  static int32_t Start(const PanelView& w, const TileView& x, int64_t entry, int part) {
+    if constexpr (L::kMin || !Unpack::IsUnsigned(L::kKind)) return 0;
+    return -w.zero_point * CountOf<L>(x, entry, part);
+  }
+
+  // The sum of the activations of part `part` of a block, which its minimum multiplies.
+  template <class L>
+  static float Sum(const TileView& x, int64_t entry, int part) {
+    if constexpr (!L::kHalves) return x.sums[entry];
+    return x.scales[entry] * static_cast<float>(CountOf<L>(x, entry, part));
   }
 
   // A panel × one row, with the weights in registers and two independent chains of additions, so
   // that their latencies overlap.
   template <class L>
   static void PanelRow(const PanelView& w, const TileView& x, int64_t panel, float* acc) {
-    constexpr int kPer = kPerWord<L::kKind>;
-    constexpr int kParts = L::kHalves ? 2 : 1;
+    constexpr int kPairs = Unpack::template kPairs<L::kKind>;
+    constexpr int kParts = L::kParts;
     PanelBlock block = BlockOf<L>(w, panel, 0);
     F sum = S::Set(0.0f);
     for (int64_t b = 0; b < w.blocks; ++b) {
@@ -158,21 +162,22 @@ struct MatMulKernels {
       const int16_t* values = x.values + b * kBlock;
 #pragma GCC unroll 2
       for (int part = 0; part < kParts; ++part) {
-        D chains[2] = {Start<L>(w, x, b), S::SetDot(0)};
+        D chains[2] = {S::SetDot(Start<L>(w, x, b, part)), S::SetDot(0)};
 #pragma GCC unroll 16
-        for (int at = part * 8; at < part * 8 + 16 / kParts; at += kPer) {
-          const I words = S::LoadInt(block.values + at / kPer * 64);
-#pragma GCC unroll 4
-          for (int i = 0; i < kPer; ++i) {
-            const I weights = Unpack<L::kKind>(words, i);
-            chains[i % 2] = S::DotPairs(chains[i % 2], weights, Pair(values, at + i));
+        for (int at = part * 8; at < part * 8 + 16 / kParts; at += kPairs) {
+          const std::byte* const chunk = block.values + at / kPairs * L::kChunkBytes;
+#pragma GCC unroll 16
+          for (int i = 0; i < kPairs; ++i) {
+            const I weights = Unpack::template Pair<L::kKind>(chunk, i);
+            chains[i % 2] = AddPair(chains[i % 2], weights, values + 2 * (at + i));
           }
         }
         const F scale = S::Mul(LoadScale<L::kWide>(block.scales, part), S::Set(x.scales[b]));
         sum = S::Fma(scale, S::ToFloat(S::AddDot(chains[0], chains[1])), sum);
-      }
-      if constexpr (L::kMin) {
-        sum = S::Fma(LoadScale<L::kWide>(block.scales, kParts), S::Set(x.sums[b]), sum);
+        if constexpr (L::kMin) {
+          const F minimum = LoadScale<L::kWide>(block.scales, kParts + part);
+          sum = S::Fma(minimum, S::Set(Sum<L>(x, b, part)), sum);
+        }
       }
       block.values += L::kValueBytes;
       block.scales = ScalesOf<L>(w, panel, b + 1);
@@ -184,8 +189,8 @@ struct MatMulKernels {
   template <class L, int kR>
   static void PackedTile(
       const PanelView& w, const TileView& x, int64_t panel, int32_t row, float* acc) {
-    constexpr int kPer = kPerWord<L::kKind>;
-    constexpr int kParts = L::kHalves ? 2 : 1;
+    constexpr int kPairs = Unpack::template kPairs<L::kKind>;
+    constexpr int kParts = L::kParts;
     PanelBlock block = BlockOf<L>(w, panel, 0);
     const int64_t x_rows = x.rows;
     const int16_t* values = x.values + row * kBlock;
@@ -199,33 +204,38 @@ struct MatMulKernels {
       for (int part = 0; part < kParts; ++part) {
         D dot[kR];
 #pragma GCC unroll 8
-        for (int r = 0; r < kR; ++r) dot[r] = Start<L>(w, x, b * x_rows + row + r);
-        const auto add_words = [&](int at) __attribute__((always_inline)) {
-          const I words = S::LoadInt(block.values + at / kPer * 64);
-#pragma GCC unroll 4
-          for (int i = 0; i < kPer; ++i) {
-            const I weights = Unpack<L::kKind>(words, i);
+        for (int r = 0; r < kR; ++r) {
+          dot[r] = S::SetDot(Start<L>(w, x, b * x_rows + row + r, part));
+        }
+        const auto add_chunk = [&](int at) __attribute__((always_inline)) {
+          const std::byte* const chunk = block.values + at / kPairs * L::kChunkBytes;
+#pragma GCC unroll 16
+          for (int i = 0; i < kPairs; ++i) {
+            const I weights = Unpack::template Pair<L::kKind>(chunk, i);
 #pragma GCC unroll 8
             for (int r = 0; r < kR; ++r) {
-              dot[r] = S::DotPairs(dot[r], weights, Pair(values + r * kBlock, at + i));
+              dot[r] = AddPair(dot[r], weights, values + r * kBlock + 2 * (at + i));
               S::Pin(dot[r]);
             }
           }
         };
         // Outside the loop, so that nothing is added to a start of 0.
-        add_words(part * 8);
+        add_chunk(part * 8);
 #pragma GCC unroll 1
-        for (int at = part * 8 + kPer; at < part * 8 + 16 / kParts; at += kPer) add_words(at);
+        for (int at = part * 8 + kPairs; at < part * 8 + 16 / kParts; at += kPairs) add_chunk(at);
         const F weight_scale = LoadScale<L::kWide>(block.scales, part);
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
           sum[r] = S::Fma(S::Mul(weight_scale, S::Set(scales[r])), S::ToFloat(dot[r]), sum[r]);
         }
-      }
-      if constexpr (L::kMin) {
-        const F minimum = LoadScale<L::kWide>(block.scales, kParts);
+        if constexpr (L::kMin) {
+          const F minimum = LoadScale<L::kWide>(block.scales, kParts + part);
 #pragma GCC unroll 8
-        for (int r = 0; r < kR; ++r) sum[r] = S::Fma(minimum, S::Set(sums[r]), sum[r]);
+          for (int r = 0; r < kR; ++r) {
+            const float x_sum = L::kHalves ? Sum<L>(x, b * x_rows + row + r, part) : sums[r];
+            sum[r] = S::Fma(minimum, S::Set(x_sum), sum[r]);
+          }
+        }
       }
       block.values += L::kValueBytes;
       block.scales = ScalesOf<L>(w, panel, b + 1);
@@ -257,16 +267,15 @@ struct MatMulKernels {
                                               float* acc) {
     const int16_t* values = x.values + (entry + row) * kBlock;
     const float* scales = x.scales + entry + row;
-    const float* sums = x.sums + entry + row;
     const int64_t x_rows = x.rows;
     acc += row * 16;
-    constexpr int kParts = L::kHalves ? 2 : 1;
+    constexpr int kParts = L::kParts;
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
       D dot[kP][kR];
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r) {
-        const D start = Start<L>(w, x, entry + row + r);
+        const D start = S::SetDot(Start<L>(w, x, entry + row + r, part));
         const I pair = Pair(values + r * kBlock, part * 8);
         for (int p = 0; p < kP; ++p) dot[p][r] = S::DotPairs(start, weights[p][part * 8], pair);
       }
@@ -282,13 +291,14 @@ struct MatMulKernels {
 #pragma GCC unroll 8
       for (int p = 0; p < kP; ++p) {
         const F weight_scale = LoadScale<L::kWide>(blocks[p].scales, part);
-        const F minimum = L::kMin ? LoadScale<L::kWide>(blocks[p].scales, kParts) : weight_scale;
+        const F minimum =
+            L::kMin ? LoadScale<L::kWide>(blocks[p].scales, kParts + part) : weight_scale;
         float* out = acc + p * x_rows * 16;
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
           const F scale = S::Mul(weight_scale, S::Set(scales[r]));
           F sum = S::Fma(scale, S::ToFloat(dot[p][r]), S::Load(out + r * 16));
-          if (L::kMin && part == kParts - 1) sum = S::Fma(minimum, S::Set(sums[r]), sum);
+          if (L::kMin) sum = S::Fma(minimum, S::Set(Sum<L>(x, entry + row + r, part)), sum);
           S::Store(out + r * 16, sum);
         }
       }
@@ -298,7 +308,7 @@ struct MatMulKernels {
   // kP panels × all rows of x. The weights of a block are unpacked once.
   template <class L, int kP>
   static void QuantisedPanel(const PanelView& w, const TileView& x, int64_t panel, float* acc) {
-    constexpr int kPer = kPerWord<L::kKind>;
+    constexpr int kPairs = Unpack::template kPairs<L::kKind>;
     constexpr int64_t kAheadBlocks = kAhead / kP / L::kValueBytes;
     const typename Tile::Rows rows(x.rows);
     for (int32_t i = 0; i < kP * x.rows; ++i) S::Store(acc + i * 16, S::Set(0.0f));
@@ -313,10 +323,12 @@ struct MatMulKernels {
       for (int p = 0; p < kP; ++p) {
         Prefetch<L>(blocks[p], ahead);
 #pragma GCC unroll 8
-        for (int at = 0; at < 16; at += kPer) {
-          const I words = S::LoadInt(blocks[p].values + at / kPer * 64);
-#pragma GCC unroll 4
-          for (int i = 0; i < kPer; ++i) weights[p][at + i] = Unpack<L::kKind>(words, i);
+        for (int at = 0; at < 16; at += kPairs) {
+          const std::byte* const chunk = blocks[p].values + at / kPairs * L::kChunkBytes;
+#pragma GCC unroll 16
+          for (int i = 0; i < kPairs; ++i) {
+            weights[p][at + i] = Unpack::template Pair<L::kKind>(chunk, i);
+          }
         }
       }
       S::Keep(weights);
@@ -372,15 +384,27 @@ struct MatMulKernels {
   // Calls body(Layout) with the layout of `w`.
   template <PanelKind kKind, class Body>
   [[gnu::always_inline]] static void WithLayout(const PanelView& w, const Body& body) {
-    if constexpr (kKind == PanelKind::kFp4) {
+    if constexpr (kKind == PanelKind::kIQ4) {
+      body(Layout<kKind, true, false, false>());
+    } else if constexpr (kKind == PanelKind::kSix) {
+      body(Layout<kKind, true, false, true>());
+    } else if constexpr (kKind == PanelKind::kFive) {
+      if (w.wide_scales) return body(Layout<kKind, true, true, false>());
+      if (w.has_min) return body(Layout<kKind, false, true, false>());
+      body(Layout<kKind, false, false, false>());
+    } else if constexpr (kKind == PanelKind::kFp4) {
       if (w.half_groups) return body(Layout<kKind, true, false, true>());
-      return body(Layout<kKind, true, false, false>());
+      body(Layout<kKind, true, false, false>());
+    } else {
+      if constexpr (kKind == PanelKind::kNibble) {
+        if (w.half_groups && w.has_min) return body(Layout<kKind, true, true, true>());
+      }
+      if (w.half_groups) return body(Layout<kKind, true, false, true>());
+      if (w.has_min && w.wide_scales) return body(Layout<kKind, true, true, false>());
+      if (w.has_min) return body(Layout<kKind, false, true, false>());
+      if (w.wide_scales) return body(Layout<kKind, true, false, false>());
+      body(Layout<kKind, false, false, false>());
     }
-    if (w.half_groups) return body(Layout<kKind, true, false, true>());
-    if (w.has_min && w.wide_scales) return body(Layout<kKind, true, true, false>());
-    if (w.has_min) return body(Layout<kKind, false, true, false>());
-    if (w.wide_scales) return body(Layout<kKind, true, false, false>());
-    return body(Layout<kKind, false, false, false>());
   }
 
   template <PanelKind kKind>

@@ -22,42 +22,20 @@ std::optional<GroupFormat> GroupsOf(const HostMatrix& host) {
   return GroupFormatOf(host);
 }
 
-// The panels of weights without groups, or with groups that are widened to float32.
-PanelView MakeView(const HostMatrix& host) {
-  PanelView view;
-  view.cols = host.cols;
+// The panels of weights of floats, or with groups that are widened to float32.
+PanelFormat FloatFormat(const HostMatrix& host) {
+  PanelFormat format;
   const DType dtype = host.has_groups() ? DType::kF32 : host.dtype;
-  if (ShapeOf(dtype).elements == 1) {
-    view.kind = dtype == DType::kF32   ? PanelKind::kF32
-                : dtype == DType::kF16 ? PanelKind::kF16
-                                       : PanelKind::kBF16;
-    view.panel_bytes = static_cast<size_t>(host.cols) * kPanel * ShapeOf(dtype).bytes;
-    return view;
-  }
-  view = PanelFormat(dtype);
-  view.cols = host.cols;
-  view.blocks = host.cols / kBlock;
-  const int64_t block_bytes = view.kind == PanelKind::kNibble ? 256 : 512;
-  const int64_t sets = (view.half_groups ? 2 : 1) + (view.has_min ? 1 : 0);
-  const int64_t scale_bytes = sets * kPanel * (view.wide_scales ? 4 : 2);
-  view.panel_bytes = static_cast<size_t>(view.blocks * block_bytes);
-  view.panel_scale_bytes = static_cast<size_t>(view.blocks * scale_bytes);
-  return view;
+  format.view.kind = dtype == DType::kF32   ? PanelKind::kF32
+                     : dtype == DType::kF16 ? PanelKind::kF16
+                                            : PanelKind::kBF16;
+  format.view.cols = host.cols;
+  format.view.panel_bytes = static_cast<size_t>(host.cols) * kPanel * ShapeOf(dtype).bytes;
+  return format;
 }
 
-void PutScales(const PanelView& view, const WeightBlock& block, int64_t lane, std::byte* to) {
-  if (!view.wide_scales) {
-    std::memcpy(to + lane * 2, &block.half_scale, 2);
-    if (view.has_min) std::memcpy(to + 32 + lane * 2, &block.half_minimum, 2);
-    return;
-  }
-  std::memcpy(to + lane * 4, &block.scale[0], 4);
-  to += 64;
-  if (view.half_groups) {
-    std::memcpy(to + lane * 4, &block.scale[1], 4);
-    to += 64;
-  }
-  if (view.has_min) std::memcpy(to + lane * 4, &block.minimum, 4);
+bool IsBlockFormat(const HostMatrix& host) {
+  return !host.has_groups() && ShapeOf(host.dtype).elements > 1;
 }
 
 // Transposes the rows of a panel, whose elements have kWidth bytes each. A few columns at a time,
@@ -94,40 +72,32 @@ void WidenPanel(const HostMatrix& host, int64_t panel, std::byte* values) {
   }
 }
 
-// The weights of a panel of a block format.
-void PackBlocks(const HostMatrix& host,
-                const PanelView& view,
+// The weights of a panel of a block format. Returns whether all scales are finite.
+bool PackBlocks(const HostMatrix& host,
+                const PanelFormat& format,
                 int64_t panel,
                 std::byte* values,
                 std::byte* scales) {
-  const auto blocks = static_cast<size_t>(view.blocks);
+  const PanelView& view = format.view;
   const int64_t lanes = std::min<int64_t>(kPanel, host.rows - panel * kPanel);
+  bool finite = true;
   for (int64_t lane = 0; lane < lanes; ++lane) {
     const std::byte* row = host.Row(panel * kPanel + lane);
     for (int64_t b = 0; b < view.blocks; ++b) {
-      const WeightBlock block = ReadBlock(host.dtype, row, b);
-      std::byte* to = values + static_cast<size_t>(b) * (view.panel_bytes / blocks);
-      if (view.kind == PanelKind::kNibble) {
-        PutNibbles(block.values, lane, to);
-      } else {
-        PutBytes(block.values, lane, to);
-      }
-      PutScales(
-          view, block, lane, scales + static_cast<size_t>(b) * (view.panel_scale_bytes / blocks));
+      int8_t integers[kBlock];
+      ReadBlockValues(host.dtype, row, b, integers);
+      PutValues(view.kind, integers, lane, values + b * ValueBytesOfBlock(view.kind));
     }
+    finite = PutBlockScales(host.dtype, format, row, lane, scales) && finite;
   }
+  return finite;
 }
 
-// Packs a panel of weights without groups, or widens it.
-void PackPanel(const HostMatrix& host,
-               const PanelView& view,
-               int64_t panel,
-               std::byte* values,
-               std::byte* scales) {
+// Packs a panel of floats, or widens it.
+void PackFloats(const HostMatrix& host, const PanelView& view, int64_t panel, std::byte* values) {
   if (host.has_groups()) return WidenPanel(host, panel, values);
   if (view.kind == PanelKind::kF32) return PackFloatPanel<4>(host, panel, values);
-  if (view.blocks == 0) return PackFloatPanel<2>(host, panel, values);
-  PackBlocks(host, view, panel, values, scales);
+  PackFloatPanel<2>(host, panel, values);
 }
 
 std::string ColumnsText(const HostMatrix& part) {
@@ -191,16 +161,16 @@ float Scale(const PanelView& view, const std::byte* scales, int64_t set, int64_t
 // The weights of a lane of a quantised panel, whose scales begin at `scales`.
 void QuantisedRow(
     const PanelView& view, const std::byte* scales, int64_t panel, int64_t lane, float* out) {
-  const int64_t sets = (view.half_groups ? 2 : 1) + (view.has_min ? 1 : 0);
+  const int64_t halves = view.half_groups ? 2 : 1;
+  const int64_t sets = halves * (view.has_min ? 2 : 1);
   const std::byte* values = view.values + static_cast<size_t>(panel) * view.panel_bytes;
   for (int64_t b = 0; b < view.blocks; ++b, out += kBlock) {
     const int64_t set = ((view.first_block + b) >> view.group_shift) * sets;
-    const float d[2] = {Scale(view, scales, set, lane),
-                        Scale(view, scales, set + (view.half_groups ? 1 : 0), lane)};
-    const float minimum = view.has_min ? Scale(view, scales, set + sets - 1, lane) : 0;
     for (int64_t k = 0; k < kBlock; ++k) {
-      const int q = IntegerOf(view.kind, values, lane, k);
-      out[k] = d[k / 16] * static_cast<float>(q - view.zero_point) + minimum;
+      const int64_t half = k / 16 * (halves - 1);
+      const int q = IntegerOf(view.kind, values, lane, k) - view.zero_point;
+      out[k] = Scale(view, scales, set + half, lane) * static_cast<float>(q);
+      if (view.has_min) out[k] += Scale(view, scales, set + halves + half, lane);
     }
     values += view.panel_bytes / static_cast<size_t>(view.blocks);
   }
@@ -249,30 +219,38 @@ Status PackedMatrix::Add(const HostMatrix& host,
                          WeightMemory& weights,
                          ThreadPool& pool) {
   const std::optional<GroupFormat> groups = GroupsOf(host);
+  const bool blocks = IsBlockFormat(host);
+  PanelFormat format = FloatFormat(host);
+  if (blocks) format = BlockFormatOf(host.dtype, host.cols);
+  if (groups) format = *groups;
   PackedPart part;
-  part.view = groups ? groups->view : MakeView(host);
+  part.view = format.view;
   part.first_row = rows_;
   part.rows = host.rows;
   part.panels = (host.rows + kPanel - 1) / kPanel;
-  const bool expands = groups && groups->expands;
-  if (expands) part.stored = groups->stored;
-  const size_t panel_scale_bytes = expands ? part.stored.panel_bytes : part.view.panel_scale_bytes;
+  if (format.expands) part.stored = format.stored;
+  const size_t panel_scale_bytes = format.panel_scale_bytes();
   const size_t value_bytes = static_cast<size_t>(part.panels) * part.view.panel_bytes;
   const size_t scales_at = (value_bytes + 63) / 64 * 64;
   const size_t scale_bytes = static_cast<size_t>(part.panels) * panel_scale_bytes;
   BATON_ASSIGN_OR_RETURN(part.memory, weights.Allocate(scales_at + scale_bytes));
   part.view.values = part.memory.get();
   std::byte* const scales = part.memory.get() + scales_at;
-  (expands ? part.stored.data : part.view.scales) = scales;
+  (format.expands ? part.stored.data : part.view.scales) = scales;
   const int64_t chunk = std::max<int64_t>(1, part.panels / (int64_t{pool.threads()} * 8));
   std::atomic<bool> numbers = true;
   const auto pack = [&](int64_t panel) {
     const auto at = static_cast<size_t>(panel);
     std::byte* const panel_values = part.memory.get() + at * part.view.panel_bytes;
     std::byte* const panel_scales = scales + at * panel_scale_bytes;
-    if (!groups) return PackPanel(host, part.view, panel, panel_values, panel_scales);
-    PackGroupScales(host, *groups, panel, panel_scales);
-    if (!PackGroupValues(host, *groups, panel, panel_values)) numbers = false;
+    if (blocks) {
+      if (!PackBlocks(host, format, panel, panel_values, panel_scales)) numbers = false;
+    } else if (groups) {
+      PackGroupScales(host, *groups, panel, panel_scales);
+      if (!PackGroupValues(host, *groups, panel, panel_values)) numbers = false;
+    } else {
+      PackFloats(host, part.view, panel, panel_values);
+    }
   };
   pool.Run((part.panels + chunk - 1) / chunk, [&](int64_t item, int) {
     const int64_t end = std::min(part.panels, (item + 1) * chunk);
@@ -280,7 +258,10 @@ Status PackedMatrix::Add(const HostMatrix& host,
   });
   if (!numbers) {
     return InvalidArgument(
-        "part {} of a matrix has NaN among its numbers of {}", index, Name(host.dtype));
+        "part {} of a matrix has {} of {}",
+        index,
+        blocks ? "a scale that is not finite among its blocks" : "NaN among its numbers",
+        Name(host.dtype));
   }
   quantised_ = quantised_ || part.view.blocks > 0;
   rows_ += host.rows;

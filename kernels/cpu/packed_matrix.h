@@ -31,11 +31,18 @@ struct PackedPart {
 //   kByte    per block 8 × 16 words; bytes 0, 2 of word o of group j hold w[o][4j], w[o][4j + 1],
 //            bytes 1, 3 hold w[o][4j + 2], w[o][4j + 3], signed
 //   kFp4     per block 4 × 16 words; the low nibbles of bytes 0 … 3 of word o of group j are the
-//   FP4
-//            numbers w[o][8j + {0, 2, 1, 3}], the high ones w[o][8j + 4 + {0, 2, 1, 3}]
+//            FP4 numbers w[o][8j + {0, 2, 1, 3}], the high ones w[o][8j + 4 + {0, 2, 1, 3}]
+//   kIQ4     the same with indices into kIQ4Values
+//   kFive    per block 5 × 16 words. Bits 0 … 4, 6 … 10 and 11 … 15 of the low half of word o of
+//            group j are w[o][2(3j + {0, 1, 2})], bit 5 is bit j of w[o][30]; the high half has the
+//            odd inputs
+//   kSix     per half of a block 3 × 16 words a, b, c. Bits 0 … 5 and 10 … 15 of the low halves of
+//            a, b, c are the weights of inputs 0, 2, … 10. Those of input 12 are bits 6 … 9 of a
+//            and above them 6 … 7 of c, those of input 14 bits 6 … 9 of b and 8 … 9 of c; the high
+//            halves have the odd inputs
 // Scales of a panel, per block, or per group of blocks (PanelView::group_shift): 16 scales (two
-// sets when the block has two scales per output), then 16 minima if the format has minima. A weight
-// is scale · (integer − zero point) + minimum.
+// sets when the block has two scales per output), then as many minima if the format has minima. A
+// weight is scale · (integer − zero point) + minimum.
 class PackedMatrix final : public Matrix {
  public:
   // Packs `parts`, concatenated along their rows. Errors: InvalidArgument naming the part and the

@@ -103,6 +103,10 @@ struct Avx2 {
     const __m128i bytes = LoadSixteen(p);
     return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
   }
+  static I LoadSignedBytes(const std::byte* p) {
+    const __m128i bytes = LoadSixteen(p);
+    return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+  }
   static I Bits(F a) { return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)}; }
   static F FromBits(I a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
   static I AddInt(I a, I b) {
@@ -117,6 +121,11 @@ struct Avx2 {
   static I And(I a, I b) {
     return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
   }
+  static I OrMasked(I a, I b, I mask) {
+    return {_mm256_or_si256(a.low, _mm256_and_si256(b.low, mask.low)),
+            _mm256_or_si256(a.high, _mm256_and_si256(b.high, mask.high))};
+  }
+  static F FromInt(I a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
   template <int kBits>
   static I ShiftLeft(I a) {
     return {_mm256_slli_epi32(a.low, kBits), _mm256_slli_epi32(a.high, kBits)};
@@ -128,6 +137,10 @@ struct Avx2 {
   static I ShiftRightBy(I a, int bits) {
     const __m128i count = _mm_cvtsi32_si128(bits);
     return {_mm256_srl_epi32(a.low, count), _mm256_srl_epi32(a.high, count)};
+  }
+  template <int kBits>
+  static I ShiftRight16(I a) {
+    return {_mm256_srli_epi16(a.low, kBits), _mm256_srli_epi16(a.high, kBits)};
   }
   static D SetDot(int32_t x) {
     const auto lanes = reinterpret_cast<Lanes8>(_mm256_set1_epi32(x));
@@ -173,10 +186,10 @@ struct Avx2 {
             _mm256_srai_epi16(_mm256_slli_epi16(a.high, 8), 8)};
   }
   static I OddBytes(I a) { return {_mm256_srai_epi16(a.low, 8), _mm256_srai_epi16(a.high, 8)}; }
-  static I Fp4Bytes(I a) {
-    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTwiceFp4));
-    const __m256i table = _mm256_broadcastsi128_si256(half);
-    return {_mm256_shuffle_epi8(table, a.low), _mm256_shuffle_epi8(table, a.high)};
+  static I TableBytes(I a, const int8_t (&table)[16]) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    const __m256i numbers = _mm256_broadcastsi128_si256(half);
+    return {_mm256_shuffle_epi8(numbers, a.low), _mm256_shuffle_epi8(numbers, a.high)};
   }
 
  private:

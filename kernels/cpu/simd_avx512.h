@@ -76,12 +76,18 @@ struct Avx512 {
   static I SetInt(int32_t x) { return _mm512_set1_epi32(x); }
   static I LoadInt(const void* p) { return _mm512_loadu_si512(p); }
   static I LoadBytes(const std::byte* p) { return _mm512_cvtepu8_epi32(LoadSixteen(p)); }
+  static I LoadSignedBytes(const std::byte* p) { return _mm512_cvtepi8_epi32(LoadSixteen(p)); }
   static I Bits(F a) { return _mm512_castps_si512(a); }
   static F FromBits(I a) { return _mm512_castsi512_ps(a); }
   static I AddInt(I a, I b) { return _mm512_add_epi32(a, b); }
   static I SubInt(I a, I b) { return _mm512_sub_epi32(a, b); }
   static I MaxInt(I a, I b) { return _mm512_max_epi32(a, b); }
   static I And(I a, I b) { return _mm512_and_si512(a, b); }
+  static I OrMasked(I a, I b, I mask) {
+    constexpr int kOrOfAnd = 0xf8;  // a | (b & mask)
+    return _mm512_ternarylogic_epi32(a, b, mask, kOrOfAnd);
+  }
+  static F FromInt(I a) { return _mm512_cvtepi32_ps(a); }
   template <int kBits>
   static I ShiftLeft(I a) {
     return _mm512_slli_epi32(a, kBits);
@@ -91,6 +97,10 @@ struct Avx512 {
     return _mm512_srli_epi32(a, kBits);
   }
   static I ShiftRightBy(I a, int bits) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits)); }
+  template <int kBits>
+  static I ShiftRight16(I a) {
+    return _mm512_srli_epi16(a, kBits);
+  }
   static D SetDot(int32_t x) { return reinterpret_cast<D>(_mm512_set1_epi32(x)); }
   static D AddDot(D a, D b) { return a + b; }
   static F ToFloat(D a) { return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(a)); }
@@ -99,6 +109,13 @@ struct Avx512 {
   static void StoreInt16(int16_t* p, I a) { StoreNarrow(p, _mm512_cvtepi32_epi16(a)); }
   static D DotPairs(D acc, I a, I b) {
     return reinterpret_cast<D>(_mm512_dpwssd_epi32(reinterpret_cast<__m512i>(acc), a, b));
+  }
+  // The same with the two 16-bit integers at `pair` in every lane. Compilers would load them by an
+  // instruction of its own.
+  [[gnu::always_inline]] static D DotPair(D acc, I a, const int16_t* pair) {
+    const auto& both = *reinterpret_cast<const int32_t(*)[1]>(pair);
+    asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(a), "m"(both));
+    return acc;
   }
   [[gnu::always_inline]] static I Nibbles(I a, int index) {
     if (index == 3) return _mm512_srli_epi16(a, 12);
@@ -112,9 +129,9 @@ struct Avx512 {
   }
   static I EvenBytes(I a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
   static I OddBytes(I a) { return _mm512_srai_epi16(a, 8); }
-  static I Fp4Bytes(I a) {
-    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTwiceFp4));
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), a);
+  static I TableBytes(I a, const int8_t (&table)[16]) {
+    const __m128i numbers = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(numbers), a);
   }
 
  private:

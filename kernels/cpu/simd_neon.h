@@ -148,6 +148,15 @@ struct Neon {
     const auto* from = static_cast<const uint8_t*>(p);
     return {LoadFour(from), LoadFour(from + 16), LoadFour(from + 32), LoadFour(from + 48)};
   }
+  static I LoadSignedBytes(const std::byte* p) {
+    const int8x16_t bytes = vld1q_s8(reinterpret_cast<const int8_t*>(p));
+    const int16x8_t low = vmovl_s8(vget_low_s8(bytes));
+    const int16x8_t high = vmovl_s8(vget_high_s8(bytes));
+    return {vmovl_s16(vget_low_s16(low)),
+            vmovl_s16(vget_high_s16(low)),
+            vmovl_s16(vget_low_s16(high)),
+            vmovl_s16(vget_high_s16(high))};
+  }
   static I LoadBytes(const std::byte* p) {
     const uint8x16_t bytes = vld1q_u8(reinterpret_cast<const uint8_t*>(p));
     const uint16x8_t low = vmovl_u8(vget_low_u8(bytes));
@@ -175,6 +184,12 @@ struct Neon {
   static I And(I x, I y) {
     return Each([](auto a, auto b) { return vandq_s32(a, b); }, x, y);
   }
+  static I OrMasked(I x, I y, I mask) {
+    return Each([](auto a, auto b, auto m) { return vorrq_s32(a, vandq_s32(b, m)); }, x, y, mask);
+  }
+  static F FromInt(I v) {
+    return Each([](auto i) { return vcvtq_f32_s32(i); }, v);
+  }
   template <int kBits>
   static I ShiftLeft(I v) {
     return Each([](auto i) { return vshlq_n_s32(i, kBits); }, v);
@@ -189,6 +204,12 @@ struct Neon {
     const int32x4_t count = vdupq_n_s32(-bits);
     return Each(
         [&](auto i) { return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(i), count)); },
+        v);
+  }
+  template <int kBits>
+  static I ShiftRight16(I v) {
+    return Each(
+        [](auto i) { return vreinterpretq_s32_u16(vshrq_n_u16(vreinterpretq_u16_s32(i), kBits)); },
         v);
   }
   static int32_t SumInt(I v) {
@@ -248,10 +269,10 @@ struct Neon {
   static I OddBytes(I v) {
     return Each([](auto i) { return vreinterpretq_s32_s16(vshrq_n_s16(Halves(i), 8)); }, v);
   }
-  static I Fp4Bytes(I v) {
-    const int8x16_t table = vld1q_s8(kTwiceFp4);
+  static I TableBytes(I v, const int8_t (&table)[16]) {
+    const int8x16_t numbers = vld1q_s8(table);
     return Each(
-        [&](auto i) { return vreinterpretq_s32_s8(vqtbl1q_s8(table, vreinterpretq_u8_s32(i))); },
+        [&](auto i) { return vreinterpretq_s32_s8(vqtbl1q_s8(numbers, vreinterpretq_u8_s32(i))); },
         v);
   }
 

@@ -137,6 +137,9 @@ struct Portable {
   static I LoadBytes(const std::byte* p) {
     return EachInt([&](int i) { return static_cast<int32_t>(p[i]); });
   }
+  static I LoadSignedBytes(const std::byte* p) {
+    return EachInt([&](int i) { return int32_t{static_cast<int8_t>(p[i])}; });
+  }
   static I Bits(const F& a) {
     I r;
     std::memcpy(r.lane, a.lane, sizeof(r.lane));
@@ -159,6 +162,11 @@ struct Portable {
   static I And(const I& a, const I& b) {
     return EachInt([&](int i) { return a.lane[i] & b.lane[i]; });
   }
+  // a | (b & mask).
+  static I OrMasked(const I& a, const I& b, const I& mask) {
+    return EachInt([&](int i) { return a.lane[i] | (b.lane[i] & mask.lane[i]); });
+  }
+  static F FromInt(const I& a) { return ToFloat(a); }
   template <int kBits>
   static I ShiftLeft(const I& a) {
     return EachInt([&](int i) { return static_cast<int32_t>(Unsigned(a, i) << kBits); });
@@ -169,6 +177,14 @@ struct Portable {
   }
   static I ShiftRightBy(const I& a, int bits) {
     return EachInt([&](int i) { return static_cast<int32_t>(Unsigned(a, i) >> bits); });
+  }
+  // Shifts each 16-bit half of a lane.
+  template <int kBits>
+  static I ShiftRight16(const I& a) {
+    constexpr uint32_t kHalf = 0xffffu >> kBits;
+    return EachInt([&](int i) {
+      return static_cast<int32_t>(Unsigned(a, i) >> kBits & (kHalf << 16 | kHalf));
+    });
   }
   static D SetDot(int32_t x) { return SetInt(x); }
   static D AddDot(const D& a, const D& b) { return AddInt(a, b); }
@@ -217,13 +233,13 @@ struct Portable {
   static I OddBytes(const I& a) {
     return EachInt([&](int i) { return Pair(a.lane[i] << 16 >> 24, a.lane[i] >> 24); });
   }
-  // Bytes of 4 bits each, whose high bits are 0, to twice the numbers of FP4 (E2M1), signed bytes.
-  static I Fp4Bytes(const I& a) {
+  // The numbers of the table at the index that each byte is; the high bits of the bytes are 0.
+  static I TableBytes(const I& a, const int8_t (&table)[16]) {
     return EachInt([&](int i) {
       uint32_t bytes = 0;
       for (int at = 0; at < 32; at += 8) {
-        const auto twice = static_cast<uint8_t>(kTwiceFp4[Unsigned(a, i) >> at & 15]);
-        bytes |= uint32_t{twice} << at;
+        const auto number = static_cast<uint8_t>(table[Unsigned(a, i) >> at & 15]);
+        bytes |= uint32_t{number} << at;
       }
       return static_cast<int32_t>(bytes);
     });

@@ -4,12 +4,14 @@
 
 namespace baton::cpu {
 
-void TileBuffer::Reset(const float* x, int64_t stride, int64_t rows, int64_t blocks) {
+void TileBuffer::Reset(const float* x, int64_t stride, int64_t rows, int64_t blocks, bool halves) {
   x_ = x;
   stride_ = stride;
   rows_ = rows;
   blocks_ = blocks;
+  halves_ = halves;
   const auto entries = static_cast<size_t>(rows * blocks);
+  if (halves && first_counts_.size() < entries) first_counts_.resize(entries);
   if (scales_.size() >= entries) return;
   values_.resize(entries * kBlock);
   scales_.resize(entries);
@@ -29,6 +31,7 @@ TileView TileBuffer::Tile(int64_t tile) const {
   view.scales = scales_.data() + entry;
   view.sums = sums_.data() + entry;
   view.counts = counts_.data() + entry;
+  if (halves_) view.first_counts = first_counts_.data() + entry;
   return view;
 }
 
@@ -44,6 +47,7 @@ QuantizeArgs TileBuffer::Row(int64_t row) {
   args.scales = scales_.data() + entry;
   args.sums = sums_.data() + entry;
   args.counts = counts_.data() + entry;
+  if (halves_) args.first_counts = first_counts_.data() + entry;
   return args;
 }
 

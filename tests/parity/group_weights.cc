@@ -32,7 +32,10 @@ constexpr GroupForm kForms[] = {
     {.name = "fp8_channels", .dtype = DType::kFp8, .scale_type = ScaleType::kBF16},
     {.name = "fp8_tensor", .group_rows = 0, .dtype = DType::kFp8, .scale_type = ScaleType::kF32},
     {.name = "nvfp4", .group_cols = 16, .dtype = DType::kFp4, .scale_type = ScaleType::kFp8},
-    {.name = "mxfp4", .group_cols = 32, .dtype = DType::kFp4, .scale_type = ScaleType::kE8m0},
+    {.name = "mxfp4_groups",
+     .group_cols = 32,
+     .dtype = DType::kFp4,
+     .scale_type = ScaleType::kE8m0},
 };
 
 constexpr float kDivisor = 96;  // the global scale of FP8 scales

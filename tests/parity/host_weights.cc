@@ -74,6 +74,51 @@ float Q6_K(const Bytes& b, size_t i) {
   return ReadHalf(b, 208) * static_cast<float>(scale) * static_cast<float>(four + 16 * two - 32);
 }
 
+// Bits 2 · k and 2 · k + 1 of the byte from `first` on that has number i of a block of 256.
+int TwoBits(const Bytes& b, size_t first, size_t i) {
+  const size_t half = i / 128;
+  return b[first + half * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+}
+
+float Q2_K(const Bytes& b, size_t i) {
+  const float d = ReadHalf(b, 80) * static_cast<float>(b[i / 16] % 16);
+  const float m = ReadHalf(b, 82) * static_cast<float>(b[i / 16] / 16);
+  return d * static_cast<float>(TwoBits(b, 16, i)) - m;
+}
+
+float Q3_K(const Bytes& b, size_t i) {
+  const size_t sub = i / 16;
+  const int four = sub < 8 ? b[96 + sub] % 16 : b[96 + sub - 8] / 16;
+  const int two = b[104 + sub % 4] >> (sub / 4 * 2) & 3;
+  const int q = TwoBits(b, 32, i) - ((b[i % 32] >> (i / 32) & 1) != 0 ? 0 : 4);
+  return ReadHalf(b, 108) * static_cast<float>(four + 16 * two - 32) * static_cast<float>(q);
+}
+
+// The 16 levels of the non-linear 4-bit types.
+constexpr int kLevels[16] = {
+    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+float IQ4_NL(const Bytes& b, size_t i) {
+  return ReadHalf(b, 0) * static_cast<float>(kLevels[Nibble(b, 2, i)]);
+}
+
+float IQ4_XS(const Bytes& b, size_t i) {
+  const size_t sub = i / 32;
+  const int four = sub % 2 == 0 ? b[4 + sub / 2] % 16 : b[4 + sub / 2] / 16;
+  const int two = b[2 + sub / 4] >> (sub % 4 * 2) & 3;
+  const float d = ReadHalf(b, 0) * static_cast<float>(four + 16 * two - 32);
+  return d * static_cast<float>(kLevels[Nibble(b, 8 + sub * 16, i % 32)]);
+}
+
+// E2M1 times 2^(exponent − 127).
+float Mxfp4(const Bytes& b, size_t i) {
+  const int bits = Nibble(b, 1, i);
+  const int exponent = bits >> 1 & 3;
+  const float size = exponent == 0 ? static_cast<float>(bits & 1) * 0.5f
+                                   : std::ldexp(1 + static_cast<float>(bits & 1) / 2, exponent - 1);
+  return std::ldexp(bits < 8 ? size : -size, b[0] - 127);
+}
+
 float BlockValue(DType dtype, const Bytes& block, size_t i) {
   switch (dtype) {
     case DType::kQ8_0:
@@ -90,23 +135,18 @@ float BlockValue(DType dtype, const Bytes& block, size_t i) {
       return Q45K(block, i, false);
     case DType::kQ5_K:
       return Q45K(block, i, true);
+    case DType::kQ2_K:
+      return Q2_K(block, i);
+    case DType::kQ3_K:
+      return Q3_K(block, i);
+    case DType::kIQ4_NL:
+      return IQ4_NL(block, i);
+    case DType::kIQ4_XS:
+      return IQ4_XS(block, i);
+    case DType::kMxfp4:
+      return Mxfp4(block, i);
     default:
       return Q6_K(block, i);
-  }
-}
-
-// The byte offsets of the half-precision factors of a block.
-std::vector<size_t> HalfOffsets(DType dtype) {
-  switch (dtype) {
-    case DType::kQ4_1:
-    case DType::kQ5_1:
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-      return {0, 2};
-    case DType::kQ6_K:
-      return {208};
-    default:
-      return {0};
   }
 }
 
@@ -160,6 +200,26 @@ HostMatrix HostWeights::matrix() const {
   if (!zeros.empty()) matrix.groups.zeros = zeros.data();
   if (!of_input.empty()) matrix.groups.of_input = of_input.data();
   return matrix;
+}
+
+std::vector<size_t> HalfOffsets(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ6_K:
+      return {208};
+    case DType::kQ2_K:
+      return {80, 82};
+    case DType::kQ3_K:
+      return {108};
+    case DType::kMxfp4:
+      return {};
+    default:
+      return {0};
+  }
 }
 
 float HalfToFloat(uint16_t half) {
@@ -251,6 +311,7 @@ HostWeights RandomWeights(DType dtype, int64_t rows, int64_t cols, uint64_t seed
       PutHalf(block, at, sign * factor(random));
       sign = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 ? -4.0f : 1.0f;
     }
+    if (dtype == DType::kMxfp4) block[0] = static_cast<uint8_t>(115 + random() % 8);
     for (size_t i = 0; i < shape.elements; ++i) {
       weights.values.push_back(BlockValue(dtype, block, i));
     }

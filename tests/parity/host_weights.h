@@ -26,6 +26,9 @@ struct HostWeights {
 };
 
 HostWeights RandomWeights(DType dtype, int64_t rows, int64_t cols, uint64_t seed);
+
+// The byte offsets of the half-precision factors of a block; MXFP4 has an exponent at 0 instead.
+std::vector<size_t> HalfOffsets(DType dtype);
 // `weights` as `ops` stores them: backends with bf16 activations round their weights to bf16.
 HostWeights HeldBy(const Ops& ops, HostWeights weights);
 // Rounds `cols` up for a backend with 16-bit activations, which needs rows of a multiple of 16

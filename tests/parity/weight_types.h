@@ -19,7 +19,12 @@ inline constexpr std::array kWeightTypes = {DType::kF32,
                                             DType::kQ5_1,
                                             DType::kQ4_K,
                                             DType::kQ5_K,
-                                            DType::kQ6_K};
+                                            DType::kQ6_K,
+                                            DType::kIQ4_NL,
+                                            DType::kIQ4_XS,
+                                            DType::kQ2_K,
+                                            DType::kQ3_K,
+                                            DType::kMxfp4};
 inline constexpr std::span kBlockTypes = std::span(kWeightTypes).subspan<3>();
 
 }  // namespace baton

@@ -15,7 +15,7 @@ import gguf
 import numpy
 
 HERE = pathlib.Path(__file__).parent
-DTYPES = {"F32": numpy.float32, "BF16": numpy.uint16}
+DTYPES = {"F32": numpy.float32, "BF16": numpy.uint16, "U8": numpy.uint8}
 
 
 def read_tensors(path):
@@ -64,6 +64,28 @@ def split_heads(tensors, config):
     return divided
 
 
+def mxfp4_blocks(numbers, scales):
+    """Makes of numbers [..][groups][16 bytes] and scales [..][groups] rows of GGUF's blocks of 17 bytes.
+
+    Byte i of a group has numbers 2i and 2i + 1; byte i of a block has numbers i and i + 16."""
+    values = numpy.stack([numbers & 15, numbers >> 4], axis=-1).reshape(*scales.shape, 32)
+    packed = values[..., :16] | values[..., 16:] << 4
+    blocks = numpy.concatenate([scales[..., None], packed], axis=-1)
+    return blocks.reshape(*scales.shape[:-1], -1)
+
+
+def join_mxfp4(tensors):
+    """Replaces the two tensors of MXFP4 numbers by one of GGUF's blocks, [experts][outputs][bytes]."""
+    joined = {}
+    for name, tensor in tensors.items():
+        if name.endswith("_blocks"):
+            form = name.removesuffix("_blocks")
+            joined[form] = mxfp4_blocks(tensor, tensors[form + "_scales"])
+        elif not name.endswith("_scales"):
+            joined[name] = tensor
+    return joined
+
+
 def divide_gate_and_up(tensors):
     """Makes of the experts of gpt-oss [experts][outputs][inputs], with gate and up as tensors of their own."""
     divided = {}
@@ -73,7 +95,8 @@ def divide_gate_and_up(tensors):
             continue
         bias = name.endswith("_bias")
         form = name.removesuffix("_bias") + (".bias" if bias else ".weight")
-        tensor = tensor if bias else tensor.transpose(0, 2, 1)
+        # Those of MXFP4 have the outputs first already.
+        tensor = tensor if bias or tensor.dtype == numpy.uint8 else tensor.transpose(0, 2, 1)
         if "gate_up_proj" in name:
             divided[form.replace("gate_up_proj", "gate_proj")] = tensor[:, ::2]
             divided[form.replace("gate_up_proj", "up_proj")] = tensor[:, 1::2]
@@ -173,6 +196,8 @@ def write_tensors(to, tensors, names):
         tensor = numpy.ascontiguousarray(tensor)
         if tensor.dtype == numpy.float32:
             to.add_tensor(ours, tensor)
+        elif tensor.dtype == numpy.uint8:
+            to.add_tensor(ours, tensor, raw_dtype=gguf.GGMLQuantizationType.MXFP4)
         else:
             to.add_tensor(ours, tensor.view(numpy.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
 
@@ -183,7 +208,7 @@ def convert(name, arch, split=False):
     to = gguf.GGUFWriter(HERE / "gguf" / f"{name}.gguf", gguf.MODEL_ARCH_NAMES[arch])
     if arch == gguf.MODEL_ARCH.GPT_OSS:
         write_gpt_oss_keys(to, config)
-        tensors = divide_gate_and_up(tensors)
+        tensors = divide_gate_and_up(join_mxfp4(tensors))
     elif arch == gguf.MODEL_ARCH.DEEPSEEK2:
         write_deepseek_keys(to, config, split)
         tensors = stack_experts(tensors, config["n_routed_experts"])
@@ -203,5 +228,6 @@ def convert(name, arch, split=False):
 convert("deepseek_v3", gguf.MODEL_ARCH.DEEPSEEK2, split=True)
 convert("deepseek_v2_qlora", gguf.MODEL_ARCH.DEEPSEEK2)
 convert("gpt_oss", gguf.MODEL_ARCH.GPT_OSS)
+convert("gpt_oss_mxfp4", gguf.MODEL_ARCH.GPT_OSS)
 convert("gemma2", gguf.MODEL_ARCH.GEMMA2)
 convert("gemma3_text", gguf.MODEL_ARCH.GEMMA3)

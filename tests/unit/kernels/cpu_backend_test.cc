@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <string>
 #include <string_view>
 
 #include <gtest/gtest.h>
@@ -17,6 +18,7 @@
 #include "kernels/sampling.h"
 #include "tests/parity/group_weights.h"
 #include "tests/parity/host_weights.h"
+#include "tests/parity/weight_types.h"
 
 namespace baton {
 namespace {
@@ -56,6 +58,52 @@ TEST(CpuBackendTest, KeepsWeightsWithGroupsInTheSizeThatTheyHaveInFiles) {
     EXPECT_LE(static_cast<double>((*matrix)->bytes()),
               1.02 * static_cast<double>(FileBytes(weights)))
         << form.name;
+  }
+}
+
+TEST(CpuBackendTest, KeepsBlocksInTheSizeThatTheyHaveInFiles) {
+  CpuDevice device;
+  const auto ops = MakeCpuOps(device, {1, BestCpuIsa()});
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  for (const DType dtype : kBlockTypes) {
+    const auto weights = parity::RandomWeights(dtype, 512, 1024, 1);
+    const HostMatrix host = weights.matrix();
+    const auto matrix = (*ops)->LoadMatrix({&host, 1});
+    ASSERT_TRUE(matrix.ok()) << matrix.status();
+    // Integers of 2 and 3 bits are stored in 4, and the scales of 6 bits beside some in 8.
+    const double most = dtype == DType::kQ2_K ? 1.77 : dtype == DType::kQ3_K ? 1.33 : 1.02;
+    EXPECT_LE(static_cast<double>((*matrix)->bytes()),
+              most * static_cast<double>(weights.bytes.size()))
+        << Name(dtype);
+  }
+}
+
+TEST(CpuBackendTest, RefusesScalesOfBlocksThatAreNotFinite) {
+  CpuDevice device;
+  const auto ops = MakeCpuOps(device, {2, BestCpuIsa()});
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  const auto error = [&](const parity::HostWeights& weights) {
+    const HostMatrix host = weights.matrix();
+    return std::string(Message((*ops)->LoadMatrix({&host, 1}).status()));
+  };
+  for (const DType dtype : kBlockTypes) {
+    const auto good = parity::RandomWeights(dtype, 40, 512, 1);
+    const size_t last = good.bytes.size() - ShapeOf(dtype).bytes;
+    const std::string want =
+        "a scale that is not finite among its blocks of " + std::string(Name(dtype));
+    for (const size_t at : parity::HalfOffsets(dtype)) {
+      for (const uint8_t high : {0x7c, 0xfc, 0x7e}) {  // infinities and NaN
+        auto bad = good;
+        bad.bytes[last + at + 1] = std::byte{high};
+        EXPECT_NE(error(bad).find(want), std::string::npos) << Name(dtype) << " at " << at;
+      }
+    }
+    if (dtype != DType::kMxfp4) continue;
+    auto bad = good;
+    bad.bytes[last] = std::byte{255};
+    EXPECT_NE(error(bad).find(want), std::string::npos);
+    bad.bytes[last] = std::byte{254};
+    EXPECT_EQ(error(bad), "");
   }
 }
 

@@ -324,7 +324,7 @@ TEST(Decoder, NamesTheTypeOfATensorThatItCannotRead) {
           .Finish();
   const std::string name = "blk.1.attn_k.weight";
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const uint32_t other = 20;
+  const uint32_t other = 34;
   // The type follows the name, the number of dimensions and two dimensions.
   std::memcpy(bytes.data() + text.find(name) + name.size() + 4 + 16, &other, sizeof(other));
   const auto weights = WeightsOf(bytes);
@@ -332,8 +332,8 @@ TEST(Decoder, NamesTheTypeOfATensorThatItCannotRead) {
   const Status status = StepRunner::Create(model.spec, **weights).status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(Message(status),
-              HasSubstr("tensor blk.1.attn_k.weight is of ggml type 20, which is not supported; "
-                        "supported are F32 F16"));
+              HasSubstr("tensor blk.1.attn_k.weight is of ggml type 34 (TQ1_0), which is not "
+                        "supported; supported are F32 F16"));
 }
 
 // The shape comes from an untrusted file: a shape that does not fit into memory must give an error

@@ -83,6 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Files,
                          testing::Values("deepseek_v3",
                                          "deepseek_v2_qlora",
                                          "gpt_oss",
+                                         "gpt_oss_mxfp4",
                                          "cohere",
                                          "cohere2",
                                          "olmo3",
@@ -193,9 +194,11 @@ TEST(GptOssGguf, MissingPartsAndOtherTypesAreNamed) {
   width.Set("gpt-oss.expert_feed_forward_length", 32);
   EXPECT_THAT(width.Error(), HasSubstr("blk.0.ffn_gate_exps.weight has shape"));
   ChangedGguf type("gpt_oss");
-  type.SetType("blk.0.ffn_up_exps.weight", 39);
+  type.SetType("blk.0.ffn_up_exps.weight", 16);
   EXPECT_THAT(type.Error(),
-              HasSubstr("blk.0.ffn_up_exps.weight is of ggml type 39 (MXFP4), which is not"));
+              HasSubstr("blk.0.ffn_up_exps.weight is of ggml type 16 (IQ2_XXS), which is not "
+                        "supported; supported are F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K "
+                        "Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4"));
 }
 
 // Its files do not have the scale of attention, which is that of head_dim in all models but the

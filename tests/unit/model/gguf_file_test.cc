@@ -229,6 +229,15 @@ TEST(GgufFile, NamesWhatIsWrongWithACorruptFile) {
   }
 }
 
+TEST(GgufFile, NamesBlocksThatAreNotWholeOrMissing) {
+  EXPECT_THAT(ErrorOf(WithTensor(DType::kMxfp4, {2, 48})),
+              HasSubstr("rows of 48 numbers are not whole mxfp4 blocks of 32"));
+  EXPECT_THAT(ErrorOf(WithTensor(DType::kQ3_K, {8, 32})),
+              HasSubstr("rows of 32 numbers are not whole q3_K blocks of 256"));
+  EXPECT_THAT(ErrorOf(WithTensor(DType::kMxfp4, {4, 64})),
+              HasSubstr("136 bytes at offset 352 reach beyond the 416 bytes of tensor data"));
+}
+
 // Such a tensor is not an error, because it may never be read.
 TEST(GgufFile, ListsTensorsOfTypesThatItCannotRead) {
   const Bytes bytes = Patched(Find("a.weight") + 28, uint32_t{99});

@@ -234,6 +234,18 @@ void SetScales(DType dtype, std::byte* block, std::mt19937_64& random) {
       return put(2, -9, false);
     case DType::kQ6_K:
       return put(208, -14, false);
+    case DType::kIQ4_NL:
+      return put(0, -11, random() % 2 == 0);
+    case DType::kIQ4_XS:
+      return put(0, -14, random() % 2 == 0);
+    case DType::kQ2_K:
+      put(80, -9, false);
+      return put(82, -9, false);
+    case DType::kQ3_K:
+      return put(108, -11, false);
+    case DType::kMxfp4:
+      *block = static_cast<std::byte>(119 + random() % 4);
+      return;
     default:
       BATON_CHECK(false, "{} has no blocks", Name(dtype));
   }

@@ -9,6 +9,7 @@
 #include "tests/unit/model/golden.h"
 #include "tests/unit/model/step_runner.h"
 #include "tests/unit/model/tiny_families.h"
+#include "tests/unit/model/tiny_gguf.h"
 
 namespace baton {
 namespace {
@@ -24,7 +25,7 @@ std::string TinyModel(const std::string& family) {
 
 struct TinyCase {
   std::string name;                 // folder with the configuration and the outputs of transformers
-  std::string weights;              // folder with the weights
+  std::string weights;              // folder or GGUF file with the weights
   std::string prompts = "prompts";  // member of golden.json
 
   friend void PrintTo(const TinyCase& tested, std::ostream* out) { *out << tested.name; }
@@ -37,7 +38,7 @@ class TinyGolden : public testing::TestWithParam<std::tuple<TinyCase, CpuIsa>> {
     const auto& [tested, isa] = GetParam();
     if (!Supported(isa)) GTEST_SKIP() << "this processor has no " << Name(isa);
     const std::string path = TinyModel(tested.name);
-    auto model = OpenModel(TinyModel(tested.weights));
+    auto model = OpenModel(TinyModelPath(tested.weights));
     ASSERT_TRUE(model.ok()) << Message(model.status());
     const auto spec = LoadModelSpec(path);
     ASSERT_TRUE(spec.ok()) << Message(spec.status());
@@ -135,11 +136,14 @@ std::vector<TinyCase> QuantizedModels() {
                            "qwen3_moe_fp8_block"}) {
     cases.push_back({name, name, "prompts_weights_only"});
   }
+  cases.push_back({"gpt_oss_mxfp4", "gguf/gpt_oss_mxfp4.gguf"});
   return cases;
 }
 
 std::string NameOf(const testing::TestParamInfo<std::tuple<TinyCase, CpuIsa>>& test) {
-  return fmt::format("{}_{}", std::get<0>(test.param).name, Name(std::get<1>(test.param)));
+  const auto& [tested, isa] = test.param;
+  const bool gguf = tested.weights.starts_with("gguf/");
+  return fmt::format("{}{}_{}", tested.name, gguf ? "_gguf" : "", Name(isa));
 }
 
 std::vector<CpuIsa> VectorIsas() {
