@@ -349,6 +349,7 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
                           stage + my_weights,
                           part.ChunksOf(round - pass * part.stages),
                           accumulators[0]);
+      __syncwarp();
       if (thread % 32 == 0) Arrive(part.Empty(cursor.slot));
       cursor.Advance(parts, plan.stages);
     }
