@@ -114,6 +114,31 @@ TEST(KernelChoice, GemmsAreCublasLtsWhereOurOwnKernelsCannotRun) {
   }
 }
 
+TEST(KernelChoice, PackedWeightsAreWidenedForManyRowsAlone) {
+  GemmProblem problem;
+  problem.weight_dtype = DType::kU4;
+  problem.packed = {.number = DType::kU4, .group = 128, .zero = 8};
+  problem.n = problem.out_stride = 6144;
+  problem.k = problem.x_stride = 2880;
+  const auto kernel = [&](int32_t rows, int32_t architecture, bool deterministic = false) {
+    problem.rows = rows;
+    return ChooseGemmKernel(problem, Card(architecture), deterministic);
+  };
+  EXPECT_EQ(kernel(1, 90), KernelId::kPackedGemm);
+  EXPECT_EQ(kernel(64, 90), KernelId::kPackedGemm);
+  EXPECT_EQ(kernel(65, 90), KernelId::kWidenedGemm);
+  EXPECT_EQ(kernel(8, 90, true), KernelId::kWidenedGemm);
+  EXPECT_EQ(kernel(8, 80), KernelId::kWidenedGemm);
+  problem.silu_mul = true;
+  EXPECT_EQ(kernel(8, 90), KernelId::kPackedGemm);
+  problem.n = 6144 + 64;  // a tile with outputs of both gate and up
+  EXPECT_EQ(kernel(8, 90), KernelId::kCublas) << "no kernel, so that silu · up is not fused";
+  problem.silu_mul = false;
+  EXPECT_EQ(kernel(8, 90), KernelId::kPackedGemm);
+  problem.k = 2880 + 8;
+  EXPECT_EQ(kernel(8, 90), KernelId::kWidenedGemm);
+}
+
 // cuBLASLt may not divide k, so it leaves most SMs idle.
 TEST(KernelChoice, DeterministicGemmsOfFewOutputsAreOurOwn) {
   DeviceProperties device = Card(90);

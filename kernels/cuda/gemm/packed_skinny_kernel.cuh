@@ -166,15 +166,14 @@ __device__ __forceinline__ void LoadShared4(uint32_t address, uint32_t* to) {
                : "memory");
 }
 
-// Multiplies stages of one matrix on a warp group. kGroup: the inputs of a group.
-template <DType kNumber, ScaleType kScale, int kGroup, int kColumns>
+// Multiplies stages of one matrix on a warp group. kGroups: the groups along a tile's inputs, 1, 2
+// or 4.
+template <DType kNumber, ScaleType kScale, int kGroups, int kColumns>
 class PackedMultiplier {
   static constexpr int kWords = kWordsOfStep<kNumber>;
   static constexpr int kSteps = kTileInputs / 16;
   static constexpr bool kBytes = kWords == 2;
   static constexpr bool kIntegers = kNumber == DType::kU4 || kNumber == DType::kI8;
-  static constexpr int kGroups = kGroup < kTileInputs ? kTileInputs / kGroup : 1;  // of a tile
-  static constexpr int kTilesOfChunk = kGroup > kTileInputs ? kGroup / kTileInputs : 1;
   static constexpr uint32_t kTileBytes = kTileOutputs * kTileInputs / (kBytes ? 1 : 2);
   static constexpr uint32_t kScaleOfPair = kScale == ScaleType::kBF16 ? 4 : 2;
   static constexpr uint32_t kZeroOfPair = kBytes ? 2 : 1;
@@ -182,8 +181,6 @@ class PackedMultiplier {
   // WGMMA takes 32 cycles or more to read its left operand from registers, which is longer than it
   // multiplies few columns. The operands and accumulators of a warp's mma.sync are the same.
   static constexpr bool kWgmma = kColumns > 16;
-  // With few columns it takes less time to scale the sums of a long group than its weights.
-  static constexpr bool kScalesSums = kIntegers && kGroup == 128 && !kWgmma;
 
  public:
   __device__ PackedMultiplier(const PackedSkinnyArguments& a, const PackedWork& part)
@@ -207,34 +204,24 @@ class PackedMultiplier {
                                            float (&accumulators)[kColumns / 2]) {
     chunk_ = weights;
     last_ = weights + static_cast<uint32_t>(chunks - 1) * part_.chunk_bytes + numbers_of_lane_ +
-            (kTilesOfChunk - 1) * kTileBytes;
+            static_cast<uint32_t>(part_.tiles_of_chunk - 1) * kTileBytes;
     if constexpr (kWgmma) x = UniformInWarp(x);
     numbers_ = weights + numbers_of_lane_;
     LoadWords();
     for (int32_t chunk = 0; chunk < chunks; ++chunk) {
       if constexpr (kGroups == 1) LoadGroup(0);
-      float sums[kColumns / 2] = {};  // of the group, where kScalesSums
-#pragma unroll
-      for (int tile = 0; tile < kTilesOfChunk; ++tile) {
+      for (int32_t tile = 0; tile < part_.tiles_of_chunk; ++tile) {
         uint32_t held[kSteps][4];
         if constexpr (kWgmma) WgmmaWait<0>();  // the registers of the previous tile have been read
         UnpackTile(held);
-        if (tile + 1 < kTilesOfChunk) {
-          numbers_ += kTileBytes;
-        } else {
+        numbers_ = min(numbers_ + kTileBytes, last_);
+        if (tile + 1 == part_.tiles_of_chunk) {
           chunk_ += part_.chunk_bytes;
           numbers_ = min(chunk_ + numbers_of_lane_, last_);
         }
         LoadWords();
-        MultiplyTile(held, x, kScalesSums ? sums : accumulators);
+        MultiplyTile(held, x, accumulators);
         x += kColumns * kSpanBytes;
-      }
-      if constexpr (kScalesSums) {
-#pragma unroll
-        for (int e = 0; e < kColumns / 2; ++e) {
-          const float scale = __uint_as_float(group_.multipliers[e / 2 % 2] & 0xffff0000);
-          accumulators[e] = fmaf(scale, sums[e], accumulators[e]);
-        }
       }
     }
     if constexpr (kWgmma) WgmmaWait<0>();
@@ -258,7 +245,7 @@ class PackedMultiplier {
       uint32_t of_step[kWords];
 #pragma unroll
       for (int i = 0; i < kWords; ++i) of_step[i] = words_[step * kWords + i];
-      Unpack<kNumber, !kScalesSums>(of_step, group_, held[step]);
+      Unpack<kNumber>(of_step, group_, held[step]);
     }
   }
 
@@ -320,7 +307,7 @@ class PackedMultiplier {
 };
 
 // Runs on the consumer warps.
-template <DType kNumber, ScaleType kScale, int kGroup, int kColumns>
+template <DType kNumber, ScaleType kScale, int kGroups, int kColumns>
 __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments& args,
                                                     const SkinnyWork& work,
                                                     const PackedWork& part) {
@@ -341,7 +328,7 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
                             matrix / half * layout.half_bytes + matrix % half * kTileOutputs * 4);
   const uint32_t my_weights =
       part.x_bytes + static_cast<uint32_t>(matrix * part.stage_chunks) * part.chunk_bytes;
-  PackedMultiplier<kNumber, kScale, kGroup, kColumns> multiplier(args, part);
+  PackedMultiplier<kNumber, kScale, kGroups, kColumns> multiplier(args, part);
   int32_t round = warp_group / plan.matrices;  // stage, counted over all passes
   RingCursor cursor;
   cursor.Advance(round, plan.stages);
@@ -359,6 +346,7 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
       const uint32_t stage = part.ring + static_cast<uint32_t>(cursor.slot * plan.stage_bytes);
       multiplier.Multiply(
           stage, stage + my_weights, part.ChunksOf(round - pass * part.stages), accumulators[0]);
+      __syncwarp();
       if (thread % 32 == 0) Arrive(part.Empty(cursor.slot));
       cursor.Advance(parts, plan.stages);
     }
@@ -383,8 +371,9 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
 
 #endif
 
-// Number, scale and group are those of the format, kColumns is the plan's row_group.
-template <DType kNumber, ScaleType kScale, int kGroup, int kColumns>
+// Number and scale are those of the format, kGroups is the number of groups along 64 inputs and
+// kColumns the plan's row_group.
+template <DType kNumber, ScaleType kScale, int kGroups, int kColumns>
 __global__ void __launch_bounds__(PackedThreads(kPackedMaxWarpGroups), 1)
     PackedSkinnyKernel(const __grid_constant__ PackedSkinnyArguments a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -405,7 +394,7 @@ __global__ void __launch_bounds__(PackedThreads(kPackedMaxWarpGroups), 1)
   __syncthreads();
   ReleaseSuccessor();
   if (threadIdx.x < producer_thread) {
-    ConsumePackedStages<kNumber, kScale, kGroup, kColumns>(a, work, part);
+    ConsumePackedStages<kNumber, kScale, kGroups, kColumns>(a, work, part);
   } else {
     const auto lane = static_cast<int32_t>(threadIdx.x - producer_thread);
     if (lane < plan.matrices) LoadPackedWeights(a, work, part, lane);
@@ -425,33 +414,26 @@ __global__ void __launch_bounds__(PackedThreads(kPackedMaxWarpGroups), 1)
 
 using PackedSkinnyPointer = void (*)(PackedSkinnyArguments);
 
-template <DType kNumber, ScaleType kScale, int kGroup>
+template <DType kNumber, ScaleType kScale, int kGroups>
 PackedSkinnyPointer PackedSkinnyFor(int32_t row_group) {
   switch (row_group) {
     case 8:
-      return PackedSkinnyKernel<kNumber, kScale, kGroup, 8>;
+      return PackedSkinnyKernel<kNumber, kScale, kGroups, 8>;
     case 16:
-      return PackedSkinnyKernel<kNumber, kScale, kGroup, 16>;
+      return PackedSkinnyKernel<kNumber, kScale, kGroups, 16>;
     case 32:
-      return PackedSkinnyKernel<kNumber, kScale, kGroup, 32>;
+      return PackedSkinnyKernel<kNumber, kScale, kGroups, 32>;
     default:
-      return PackedSkinnyKernel<kNumber, kScale, kGroup, 64>;
+      return PackedSkinnyKernel<kNumber, kScale, kGroups, 64>;
   }
 }
 
 // The kernel for a group of `group` inputs and a plan's row_group.
 template <DType kNumber, ScaleType kScale>
 PackedSkinnyPointer PackedSkinnyFor(int32_t group, int32_t row_group) {
-  switch (group) {
-    case 16:
-      return PackedSkinnyFor<kNumber, kScale, 16>(row_group);
-    case 32:
-      return PackedSkinnyFor<kNumber, kScale, 32>(row_group);
-    case 64:
-      return PackedSkinnyFor<kNumber, kScale, 64>(row_group);
-    default:
-      return PackedSkinnyFor<kNumber, kScale, 128>(row_group);
-  }
+  if (group == 16) return PackedSkinnyFor<kNumber, kScale, 4>(row_group);
+  if (group == 32) return PackedSkinnyFor<kNumber, kScale, 2>(row_group);
+  return PackedSkinnyFor<kNumber, kScale, 1>(row_group);
 }
 
 // The kernels of each number type (packed_skinny_*.cu).

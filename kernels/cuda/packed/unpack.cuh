@@ -97,9 +97,8 @@ __device__ __forceinline__ uint32_t PairOfBytes(uint32_t word, uint32_t zero) {
   return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632);
 }
 
-// The lane's four registers of a left operand, from its words. Without kScaled, the multipliers are
-// left to the caller.
-template <DType kNumber, bool kScaled = true>
+// The lane's four registers of a left operand, from its words.
+template <DType kNumber>
 __device__ __forceinline__ void Unpack(const uint32_t (&words)[kWordsOfStep<kNumber>],
                                        const GroupOfLane& group,
                                        uint32_t (&held)[4]) {
@@ -126,7 +125,7 @@ __device__ __forceinline__ void Unpack(const uint32_t (&words)[kWordsOfStep<kNum
       const uint32_t top = i % 2 == 0 ? words[i / 2] : words[i / 2] << 8;
       pair = (top & 0x80008000) | (top >> 4 & 0x07f007f0);
     }
-    held[i] = kScaled ? MultiplyPairs(pair, group.multipliers[i % 2]) : pair;
+    held[i] = MultiplyPairs(pair, group.multipliers[i % 2]);
   }
 }
 
