@@ -30,9 +30,9 @@ struct GemmCase {
   bool bias = false;
   bool accumulate = false;
   bool f32 = false;
-  int32_t x_gap = 0;    // numbers between two rows of x
-  int32_t out_gap = 0;  // numbers between two rows of `out`
-  bool fp8 = false;     // operands are in FP8
+  int32_t x_gap = 0;         // numbers between two rows of x
+  int32_t out_gap = 0;       // numbers between two rows of `out`
+  bool fp8 = false;          // operands are in FP8
   PackedFormat packed = {};  // the weight is packed
   bool factors = false;      // outputs of the packed weight have factors
 

@@ -85,7 +85,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "int8_zeros", .n = 1032, .k = 640, .f32 = true, .packed = kInt8Zeros32},
         Case{.name = "fp8", .n = 2112, .k = 896, .packed = kFp8Blocks},
         Case{.name = "fp8_groups", .n = 512, .k = 576, .bias = true, .packed = kFp8Groups32},
-        Case{.name = "factors", .n = 456, .k = 1152, .f32 = true, .packed = kNvFp4, .factors = true},
+        Case{
+            .name = "factors", .n = 456, .k = 1152, .f32 = true, .packed = kNvFp4, .factors = true},
         Case{.name = "pairs",
              .n = 1152,
              .k = 2880,

@@ -89,11 +89,8 @@ PackedMatrix::PackedMatrix(const PackedFormat& format, int32_t rows, int32_t col
 }
 
 PackedWeights PackedMatrix::weights() const {
-  return {packed_.at(),
-          format_,
-          rows_,
-          cols_,
-          factors_.size() == 0 ? nullptr : factors_.at<float>()};
+  return {
+      packed_.at(), format_, rows_, cols_, factors_.size() == 0 ? nullptr : factors_.at<float>()};
 }
 
 void PackedMatrix::Widen(const DeviceMemory& out) const {

@@ -26,5 +26,4 @@ class PackedMatrix final {
   DeviceMemory factors_;  // empty: none
 };
 
-
 }  // namespace baton::cuda::testing

@@ -210,9 +210,8 @@ void RoundScales(HostWeights& weights) {
       const size_t group = groups.IndexOf(row, col);
       float& value = weights.values[static_cast<size_t>(row * weights.cols + col)];
       const float number = value / before[group];
-      value = weights.scales[group] * (weights.dtype == DType::kFp8
-                                           ? Rounded(DType::kFp8, number)
-                                           : std::nearbyint(number));
+      value = weights.scales[group] * (weights.dtype == DType::kFp8 ? Rounded(DType::kFp8, number)
+                                                                    : std::nearbyint(number));
     }
   }
 }

@@ -27,7 +27,7 @@ struct GemmProblem {
   DType weight_dtype = DType::kBF16;
   const float* x_scales = nullptr;       // [rows]
   const float* weight_scales = nullptr;  // [n]
-  PackedFormat packed = {};  // of the weight, if it is packed
+  PackedFormat packed = {};              // of the weight, if it is packed
   // Memory of WidenedBytes for a packed weight in bf16; null where the kernel needs none.
   std::byte* widened = nullptr;
   const __nv_bfloat16* bias = nullptr;

@@ -1,5 +1,4 @@
 #include "kernels/cuda/gemm/packed_skinny.h"
-
 #include "kernels/cuda/gemm/packed_skinny_kernel.cuh"
 #include "kernels/cuda/gemm/skinny_gemm.h"
 #include "kernels/cuda/gemm/tensor_map.h"

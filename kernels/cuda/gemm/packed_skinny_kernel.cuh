@@ -260,8 +260,7 @@ class PackedMultiplier {
       for (int step = 0; step < kSteps; ++step) {
         // Only the low word changes: additions of 64 bits cost too much.
         const uint32_t low = static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(step * 2);
-        WgmmaMultiplyHeld<kColumns>(
-            accumulators, held[step], descriptor >> 32 << 32 | low, true);
+        WgmmaMultiplyHeld<kColumns>(accumulators, held[step], descriptor >> 32 << 32 | low, true);
       }
       WgmmaCommit();
     } else {
@@ -270,8 +269,9 @@ class PackedMultiplier {
 #pragma unroll
         for (int eight = 0; eight < kColumns / 8; ++eight) {
           uint32_t inputs[4];
-          LoadMatrices(inputs, (x ^ x_of_lane_ ^ static_cast<uint32_t>(pair * 64)) +
-                                   static_cast<uint32_t>(eight * 8 * kSpanBytes));
+          LoadMatrices(inputs,
+                       (x ^ x_of_lane_ ^ static_cast<uint32_t>(pair * 64)) +
+                           static_cast<uint32_t>(eight * 8 * kSpanBytes));
           float(&sums)[4] = *reinterpret_cast<float(*)[4]>(accumulators + 4 * eight);
           MultiplyAdd<__nv_bfloat16>(sums, held[2 * pair], inputs[0], inputs[1]);
           MultiplyAdd<__nv_bfloat16>(sums, held[2 * pair + 1], inputs[2], inputs[3]);
@@ -314,8 +314,7 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
   const SkinnyArguments& a = args.gemm;
   const SkinnyPlan& plan = a.plan;
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  const auto warp_group =
-      static_cast<int32_t>(UniformInWarp(threadIdx.x / (kWarpGroupWarps * 32)));
+  const auto warp_group = static_cast<int32_t>(UniformInWarp(threadIdx.x / (kWarpGroupWarps * 32)));
   const int32_t threads = plan.warp_groups * kWarpGroupWarps * 32;
   const int32_t matrix = warp_group % plan.matrices;
   const int32_t parts = plan.warp_groups / plan.matrices;
@@ -324,9 +323,9 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
   const SkinnyPartials layout(plan, pairs);
   const uint32_t sums = part.ring + static_cast<uint32_t>(plan.partials_offset);
   const uint32_t my_sums =
-      sums + static_cast<uint32_t>(warp_group / plan.matrices * layout.group_bytes +
-                                   matrix / half * layout.half_bytes +
-                                   matrix % half * kTileOutputs * 4);
+      sums +
+      static_cast<uint32_t>(warp_group / plan.matrices * layout.group_bytes +
+                            matrix / half * layout.half_bytes + matrix % half * kTileOutputs * 4);
   const uint32_t my_weights =
       part.x_bytes + static_cast<uint32_t>(matrix * part.stage_chunks) * part.chunk_bytes;
   PackedMultiplier<kNumber, kScale, kGroups, kColumns> multiplier(args, part);
@@ -345,10 +344,8 @@ __device__ __forceinline__ void ConsumePackedStages(const PackedSkinnyArguments&
     for (; round < (pass + 1) * part.stages; round += parts) {
       WaitBarrier(part.Full(cursor.slot), cursor.parity);
       const uint32_t stage = part.ring + static_cast<uint32_t>(cursor.slot * plan.stage_bytes);
-      multiplier.Multiply(stage,
-                          stage + my_weights,
-                          part.ChunksOf(round - pass * part.stages),
-                          accumulators[0]);
+      multiplier.Multiply(
+          stage, stage + my_weights, part.ChunksOf(round - pass * part.stages), accumulators[0]);
       __syncwarp();
       if (thread % 32 == 0) Arrive(part.Empty(cursor.slot));
       cursor.Advance(parts, plan.stages);
@@ -384,11 +381,9 @@ __global__ void __launch_bounds__(PackedThreads(kPackedMaxWarpGroups), 1)
   const SkinnyPlan& plan = a.gemm.plan;
   const SkinnyWork work(a.gemm);
   const PackedWork part(a, work, shared);
-  const auto producer_thread =
-      static_cast<uint32_t>(plan.warp_groups * kWarpGroupWarps * 32);
+  const auto producer_thread = static_cast<uint32_t>(plan.warp_groups * kWarpGroupWarps * 32);
   if (threadIdx.x == producer_thread) {
-    const auto readers =
-        static_cast<uint32_t>(plan.matrices * kWarpGroupWarps);
+    const auto readers = static_cast<uint32_t>(plan.matrices * kWarpGroupWarps);
     for (int32_t i = 0; i < plan.stages; ++i) {
       InitBarrier(part.Full(i), 1);
       InitBarrier(part.Empty(i), readers);

@@ -70,11 +70,14 @@ int32_t Halves(const GemmProblem& problem) {
   return problem.silu_mul ? 2 : 1;
 }
 
-int32_t StageBytes(const GemmProblem& problem, int32_t row_group, int32_t matrices, int32_t chunks) {
+int32_t StageBytes(const GemmProblem& problem,
+                   int32_t row_group,
+                   int32_t matrices,
+                   int32_t chunks) {
   const PackedFormat& format = problem.packed;
-  return RoundUp(chunks * (format.tiles_of_chunk() * row_group * kSpanBytes +
-                           matrices * format.chunk_bytes()),
-                 1024);
+  return RoundUp(
+      chunks * (format.tiles_of_chunk() * row_group * kSpanBytes + matrices * format.chunk_bytes()),
+      1024);
 }
 
 // Partial sums are [part][half][row of x][output], with padding behind each row.

@@ -20,15 +20,14 @@ std::string_view Name(KernelOp op) {
 }
 
 std::string_view Name(Operands operands) {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "bf16",
-      "fp8",
-      "fp8 with scales",
-      "an fp8 weight by bf16",
-      "f16",
-      "f32",
-      "a packed weight by bf16",
-      "mixed types"};
+  constexpr std::array<std::string_view, 8> kNames = {"bf16",
+                                                      "fp8",
+                                                      "fp8 with scales",
+                                                      "an fp8 weight by bf16",
+                                                      "f16",
+                                                      "f32",
+                                                      "a packed weight by bf16",
+                                                      "mixed types"};
   return kNames[static_cast<size_t>(operands)];
 }
 

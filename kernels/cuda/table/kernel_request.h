@@ -37,8 +37,8 @@ enum class Operands : uint8_t {
   kFp8Weight,  // an FP8 weight with its scales, and inputs in bf16
   kF16,
   kF32,
-  kPacked,     // a packed weight (packed_format.h), and inputs in bf16
-  kMixed,  // no kernel takes it
+  kPacked,  // a packed weight (packed_format.h), and inputs in bf16
+  kMixed,   // no kernel takes it
 };
 std::string_view Name(Operands operands);
 // Those of an op that reads a KV cache of type `kv`.
