@@ -260,8 +260,7 @@ class PackedMultiplier {
       for (int step = 0; step < kSteps; ++step) {
         // Only the low word changes: additions of 64 bits cost too much.
         const uint32_t low = static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(step * 2);
-        WgmmaMultiplyHeld<kColumns>(
-            accumulators, held[step], descriptor >> 32 << 32 | low, true);
+        WgmmaMultiplyHeld<kColumns>(accumulators, held[step], descriptor >> 32 << 32 | low, true);
       }
       WgmmaCommit();
     } else {
@@ -270,8 +269,9 @@ class PackedMultiplier {
 #pragma unroll
         for (int eight = 0; eight < kColumns / 8; ++eight) {
           uint32_t inputs[4];
-          LoadMatrices(inputs, (x ^ x_of_lane_ ^ static_cast<uint32_t>(pair * 64)) +
-                                   static_cast<uint32_t>(eight * 8 * kSpanBytes));
+          LoadMatrices(inputs,
+                       (x ^ x_of_lane_ ^ static_cast<uint32_t>(pair * 64)) +
+                           static_cast<uint32_t>(eight * 8 * kSpanBytes));
           float(&sums)[4] = *reinterpret_cast<float(*)[4]>(accumulators + 4 * eight);
           MultiplyAdd<__nv_bfloat16>(sums, held[2 * pair], inputs[0], inputs[1]);
           MultiplyAdd<__nv_bfloat16>(sums, held[2 * pair + 1], inputs[2], inputs[3]);
