@@ -261,6 +261,20 @@ void CheckNormBefore(Ops& ops, const Tolerance& tolerance, const ExpertShape& sh
   }
 }
 
+void AddQuantizedExperts(std::vector<Case>& cases) {
+  for (const GroupForm& form : GroupForms()) {
+    for (const ExpertShape& shape : {ExpertShape{8, 2, 192, 128, 5},
+                                     ExpertShape{4, 2, 200, 64, 1},
+                                     ExpertShape{4, 2, 320, 192, 170}}) {
+      cases.push_back(
+          {fmt::format("Experts_{}_{}x{}_m{}", form.name, shape.width, shape.hidden, shape.rows),
+           [=](Ops& ops, const Tolerance& tolerance) {
+             CheckExperts(ops, tolerance, form, true, shape);
+           }});
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Case> ExpertCases() {
@@ -309,17 +323,7 @@ std::vector<Case> ExpertCases() {
                        CheckExperts(ops, tolerance, DType::kBF16, true, shape);
                      }});
   }
-  for (const GroupForm& form : GroupForms()) {
-    for (const ExpertShape& shape : {ExpertShape{8, 2, 192, 128, 5},
-                                     ExpertShape{4, 2, 200, 64, 1},
-                                     ExpertShape{4, 2, 320, 192, 170}}) {
-      cases.push_back(
-          {fmt::format("Experts_{}_{}x{}_m{}", form.name, shape.width, shape.hidden, shape.rows),
-           [=](Ops& ops, const Tolerance& tolerance) {
-             CheckExperts(ops, tolerance, form, true, shape);
-           }});
-    }
-  }
+  AddQuantizedExperts(cases);
   cases.push_back({"Experts_places", [](Ops& ops, const Tolerance&) {
                      CheckPlaces(ops, ExpertShape{8, 2, 128, 192, 600});
                    }});

@@ -77,8 +77,8 @@ __device__ __forceinline__ float FactorOf(const PackedGemmArgs& args,
   return has ? args.slot_weights[tile.first_slot + row] : 1.0f;
 }
 
-// The kernel for few rows (packed_rows.cu): whether it takes tiles of so many rows, 8 or 16, and
-// its launch.
+// The kernel for few rows (packed_rows.cu): whether it takes tiles of `tile_rows` rows, and its
+// launch.
 bool FitsPackedRows(const PackedGemmArgs& args, int32_t tile_rows);
 cudaError_t LaunchPackedRows(const PackedGemmArgs& args,
                              PackedGemm gemm,

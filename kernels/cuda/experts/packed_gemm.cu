@@ -17,7 +17,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr int32_t kMostStages = 4;
+constexpr int32_t kMaxStages = 4;
 // Where a stage has what: the rows of each group of warps, then the chunks of each group's
 // matrices.
 struct StagePlaces {
@@ -234,7 +234,7 @@ cudaError_t LaunchTiles(PackedGemmArgs args,
                         int64_t row_tiles,
                         cudaStream_t stream) {
   const int32_t stage_bytes = StagePlaces(args.layout, kRows, kMatrices<kGemm>).bytes;
-  args.stages = std::min<int32_t>(kMostStages, kPortableSharedBytes / stage_bytes);
+  args.stages = std::min<int32_t>(kMaxStages, kPortableSharedBytes / stage_bytes);
   const int32_t bytes = std::max(args.stages * stage_bytes, kStoreBytes<kRows, kGemm>);
   const PackedPointer kernel = KernelFor<kRows, kGemm>(format);
   const cudaError_t error =

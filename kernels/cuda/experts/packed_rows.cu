@@ -10,8 +10,8 @@
 
 // The grouped GEMMs of experts with packed weights and few rows, whose time is that of reading and
 // unpacking the weights. Warps load their weights from global memory straight to registers, several
-// tiles ahead, and share only the rows, all inputs of which lie in shared memory. So no warp waits
-// for another one. A row has the bits that packed_gemm.cu gives it.
+// tiles ahead, and share only the rows, which lie in shared memory with all their inputs. So no
+// warp waits for another one. A row has the bits that packed_gemm.cu gives it.
 namespace baton::cuda {
 namespace {
 

@@ -64,7 +64,7 @@ __device__ __forceinline__ void UnpackStep(const uint32_t (&words)[4 * kWordsOfS
   Unpack<kNumber>(of_step, group, held);
 }
 
-// Inputs of which a lane needs a new group at most: half a tile, or a step.
+// A lane needs a new group after at least this number of steps.
 template <ScaleType kScale>
 inline constexpr int kStepsOfGroup = kScale == ScaleType::kFp8 ? 1 : 2;
 

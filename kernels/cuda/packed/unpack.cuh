@@ -81,7 +81,8 @@ template <DType kNumber>
 inline constexpr int kWordsOfStep = kNumber == DType::kU4 || kNumber == DType::kFp4 ? 1 : 2;
 
 // `constant` in a register that the compiler does not know: a LOP3 with two masks takes only one of
-// them as an immediate, and the compiler would need a second LOP3. Blocks have one layer of threads.
+// them as an immediate, and the compiler would need a second LOP3. Blocks have one layer of
+// threads.
 __device__ __forceinline__ uint32_t Opaque(uint32_t constant) {
   return constant + (blockDim.z - 1);
 }

@@ -22,6 +22,8 @@ constexpr EnumSet kAllAttention = kSinglesAndFew | SetOf(KernelOp::kChunks);
 constexpr EnumSet kPagedKv = SetOf(Operands::kBf16, Operands::kFp8);
 constexpr EnumSet kCapsAndSinks = SetOf(Fusion::kSoftCap, Fusion::kSinks);
 constexpr EnumSet kBiasAndClampedGate = SetOf(Fusion::kExpertBias, Fusion::kClampedGate);
+constexpr EnumSet kUngatedOrWeighted = SetOf(Fusion::kUngated, Fusion::kWeightedInputs);
+constexpr EnumSet kAllExperts = kBiasAndClampedGate | kUngatedOrWeighted;
 
 // TMA loads whole spans of 128 bytes from aligned rows; outputs are stored as vectors.
 constexpr Conditions kSkinnyShape = {AtLeast(Property::kInputs, 1),
@@ -306,7 +308,7 @@ constexpr KernelRow kRows[] = {
      .name = "experts/grouped_gemm",
      .ops = SetOf(KernelOp::kExperts),
      .operands = SetOf(Operands::kBf16, Operands::kFp8),
-     .fuses = kBiasAndClampedGate | SetOf(Fusion::kUngated, Fusion::kWeightedInputs),
+     .fuses = kAllExperts,
      .order = OrderClass::kAscending,
      .shared_bytes = kPortableBytes,
      .shape = {MultipleOf(Property::kExpertSizes, kExpertSizeUnit),
@@ -317,7 +319,7 @@ constexpr KernelRow kRows[] = {
      .ops = SetOf(KernelOp::kExperts),
      .family = KernelFamily::kHopper,
      .operands = SetOf(Operands::kPacked),
-     .fuses = kBiasAndClampedGate | SetOf(Fusion::kUngated, Fusion::kWeightedInputs),
+     .fuses = kAllExperts,
      .shared_bytes = kHopperBytes,
      .shape = {MultipleOf(Property::kExpertSizes, kExpertSizeUnit),
                AtMost(Property::kExperts, kMaxExpertCount),
@@ -326,7 +328,7 @@ constexpr KernelRow kRows[] = {
      .name = "experts/packed_gemm",
      .ops = SetOf(KernelOp::kExperts),
      .operands = SetOf(Operands::kPacked),
-     .fuses = kBiasAndClampedGate | SetOf(Fusion::kUngated, Fusion::kWeightedInputs),
+     .fuses = kAllExperts,
      .order = OrderClass::kFixedSplits,
      .shared_bytes = kPortableBytes,
      .shape = {MultipleOf(Property::kExpertSizes, kExpertSizeUnit),
