@@ -139,7 +139,7 @@ constexpr KernelRow kRows[] = {
                MultipleOf(Property::kInputBytes, 128),
                AtLeast(Property::kOperandAlignment, 16),
                MultipleOf(Property::kOutputs, 8),
-               MultipleOf(Property::kSiluOutputs, 2 * 64),
+               MultipleOf(Property::kSiluOutputs, 128),
                AtLeast(Property::kOutAlignment, 4)}},
     {.id = kWidenedGemm,
      .name = "packed/widen, then a GEMM of bf16",
