@@ -24,7 +24,8 @@ TEST_P(PackedTileTest, PlacesAndNumbersAreInverse) {
       ASSERT_GE(place.word, 0);
       ASSERT_LT(place.word, words);
       ASSERT_EQ(place.bit % bits, 0);
-      ++used[static_cast<size_t>(place.word * (32 / bits) + place.bit / bits)];
+      const auto at = static_cast<size_t>(place.word) * 32 + static_cast<size_t>(place.bit);
+      ++used[at / static_cast<size_t>(bits)];
       const TileNumber number = NumberAt(bytes, place.word, place.bit);
       EXPECT_EQ(number.output, output) << input;
       EXPECT_EQ(number.input, input) << output;
@@ -50,7 +51,8 @@ INSTANTIATE_TEST_SUITE_P(Numbers, PackedTileTest, ::testing::Values(false, true)
 TEST(PackedFormatTest, PairsHaveTwoOutputsEach) {
   std::vector<int> used(kTileOutputs);
   for (int32_t output = 0; output < kTileOutputs; ++output) {
-    ++used[static_cast<size_t>(PairOf(output) * 2 + HalfOfPair(output))];
+    const auto pair = static_cast<size_t>(PairOf(output));
+    ++used[pair * 2 + static_cast<size_t>(HalfOfPair(output))];
   }
   for (const int uses : used) EXPECT_EQ(uses, 1);
 }
@@ -84,7 +86,7 @@ TEST(PackedFormatTest, OneShiftBringsAPairOfFp4ToBf16) {
 TEST(PackedFormatTest, CountsBytes) {
   const PackedFormat gptq = {.number = DType::kU4, .group = 128};
   EXPECT_EQ(gptq.chunk_bytes(), 64 * 2 + 64 * 128 / 2);
-  EXPECT_EQ(gptq.Bytes(65, 129), 4 * gptq.chunk_bytes());
+  EXPECT_EQ(gptq.Bytes(65, 129), int64_t{4} * gptq.chunk_bytes());
   const PackedFormat awq = {.number = DType::kU4, .group = 32, .zeros = true};
   EXPECT_EQ(awq.chunk_bytes(), 2 * (64 * 2 + 32) + 64 * 64 / 2);
   const PackedFormat nvfp4 = {.number = DType::kFp4, .scale = ScaleType::kFp8, .group = 16};
@@ -97,7 +99,7 @@ TEST(PackedFormatTest, CountsBytes) {
 class PackedPartsTest : public ::testing::Test {
  protected:
   HostMatrix Part(int64_t group, bool zeros) {
-    scales_.assign(static_cast<size_t>(64 * 256 / group), 0.0f);
+    scales_.assign(static_cast<size_t>(int64_t{64} * 256 / group), 0.0f);
     for (size_t i = 0; i < scales_.size(); ++i) scales_[i] = static_cast<float>(i + 1) / 256;
     zeros_.assign(scales_.size(), 3);
     HostMatrix part;
@@ -139,8 +141,8 @@ TEST_F(PackedPartsTest, WritesTheScalesOfEachOutput) {
   EXPECT_EQ(scales.zeros, std::vector<uint8_t>(size_t{64} * 4, 3));
   EXPECT_TRUE(scales.factors.empty());
   // Group 2 of output 1 is the seventh: 7 / 256 in bf16.
-  EXPECT_EQ(scales.scales[6 * 2], std::byte{0xe0});
-  EXPECT_EQ(scales.scales[6 * 2 + 1], std::byte{0x3c});
+  EXPECT_EQ(scales.scales[12], std::byte{0xe0});
+  EXPECT_EQ(scales.scales[13], std::byte{0x3c});
 }
 
 TEST_F(PackedPartsTest, RepeatsLongGroups) {

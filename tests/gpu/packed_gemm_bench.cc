@@ -238,11 +238,7 @@ class Bench final {
   DeviceMemory residual_;
 };
 
-}  // namespace
-}  // namespace baton::cuda
-
-int main(int argc, char** argv) {
-  using namespace baton::cuda;
+int Main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   const bool named = how == "all" || how == "plans" || how == "profile";
   std::vector<int32_t> rows;
@@ -260,4 +256,11 @@ int main(int argc, char** argv) {
     for (const int32_t count : rows) bench.Run(format, count, how == "plans");
   }
   return 0;
+}
+
+}  // namespace
+}  // namespace baton::cuda
+
+int main(int argc, char** argv) {
+  return baton::cuda::Main(argc, argv);
 }
