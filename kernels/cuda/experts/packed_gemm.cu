@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <utility>
 
 #include "kernels/cuda/experts/packed_store.cuh"
 #include "kernels/cuda/packed/load_group.cuh"
@@ -9,15 +8,16 @@
 #include "kernels/cuda/primitives/mma_tiles.cuh"
 #include "kernels/cuda/primitives/rounding.h"
 
-// The grouped GEMMs of experts whose weights are packed (packed_format.h). Inputs are
-// accumulated in a fixed order, so that an output's bits depend on its row and its
-// weights alone, and operands pass through a ring of pipeline stages in shared memory. The weights
-// are mma.sync's left operand, which lanes unpack in registers; the rows are its columns. A stage
-// is a chunk of inputs.
+// The grouped GEMMs of experts whose weights are packed (packed_format.h). Inputs are accumulated
+// in a fixed order, so that an output's bits depend on its row and its weights alone, and operands
+// pass through a ring of pipeline stages in shared memory. The weights are mma.sync's left operand,
+// which lanes unpack in registers; the rows are its columns. A stage has two chunks of inputs, one
+// for each group of warps (packed_store.cuh), whose sums are added at the end.
 namespace baton::cuda {
 namespace {
 
 constexpr int32_t kMaxStages = 4;
+
 // Where a stage has what: the rows of each group of warps, then the chunks of each group's
 // matrices.
 struct StagePlaces {
@@ -214,18 +214,9 @@ using PackedPointer = void (*)(PackedGemmArgs);
 
 template <int kRows, PackedGemm kGemm>
 PackedPointer KernelFor(const PackedFormat& format) {
-  switch (format.number) {
-    case DType::kU4:
-      return MultiplyPacked<DType::kU4, ScaleType::kBF16, kRows, kGemm>;
-    case DType::kI8:
-      return MultiplyPacked<DType::kI8, ScaleType::kBF16, kRows, kGemm>;
-    case DType::kFp8:
-      return MultiplyPacked<DType::kFp8, ScaleType::kBF16, kRows, kGemm>;
-    default:
-      return format.scale == ScaleType::kE8m0
-                 ? MultiplyPacked<DType::kFp4, ScaleType::kE8m0, kRows, kGemm>
-                 : MultiplyPacked<DType::kFp4, ScaleType::kFp8, kRows, kGemm>;
-  }
+  return WithTypesOf(format, [&]<DType kNumber, ScaleType kScale>() -> PackedPointer {
+    return MultiplyPacked<kNumber, kScale, kRows, kGemm>;
+  });
 }
 
 template <int kRows, PackedGemm kGemm>

@@ -199,18 +199,9 @@ using RowsPointer = void (*)(PackedGemmArgs);
 
 template <int kRows, PackedGemm kGemm>
 RowsPointer KernelFor(const PackedFormat& format) {
-  switch (format.number) {
-    case DType::kU4:
-      return MultiplyRows<DType::kU4, ScaleType::kBF16, kRows, kGemm>;
-    case DType::kI8:
-      return MultiplyRows<DType::kI8, ScaleType::kBF16, kRows, kGemm>;
-    case DType::kFp8:
-      return MultiplyRows<DType::kFp8, ScaleType::kBF16, kRows, kGemm>;
-    default:
-      return format.scale == ScaleType::kE8m0
-                 ? MultiplyRows<DType::kFp4, ScaleType::kE8m0, kRows, kGemm>
-                 : MultiplyRows<DType::kFp4, ScaleType::kFp8, kRows, kGemm>;
-  }
+  return WithTypesOf(format, [&]<DType kNumber, ScaleType kScale>() -> RowsPointer {
+    return MultiplyRows<kNumber, kScale, kRows, kGemm>;
+  });
 }
 
 int32_t BytesOfRows(const PackedGemmArgs& args, int32_t tile_rows) {

@@ -299,18 +299,9 @@ using PackedPointer = void (*)(PackedGemmArgs, Ring);
 
 template <PackedGemm kGemm>
 PackedPointer KernelFor(const PackedFormat& format) {
-  switch (format.number) {
-    case DType::kU4:
-      return PackedWgmmaKernel<DType::kU4, ScaleType::kBF16, kGemm>;
-    case DType::kI8:
-      return PackedWgmmaKernel<DType::kI8, ScaleType::kBF16, kGemm>;
-    case DType::kFp8:
-      return PackedWgmmaKernel<DType::kFp8, ScaleType::kBF16, kGemm>;
-    default:
-      return format.scale == ScaleType::kE8m0
-                 ? PackedWgmmaKernel<DType::kFp4, ScaleType::kE8m0, kGemm>
-                 : PackedWgmmaKernel<DType::kFp4, ScaleType::kFp8, kGemm>;
-  }
+  return WithTypesOf(format, [&]<DType kNumber, ScaleType kScale>() -> PackedPointer {
+    return PackedWgmmaKernel<kNumber, kScale, kGemm>;
+  });
 }
 
 template <PackedGemm kGemm>

@@ -8,7 +8,7 @@
 #include "kernels/cuda/gemm/skinny_arguments.cuh"
 #include "kernels/cuda/gemm/skinny_epilogue.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
-#include "kernels/cuda/packed/unpack.cuh"
+#include "kernels/cuda/packed/load_group.cuh"
 #include "kernels/cuda/primitives/hopper.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/mma_tiles.cuh"
@@ -242,10 +242,7 @@ class PackedMultiplier {
       if (kGroups > 1 && step % (kSteps / kGroups) == 0) {
         LoadGroup(static_cast<uint32_t>(step / (kSteps / kGroups)));
       }
-      uint32_t of_step[kWords];
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) of_step[i] = words_[step * kWords + i];
-      Unpack<kNumber>(of_step, group_, held[step]);
+      UnpackStep<kNumber>(words_, step, group_, held[step]);
     }
   }
 

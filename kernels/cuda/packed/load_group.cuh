@@ -6,6 +6,24 @@
 
 namespace baton::cuda {
 
+// Calls `call` with the template arguments for which kernels of the format are compiled, DType and
+// ScaleType, and returns its result.
+template <class Call>
+auto WithTypesOf(const PackedFormat& format, const Call& call) {
+  switch (format.number) {
+    case DType::kU4:
+      return call.template operator()<DType::kU4, ScaleType::kBF16>();
+    case DType::kI8:
+      return call.template operator()<DType::kI8, ScaleType::kBF16>();
+    case DType::kFp8:
+      return call.template operator()<DType::kFp8, ScaleType::kBF16>();
+    default:
+      return format.scale == ScaleType::kE8m0
+                 ? call.template operator()<DType::kFp4, ScaleType::kE8m0>()
+                 : call.template operator()<DType::kFp4, ScaleType::kFp8>();
+  }
+}
+
 // What a lane needs of the group of input `input` of a chunk, in global or in shared memory, for
 // its two outputs: those of pair `pair` (packed_format.h).
 template <DType kNumber, ScaleType kScale>

@@ -102,7 +102,7 @@ void PutScale(float scale, const HostMatrix& part, ScaleType type, std::byte* to
 PackedFormat FormatOf(std::span<const HostMatrix> parts) {
   const PackedFormat format = FormatOfPart(parts[0]);
   const bool same = std::ranges::all_of(
-      parts, [&](const HostMatrix& part) { return FormatOfPart(part) == format; });
+      parts.subspan(1), [&](const HostMatrix& part) { return FormatOfPart(part) == format; });
   int64_t rows = 0;
   for (const HostMatrix& part : parts) rows += part.rows;
   return same && rows >= kTileOutputs ? format : PackedFormat{};

@@ -97,17 +97,9 @@ __global__ void __launch_bounds__(kThreads) WidenKernel(const __grid_constant__ 
 using WidenPointer = void (*)(WidenArguments);
 
 WidenPointer KernelFor(const PackedFormat& format) {
-  switch (format.number) {
-    case DType::kU4:
-      return WidenKernel<DType::kU4, ScaleType::kBF16>;
-    case DType::kI8:
-      return WidenKernel<DType::kI8, ScaleType::kBF16>;
-    case DType::kFp8:
-      return WidenKernel<DType::kFp8, ScaleType::kBF16>;
-    default:
-      return format.scale == ScaleType::kE8m0 ? WidenKernel<DType::kFp4, ScaleType::kE8m0>
-                                              : WidenKernel<DType::kFp4, ScaleType::kFp8>;
-  }
+  return WithTypesOf(format, [&]<DType kNumber, ScaleType kScale>() -> WidenPointer {
+    return WidenKernel<kNumber, kScale>;
+  });
 }
 
 }  // namespace
